@@ -41,7 +41,6 @@ async def it_delegates_and_is_told_the_result_as_json(stage: Stage) -> None:
 
 
 async def faults_are_told_with_what_is_allowed_and_never_end_the_run(stage: Stage) -> None:
-    """S5.3."""
     unknown = [delegate("echo", txt="x"), delegate("echo", text="x", wait="long"), Call("delegate", nonsense=1)]
     wrong = [delegate("eco", text="x"), delegate("echo"), *unknown, Call("delegate", self=1, target="echo")]
     requests = stage.play([*wrong, delegate("echo", text="right"), Say("Done.")])
@@ -56,7 +55,7 @@ async def faults_are_told_with_what_is_allowed_and_never_end_the_run(stage: Stag
 
 
 async def an_agent_that_is_registered_while_it_runs_stands_in_the_next_request(stage: Stage) -> None:
-    """S5.1: a new agent appears by being registered."""
+    """A new agent appears by being registered."""
 
     @agent("late")
     async def late() -> str:
@@ -86,7 +85,6 @@ async def what_fails_is_told_with_its_reason(stage: Stage) -> None:
 
 
 async def twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order(stage: Stage) -> None:
-    """S5.8."""
     requests = stage.play([[delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)], Say("Done.")])
     task = asyncio.create_task(stage.run(stage.guest, "All."))
     await present.until(20)
@@ -150,7 +148,7 @@ async def a_structured_output_is_the_data_of_the_return(stage: Stage) -> None:
 
 
 async def a_model_that_does_not_answer_is_left_at_the_deadline(stage: Stage) -> None:
-    """S2.5; what came of a reply is kept and was paid for, and nothing of the framework's goes on."""
+    """What came of a reply is kept and was paid for, and nothing of the framework's goes on."""
     stage.play({"Wait.": [Silence()], "Talk.": [Drip("Slowly, very slowly.", seconds=60)]})
     before = asyncio.all_tasks()
     both = await asyncio.gather(*(stage.remit.delegate("guest", task=task, timeout=0.6) for task in ("Wait.", "Talk.")))
@@ -178,7 +176,7 @@ async def cancelling_it_cancels_the_whole_tree(stage: Stage) -> None:
 
 
 async def a_budget_of_tokens_stops_it_in_the_middle_of_its_run(stage: Stage) -> None:
-    """S8: it would go on for ever."""
+    """It would go on for ever."""
     requests = stage.play(lambda request: delegate("echo", text=str(request.turn)))
     done = await stage.remit.delegate("guest", task="Go on.", budget=Limits(tokens=300))
     assert (done.status, done.stop_reason, done.errors[0].code) == ("partial", "budget", "BUDGET_EXCEEDED")
@@ -186,7 +184,7 @@ async def a_budget_of_tokens_stops_it_in_the_middle_of_its_run(stage: Stage) -> 
 
 
 async def a_reply_that_never_ends_passes_a_budget_of_tokens_too(stage: Stage) -> None:
-    """S8: it is told what it used when it is whole."""
+    """It is told what it used when it is whole."""
     async with Endless() as endless:
         stage.admit("talker", stage.agent(at=endless))
         done = await stage.remit.delegate("talker", task="Talk.", budget=Limits(tokens=100))
@@ -195,7 +193,6 @@ async def a_reply_that_never_ends_passes_a_budget_of_tokens_too(stage: Stage) ->
 
 
 async def an_agent_that_delegates_to_itself_is_refused_and_told_so(stage: Stage) -> None:
-    """S1.4."""
     requests = stage.play([delegate("guest", task="You do it."), Say("Then I do it.")])
     assert (await stage.remit.delegate("guest", task="Do it.")).data == "Then I do it."
     assert "CYCLE_DETECTED" in requests[1].results[0]
@@ -228,7 +225,6 @@ async def a_provider_that_fails_is_told_in_words(stage: Stage) -> None:
 
 
 async def asked_for_a_return_it_is_told_how_and_repaired_once_in_the_same_conversation(stage: Stage) -> None:
-    """S3.7, S3.8."""
     requests = stage.play([Say("All is well."), Reply(lambda request: Say(valid_return(request, data={"n": 1})))])
     stage.admit("clerk", stage.agent(stage.tool()), answers="return")
     done = await stage.remit.delegate("clerk", task="Look.")
@@ -283,7 +279,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 async def told_to_hand_in(stage: Stage, name: str) -> None:
-    """S2.4: `name` has a tool `wait`, which waits for the soft deadline. Not of LangGraph: a graph is told nothing between two steps."""
+    """`name` has a tool `wait`, which waits for the soft deadline. Not of LangGraph: a graph is told nothing between two steps."""
     for seconds in (0.8, 4, 16):  # on a busy machine the tenth that is left then may be too short to ask once more
         requests = stage.play(lambda request: Say("What I have.") if request.results else Call("wait"))
         await stage.remit.delegate(name, task="Go on.", timeout=seconds)

@@ -1,4 +1,4 @@
-"""Agents from files and settings, as the command line lists them and as they are delegated to (issue 3, items 1 and 10)."""
+"""Agents from files and settings, as the command line lists them and as they are delegated to."""
 
 import os
 import re

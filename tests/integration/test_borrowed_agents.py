@@ -146,7 +146,7 @@ async def test_threads_and_processes_of_the_attached_one_are_lent_as_well(tmp_pa
 
 
 async def test_faulty_parameters_are_refused_and_recorded_like_everybodys(tmp_path: Path) -> None:
-    """S1.5: a refusal runs nothing, and stands on record."""
+    """A refusal runs nothing, and stands on record."""
     result, tree, _ = await ran(tmp_path, 'mine:{"wrod": "w"}', "raises", 'nobody:{"a": 1}')
     _, _, (mine, raises, nobody), _ = result.data
     assert [e["code"] for e in mine["errors"]] == ["INVALID_PARAMETERS"]
@@ -162,11 +162,10 @@ async def test_when_its_process_dies_it_has_crashed_and_its_caller_hears_it(tmp_
     (dies,) = tree[1:]
     assert (dies.state, dies.result.errors[0].code) == (State.FAILED, "AGENT_CRASHED")
     assert "has ended or closed the line" in dies.result.errors[0].message
-    assert result.warnings[0].startswith("A child failed: "), "a failed child never vanishes (S3.11)"
+    assert result.warnings[0].startswith("A child failed: "), "a failed child never vanishes"
 
 
 async def test_its_deadlines_are_kept_by_the_owner_whatever_it_does(tmp_path: Path) -> None:
-    """S2.4, S2.5."""
     began = time.monotonic()
     result, tree, _ = await ran(tmp_path, 'stubborn:{"timeout": 1}', 'gentle:{"timeout": 2}', timeout=30)
     _, _, (stubborn, gentle), err = result.data
@@ -177,7 +176,7 @@ async def test_its_deadlines_are_kept_by_the_owner_whatever_it_does(tmp_path: Pa
 
 
 async def test_one_that_is_stopped_is_not_told_to_hand_in(tmp_path: Path) -> None:
-    """S2.4: who is cancelled is owed no return, and would take the word for its deadline."""
+    """Who is cancelled is owed no return, and would take the word for its deadline."""
     told: list[bool] = []
     waits, left = asyncio.Event(), asyncio.Event()
 

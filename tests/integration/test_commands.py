@@ -1,4 +1,4 @@
-"""Any command as an agent: what it is given, and what is made of what it prints (issue 3, items 1 and 5). Real commands throughout."""
+"""Any command as an agent: what it is given, and what is made of what it prints. Real commands throughout."""
 
 import json
 import os
@@ -168,7 +168,7 @@ async def test_signals_are_as_a_shell_would_leave_them(tmp_path: Path) -> None:
     assert (int(ignored, 16) & ~of_the_c_library, int(blocked, 16)) == (0, 0)
 
 
-# ---- what is made of its answer (S3.7)
+# ---- what is made of its answer
 
 
 @pytest.mark.parametrize(

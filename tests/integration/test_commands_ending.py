@@ -1,4 +1,4 @@
-"""How commands end: told, killed, cancelled, orphaned. Nothing of them is left, and what they wrote is (S2.4-S2.6, items 1 and 4)."""
+"""How commands end: told, killed, cancelled, orphaned. Nothing of them is left, and what they wrote is."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The delegate tool on a real project (S5): schema, calls, chunks and endings; on the command line, and for a target that is added."""
+"""The delegate tool on a real project: schema, calls, chunks and endings; on the command line, and for a target that is added."""
 
 import asyncio
 import json
@@ -73,7 +73,6 @@ def asks(operation: str, **parameters: Any) -> dict[str, Any]:
 
 
 async def test_the_schema_is_drawn_from_the_directory_in_camel_case(tool: DelegateTool) -> None:
-    """S5.1, S5.2"""
     described = tool.schema()
     schema = described["inputSchema"]
     Draft202012Validator.check_schema(schema)
@@ -128,7 +127,6 @@ async def test_a_call_gives_the_result(tool: DelegateTool) -> None:
 
 
 async def test_a_stream_says_what_happens_and_ends_with_the_same_object(tool: DelegateTool) -> None:
-    """S5.7"""
     given = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
     chunks = [chunk async for chunk in tool.stream(given)]
     assert [chunk.type for chunk in chunks] == ["progress", "progress", "data", "complete"]
@@ -157,7 +155,6 @@ async def test_a_stream_says_what_happens_and_ends_with_the_same_object(tool: De
 async def test_failures_come_inside_the_result_of_calls_and_streams(
     tool: DelegateTool, given: dict[str, Any], state: str, code: str
 ) -> None:
-    """S5.3"""
     called = await tool.call(given)
     chunks = [chunk async for chunk in tool.stream(given)]
     assert chunks[-1].type == "error"
@@ -253,7 +250,6 @@ async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(
 
 
 async def test_another_spelling_of_a_parameter_is_no_way_around_the_policy(tmp_path: Path) -> None:
-    """S5.2, S5.10"""
 
     @agent("files.read", effects=("read",), acts_on={"file_path": "path"})
     async def read(file_path: str) -> str:
@@ -284,7 +280,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_target_of_a_file_is_listed_and_called_with_nothing_else_changed(project: Path) -> None:
-    """S5.1"""
     schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
     assert "letters" in schema["properties"]["target"]["enum"]
     assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])

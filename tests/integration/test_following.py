@@ -1,4 +1,4 @@
-"""Following a delegation by the numbers of its events: here, from another process, by many, slowly, over a crash (S5.7; issue 7 item 4)."""
+"""Following a delegation by the numbers of its events: here, from another process, by many, slowly, over a crash."""
 
 import asyncio
 import contextlib
@@ -118,7 +118,7 @@ async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Pa
 
 
 async def test_nothing_is_kept_for_readers_that_do_not_read(tmp_path: Path) -> None:
-    """Issue 7 item 4: back-pressure instead of memory growth."""
+    """Back-pressure instead of memory growth."""
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
         handle = await remit.start("talks")
@@ -135,7 +135,7 @@ async def test_nothing_is_kept_for_readers_that_do_not_read(tmp_path: Path) -> N
 
 
 async def test_of_large_words_little_is_held_for_readers_that_do_not_read(tmp_path: Path) -> None:
-    """Issue 7 item 4: also of what has ended, and is read from the store."""
+    """Also of what has ended, and is read from the store."""
 
     @agent("loud")
     async def loud(ctx: Context) -> None:

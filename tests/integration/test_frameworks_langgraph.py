@@ -125,7 +125,7 @@ async def test_beside_a_structured_response_of_openais_the_tool_is_strict(stage:
 
 
 async def test_where_its_model_does_not_say_what_it_used_that_is_estimated(stage: GraphStage) -> None:
-    """S8: a budget stops it all the same."""
+    """A budget stops it all the same."""
     requests = stage.play(lambda request: delegate("echo", text=str(request.turn)))
     stage.admit("silent", create_agent(stage.model(stream_usage=False), tools=[stage.tool()]))
     done = await stage.remit.delegate("silent", task="Go on.", budget=Limits(tokens=300))
@@ -134,7 +134,7 @@ async def test_where_its_model_does_not_say_what_it_used_that_is_estimated(stage
 
 
 async def test_a_sync_node_that_was_left_behind_asks_no_more(stage: GraphStage) -> None:
-    """S2.5: its thread cannot be ended."""
+    """Its thread cannot be ended."""
     began, ended = threading.Event(), threading.Event()
     raised: list[Exception] = []
     model = stage.model()

@@ -85,7 +85,7 @@ async def test_a_strict_schema_leaves_nothing_to_be_made_strict_and_its_calls_ar
 
 
 async def test_agents_that_are_its_tools_are_counted_and_a_count_below_nothing_is_none(stage: ChatStage) -> None:
-    """S8. Each request once; where a server's count cannot be one, it is estimated."""
+    """Each request once; where a server's count cannot be one, it is estimated."""
 
     def script(request: ModelRequest) -> Turn:
         if request.text == "Inner.":
@@ -102,7 +102,7 @@ async def test_agents_that_are_its_tools_are_counted_and_a_count_below_nothing_i
 
 
 async def test_at_the_soft_deadline_it_is_told_to_hand_in(stage: ChatStage) -> None:
-    """S2.4. Its tools are given what is made of the `ctx`."""
+    """Its tools are given what is made of the `ctx`."""
 
     @function_tool
     async def wait(ctx: RunContextWrapper[Context]) -> str:

@@ -147,7 +147,6 @@ async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Too
 
 
 async def test_any_other_tool_is_named_in_the_error(tmp_path: Path) -> None:
-    """S5.8."""
     async with Remit.open(tmp_path) as remit:
         toolbox = Toolbox(remit, characters=LEAST_CHARACTERS)
         for name in ["bash", "Delegate", "", "functions.delegate", "\ud800", "\ud800" * 80]:
@@ -204,7 +203,6 @@ async def test_a_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: P
 
 
 async def test_a_thread_that_waits_for_a_call_is_let_go_when_the_delegation_around_it_ends(tmp_path: Path) -> None:
-    """S2.5."""
     ended: list[str] = []
 
     @agent("outer", isolation="thread")
@@ -232,7 +230,7 @@ async def test_a_limit_that_is_too_small_to_say_anything_is_refused(tmp_path: Pa
 
 
 async def test_what_was_shown_shortened_can_be_read_on_in_by_ranges_and_by_nobody_else(tmp_path: Path) -> None:
-    """S5.8. Outside of an agent each call is a tree of its own: what this tool gave, it lets read."""
+    """Outside of an agent each call is a tree of its own: what this tool gave, it lets read."""
     words = "".join(f"{number} \x01 “{number}” " for number in range(2_000))
     async with Remit.open(tmp_path, agents=[echo]) as remit:
         toolbox = Toolbox(remit, characters=3_000)

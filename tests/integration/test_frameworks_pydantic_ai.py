@@ -65,7 +65,7 @@ async def test_a_result_is_kept_beside_what_the_model_is_shown_and_a_failure_is_
 
 
 async def test_agents_that_it_runs_itself_are_counted_while_they_run(stage: PydanticStage) -> None:
-    """S8. The total of the outer run is shared, as pydantic-ai has it."""
+    """The total of the outer run is shared, as pydantic-ai has it."""
     inner = stage.agent()
 
     async def ask_inner(ctx: RunContext[Any]) -> str:
@@ -108,7 +108,7 @@ async def test_what_its_tools_raise_is_its_error(stage: PydanticStage) -> None:
 
 
 async def test_at_the_soft_deadline_it_is_told_to_hand_in(stage: PydanticStage) -> None:
-    """S2.4. Its tools are given what is made of the `ctx`."""
+    """Its tools are given what is made of the `ctx`."""
 
     async def wait(ctx: RunContext[Context]) -> str:
         await ctx.deps.wait_hand_in()

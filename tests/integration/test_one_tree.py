@@ -33,7 +33,7 @@ async def delegated(project: Path, agent: str, **asked: Any) -> tuple[Return, li
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_made(project: Path, way: str) -> None:
-    """S1.3: depth 3 runs and may not delegate further, in another process neither."""
+    """Depth 3 runs and may not delegate further, in another process neither."""
     result, tree = await delegated(project, "one", way=way, names=["two", "three", "four"])
     assert [(r.agent, r.depth, r.state) for r in tree] == [
         ("one", 1, State.COMPLETED), ("two", 2, State.COMPLETED), ("three", 3, State.COMPLETED), ("four", 4, State.REFUSED),
@@ -46,7 +46,6 @@ async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_mad
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_cycle_is_found_whichever_way_it_is_closed(project: Path, way: str) -> None:
-    """S1.4."""
     result, tree = await delegated(project, "one", way=way, names=["two", "one"])
     assert [(r.agent, r.state) for r in tree] == [("one", State.COMPLETED), ("two", State.COMPLETED), ("one", State.REFUSED)]
     assert "CYCLE_DETECTED" in result.data["data"]["codes"]
@@ -54,7 +53,7 @@ async def test_a_cycle_is_found_whichever_way_it_is_closed(project: Path, way: s
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_budget_is_drawn_on_whichever_way_a_child_is_made(project: Path, way: str) -> None:
-    """S8: delegations in all; the refusal names the limit."""
+    """Delegations in all; the refusal names the limit."""
     result, tree = await delegated(project, "one", way=way, names=["two", "echo"], budget={"delegations": 2})
     assert [r.state for r in tree] == [State.COMPLETED, State.COMPLETED, State.REFUSED]
     assert result.data["data"]["codes"] == ["BUDGET_EXCEEDED"]
@@ -63,7 +62,7 @@ async def test_one_budget_is_drawn_on_whichever_way_a_child_is_made(project: Pat
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_tokens_of_a_grandchild_in_another_process_count_for_the_tree(project: Path, way: str) -> None:
-    """S8: children draw on one budget and cannot refill it."""
+    """Children draw on one budget and cannot refill it."""
     result, tree = await delegated(project, "one", way=way, names=["two", "four"], budget={"tokens": 50})
     assert tree[2].tokens == 60
     assert tree[2].result.stop_reason == "budget"
@@ -72,7 +71,6 @@ async def test_tokens_of_a_grandchild_in_another_process_count_for_the_tree(proj
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_deadline_only_shrinks_on_the_way_down(project: Path, way: str) -> None:
-    """S2.3."""
     _, tree = await delegated(project, "one", way=way, names=["two", "echo"], options={"timeout": 50}, timeout=30)
     assert tree[0].timeout_seconds == 30
     assert all(child.timeout_seconds < 30 for child in tree[1:])
@@ -133,7 +131,7 @@ async def test_an_agent_that_opens_a_remit_in_our_own_process_is_attached_too(pr
 
 
 async def test_commands_that_hand_work_to_commands_are_one_tree(project: Path) -> None:
-    """Item 1 with item 8: whatever the program, what it delegates by the command line is its child; also when it has daemonised."""
+    """Whatever the program, what it delegates by the command line is its child; also when it has daemonised."""
     line = f"{PYTHON} -m remit delegate"
     outer = f"cat > /dev/null; {line} inner task=go"
     daemon = f"(setsid sh -c '{line} echo word=deep > deep.part; mv deep.part deep' &)"
@@ -263,7 +261,7 @@ async def test_the_secret_is_nowhere_on_disk_whatever_its_agent_does(project: Pa
 
 
 async def test_acceptance_commands_do_not_speak_for_the_agent(project: Path) -> None:
-    """S3.12: they are the caller's proof, not the agent's."""
+    """They are the caller's proof, not the agent's."""
     async with Remit.open(project) as remit:
         result = await remit.delegate("echo", word="w", accept=['test -z "$REMIT_CALLER"', 'test -n "$REMIT_MARK"'])
     assert result.ok, result.errors

@@ -56,7 +56,7 @@ def use(token: str) -> dict[str, Any]:
 
 
 async def test_a_token_copied_out_of_its_processes_is_refused_and_noted(owner: Remit, tmp_path: Path) -> None:
-    """Item 8: a stolen token. The thief is a child of the owner's process, but not of the agent's."""
+    """A stolen token. The thief is a child of the owner's process, but not of the agent's."""
     handle, token = await started(owner, tmp_path)
     error = await asyncio.to_thread(use, token.encode())
     assert "used outside of the processes of its delegation" in str(error)
@@ -109,7 +109,7 @@ async def test_altered_and_forged_tokens_are_refused(owner: Remit, tmp_path: Pat
 
 
 async def test_a_token_whose_delegation_has_ended_is_refused(project: Path, tmp_path: Path) -> None:
-    """Item 8: expired; and after that the owner is gone as well."""
+    """Expired; and after that the owner is gone as well."""
     kept = tmp_path / "token"
     async with Remit.open(project) as owner:
         await owner.delegate("tells", file=str(kept))

@@ -1,4 +1,4 @@
-"""The policy in force: every delegation, what agents ask on their way, modes, approval and the log, in a real project (S5.10)."""
+"""The policy in force: every delegation, what agents ask on their way, modes, approval and the log, in a real project."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 
 async def test_a_delegation_that_a_rule_forbids_runs_nothing_and_says_which_rule(tmp_path: Path) -> None:
-    """S1.5: final, with path and advice."""
+    """Final, with path and advice."""
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         refused = await remit.delegate("wipe", path="../elsewhere")
         assert (refused.stop_reason, ran) == (StopReason.REFUSED, [])

@@ -1,4 +1,4 @@
-"""An agent that walks a tree reads no file that the policy lets nobody read (S5.10; issue 4, item 7)."""
+"""An agent that walks a tree reads no file that the policy lets nobody read."""
 
 import json
 from pathlib import Path

@@ -152,7 +152,7 @@ async def test_a_pool_that_is_closed_while_it_warms_up_leaves_no_zombie(tmp_path
 
 
 async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStage) -> None:
-    """Issue 2, item 5: no interpreter start-up each time. Measured in the same run, as a ratio."""
+    """No interpreter start-up each time. Measured in the same run, as a ratio."""
     stage.pool.warm_up([target_of(agents.add)])
     await stage.pool.wait_warm()
 

@@ -1,4 +1,4 @@
-"""What an agent in a process of its own may ask of the models of the Remit process (issue 6, item 5)."""
+"""What an agent in a process of its own may ask of the models of the Remit process."""
 
 import asyncio
 from collections.abc import Mapping

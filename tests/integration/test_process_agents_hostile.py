@@ -1,4 +1,4 @@
-"""Hostile agents in processes change nothing for their caller, and no process is left (S2.5). Everything here is real."""
+"""Hostile agents in processes change nothing for their caller, and no process is left. Everything here is real."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Going on from an earlier delegation that was stopped: its checkpoint and its finished children (S2.6)."""
+"""Going on from an earlier delegation that was stopped: its checkpoint and its finished children."""
 
 import asyncio
 from pathlib import Path

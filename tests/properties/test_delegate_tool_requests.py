@@ -1,4 +1,4 @@
-"""Whatever is asked of the delegate tool: a result or a coded error, never anything else; and what its schema accepts, it accepts (S5)."""
+"""Whatever is asked of the delegate tool: a result or a coded error, never anything else; and what its schema accepts, it accepts."""
 
 import asyncio
 import json
@@ -100,7 +100,6 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.R
 @example(arguments={"target": "text\0", "operation": "\ud800", "parameters": {}})
 @example(arguments={"target": "any", "parameters": {}, "timeout": 10**400})
 def test_any_arguments_give_a_result_or_a_coded_error(runner: tuple[asyncio.Runner, DelegateTool], arguments: Any) -> None:
-    """S5.3, S5.4"""
     result = _outcome(*runner, arguments)
     if isinstance(result, DelegateError):
         assert result.code in {"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"}
@@ -125,7 +124,7 @@ def _outcome(loop: asyncio.Runner, tool: DelegateTool, arguments: Any) -> Delega
 @example(arguments={"target": "text", "operation": "cut", "parameters": {"text": "", "span": {"first_line": 1}, "maxLength": 2.0}})
 @example(arguments={"target": "bare", "parameters": {}, "priority": 4, "timeout": 1})
 def test_what_the_schema_accepts_the_tool_accepts(runner: tuple[asyncio.Runner, DelegateTool], arguments: dict[str, Any]) -> None:
-    """S5.1. What is wrong in its names or its shape, both refuse; the tool itself is more lenient with values (`"3"` is 3)."""
+    """What is wrong in its names or its shape, both refuse; the tool itself is more lenient with values (`"3"` is 3)."""
     _, tool = runner
     is_valid = _validator(tool).is_valid(arguments)
     try:

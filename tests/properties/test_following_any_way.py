@@ -1,4 +1,4 @@
-"""However readers come and go: each event once, in order, and at the end the object that a call gives that does not stream (S5.7)."""
+"""However readers come and go: each event once, in order, and at the end the object that a call gives that does not stream."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""Guards are total, their order is the ladder's, and a child's limits never exceed its caller's (S1.3-S1.5, S2.3, S8)."""
+"""Guards are total, their order is the ladder's, and a child's limits never exceed its caller's."""
 
 import math
 from pathlib import Path

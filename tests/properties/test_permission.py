@@ -1,4 +1,4 @@
-"""Permission is given by the allow-list or not at all, by the narrowest answer that was offered (issue 3, item 2)."""
+"""Permission is given by the allow-list or not at all, by the narrowest answer that was offered."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -66,7 +66,7 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
 
 
 def return_file_of(ctx: Context) -> Path:
-    """Where it may leave its return (S3.7)."""
+    """Where it may leave its return."""
     return ctx.scratch / RETURN_FILE
 
 
@@ -295,7 +295,7 @@ class _Run:
             self._ctx.emit(text)
 
     async def _tell(self, spawned: Spawned) -> None:
-        """The soft deadline (S2.4): a signal, to a program that has an ear for it. To any other it would be the end."""
+        """The soft deadline: a signal, to a program that has an ear for it. To any other it would be the end."""
         name = self._definition.hand_in
         if name == NO_SIGNAL:
             return

@@ -185,7 +185,7 @@ class Errand:
             _FIRST_TRY.set((self.ctx.session_id, messages))
 
     def prompt(self) -> str:
-        """Its task in words; where it answers with a return also the form of it, at the end (S3.8)."""
+        """Its task in words; where it answers with a return also the form of it, at the end."""
         if self._spec.answers is Answers.VALUE:
             return _task(self.parameters)
         first = first_prompt(Definition(spec=self._spec, kind=Kind.MODEL), self.ctx, self.parameters)
@@ -194,7 +194,7 @@ class Errand:
         return repair_prompt(self.ctx, in_session=self.before is not None, first=first)
 
     def handing_in(self) -> str | None:
-        """What it is told once, from the soft deadline on (S2.4)."""
+        """What it is told once, from the soft deadline on."""
         if not self.ctx.hand_in or self._has_handed_in:
             return None
         self._has_handed_in = True
@@ -353,7 +353,7 @@ class Declared(TypedDict, total=False):
     idle: float | None
     answers: Answers | str
     """`value`: what it gives is the result (a structured output is `data`). `return`: it is told how to answer, read by the ladder, and
-    asked once more where it is faulty (S3.7)."""
+    asked once more where it is faulty."""
     requires_artifacts: bool
     retries: int
     slots: int | None

@@ -52,7 +52,7 @@ class FunctionAgent:
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function. Raises `Misused` naming each fault and what is allowed.
 
-        `maxDepth` is `max_depth`, whoever calls (S5.2); a name as it is declared goes first.
+        `maxDepth` is `max_depth`, whoever calls; a name as it is declared goes first.
         """
         if not parameters and not self._names:
             return {}

@@ -1,4 +1,4 @@
-"""The prompt of an agent that is asked in words: what it is, what is to be done, what is known, and how to answer (S3.8, S6.11).
+"""The prompt of an agent that is asked in words: what it is, what is to be done, what is known, and how to answer.
 
 Text only. The same for commands, coding agents and models; its end is the format instruction. A plain program (a command whose output
 is the result itself) is told nothing but its instructions and its task.
@@ -84,7 +84,7 @@ def repair_prompt(ctx: Context, *, in_session: bool, first: str = "", output_sch
 
 
 def hand_in_prompt(ctx: Context, seconds: float, output_schema: Mapping[str, Any] | None = None) -> str:
-    """What an agent that can be spoken to is told at the soft deadline (S2.4)."""
+    """What an agent that can be spoken to is told at the soft deadline."""
     return (
         f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is; "
         f"status partial unless all is done, and name in errors what is missing.\n\n{_how_to_answer(ctx, output_schema)}"
@@ -92,7 +92,7 @@ def hand_in_prompt(ctx: Context, seconds: float, output_schema: Mapping[str, Any
 
 
 def _how_to_answer(ctx: Context, output_schema: Mapping[str, Any] | None) -> str:
-    """The end of every prompt (S3.8): also of a later one, as a long session may have forgotten its beginning."""
+    """The end of every prompt: also of a later one, as a long session may have forgotten its beginning."""
     return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, output_schema)
 
 

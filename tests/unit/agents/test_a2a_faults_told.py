@@ -1,4 +1,4 @@
-"""What a remit says of a fault is read over every binding of A2A (issue 7 item 2): over gRPC it stands in the trailers of the call."""
+"""What a remit says of a fault is read over every binding of A2A: over gRPC it stands in the trailers of the call."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What OpenCode is told over the Agent Client Protocol, so that it asks before it uses a tool (issue 3, item 2)."""
+"""What OpenCode is told over the Agent Client Protocol, so that it asks before it uses a tool."""
 
 import json
 from pathlib import Path

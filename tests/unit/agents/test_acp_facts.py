@@ -1,4 +1,4 @@
-"""What a coding agent names when it asks for a tool is what the policy is asked about: all of it (S5.10)."""
+"""What a coding agent names when it asks for a tool is what the policy is asked about: all of it."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Agents that name the commands and languages they take are routed to (S4.3 "languages and agents can be added", S7)."""
+"""Agents that name the commands and languages they take are routed to."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Agents from settings and agent files: what is read, what is passed over, and what is said of a faulty one (issue 3, items 1 and 10)."""
+"""Agents from settings and agent files: what is read, what is passed over, and what is said of a faulty one."""
 
 import os
 from pathlib import Path

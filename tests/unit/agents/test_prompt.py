@@ -1,4 +1,4 @@
-"""What an agent that is asked in words is told (S3.8, S6.11)."""
+"""What an agent that is asked in words is told."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(desk
 
 
 async def test_what_the_words_of_the_task_say_is_not_said_again_and_what_is_for_the_record_not_at_all(desk: NotingDesk) -> None:
-    """S6.11, without noise: number, title and text once; no route, no size of context, no subject of a commit."""
+    """Without noise: number, title and text once; no route, no size of context, no subject of a commit."""
     long = "### Phase 1\n" + "- do\n" * 80
     extra = {"commit_message": "task 7: do", "route": "route=x", "context": {"level": 1}, "plan": "p.md", "sheep": "grey"}
     task = TaskContext(task_number=7, title="A title", description="All of it.", has_plan=True, extra=extra)
@@ -101,13 +101,12 @@ async def test_context_files_of_the_project_are_in_it(desk: NotingDesk, tmp_path
 
 
 async def test_a_repair_names_each_fault_and_repeats_all_to_one_that_remembers_nothing(desk: NotingDesk) -> None:
-    """S3.7."""
     desk.repair = Repair(faults=("summary: it is empty", "status: unknown"), original="my prose")
     asked = repair_prompt(desk.context(), in_session=True)
     assert "summary: it is empty" in asked
     assert "status: unknown" in asked
     assert "my prose" not in asked
-    assert asked.rstrip().endswith(instruction(desk.context()))  # S3.8: every prompt ends so
+    assert asked.rstrip().endswith(instruction(desk.context()))  # every prompt ends so
     again = repair_prompt(desk.context(), in_session=False, first="the first prompt")
     assert again.startswith("the first prompt")
     assert "my prose" in again

@@ -1,4 +1,4 @@
-"""Summaries of large results: never longer than asked for, whatever the model does (issue 6, items 4 and 5)."""
+"""Summaries of large results: never longer than asked for, whatever the model does."""
 
 import asyncio
 import time

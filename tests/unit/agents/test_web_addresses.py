@@ -1,4 +1,4 @@
-"""Which addresses `worker.web_fetch` takes for outside, and how it reads what somebody wrote (issue item 3)."""
+"""Which addresses `worker.web_fetch` takes for outside, and how it reads what somebody wrote."""
 
 import ipaddress
 

@@ -107,7 +107,7 @@ class AcpAgent:
             _seen(asking)
 
     async def _handed_in(self, conversation: "Conversation", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
-        """What goes wrong from now on is the deadline's: it hands back what there is (S2.6)."""
+        """What goes wrong from now on is the deadline's: it hands back what there is."""
         ctx.progress("Its time is nearly up: it is told to hand in.")
         await conversation.cancel()
         try:
@@ -170,7 +170,7 @@ class AcpAgent:
 
 
 def _answer(turn: "Turn", answers: Answers) -> str:
-    """Its last message; all it said where that alone holds no return (S3.7)."""
+    """Its last message; all it said where that alone holds no return."""
     if answers is Answers.VALUE:
         return turn.last.strip() or turn.whole.strip()
     return turn.last if read_answer(turn.last).candidate is not None else turn.whole

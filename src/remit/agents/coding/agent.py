@@ -429,7 +429,7 @@ class Run:
             await self._listener.hear(heard)
 
     async def _run_out(self, spawned: Spawned) -> None:
-        """Gives back when it is not to be waited for any longer, which is never before the soft deadline (S2.4).
+        """Gives back when it is not to be waited for any longer, which is never before the soft deadline.
 
         Then its turn is ended, so that it can be asked to hand in. One that has said that it is done, and stays all the same, is left:
         its answer must not be lost with it.
@@ -486,7 +486,7 @@ class CodingAgent:
         return await self._answer(ctx, listener, ran)
 
     async def _handed_in(self, ctx: Context, before: Listener) -> str:
-        """One more question in the same session. What goes wrong now is the deadline's: it hands back what there is (S2.6)."""
+        """One more question in the same session. What goes wrong now is the deadline's: it hands back what there is."""
         if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
             await _out_of_time()
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)

@@ -445,7 +445,7 @@ class ProcessPool:
 
 
 async def _tell_hand_in(child: Child, ctx: Context) -> None:
-    """The soft deadline (S2.4)."""
+    """The soft deadline."""
     await ctx.wait_hand_in()
     if ctx.hand_in:  # a stop, too, ends the wait
         child.send({"k": "hand_in"})
