@@ -10,7 +10,6 @@ from command_agents import HAND_IN, RETURN, left, project, python, sh
 
 from remit import Remit, Status, StopReason
 from remit.core.events import EventKind
-from remit.flow.format import format_instruction
 
 # ---- how the prompt reaches it
 
@@ -35,14 +34,6 @@ async def test_a_command_gets_its_task_by_the_way_it_declares(tmp_path: Path, co
     assert said.startswith("You are careful.")
     assert "Count the {scratch} sheep: ¾ of them, 'quoted' $HOME." in said
     assert '- flock: ["a", 2]' in said
-
-
-async def test_every_prompt_ends_with_the_format_instruction(tmp_path: Path) -> None:
-    async with project(tmp_path, sh(f"cat > prompt.txt; {HAND_IN}")) as remit:
-        result = await remit.delegate("cmd", task="Do it.")
-    instruction = format_instruction(result.session_id, "cmd", 1, ("orchestrator", "cmd"))
-    assert (tmp_path / "prompt.txt").read_text().rstrip().endswith(instruction.rstrip())
-    assert result.session_id in instruction
 
 
 async def test_a_command_that_does_not_read_its_prompt_is_none_the_worse(tmp_path: Path) -> None:

@@ -269,19 +269,6 @@ async def test_a_log_that_cannot_be_written_lets_nothing_run(tmp_path: Path) -> 
     assert ran == []
 
 
-async def test_a_list_that_an_agent_asks_for_on_its_way_is_judged_one_by_one(tmp_path: Path) -> None:
-    @agent(effects=("read",))
-    async def looks(ctx: Context, paths: list[str]) -> str:
-        await ctx.permit(path=paths)
-        return "seen"
-
-    async with Remit.open(tmp_path, agents=[looks]) as remit:
-        assert (await remit.delegate("looks", paths=["a", "b"])).data == "seen"
-        for secret in (".env", "server.KEY"):
-            refused = await remit.delegate("looks", paths=["a", secret, "b"])
-            assert "keep-secrets" in refused.errors[0].message
-
-
 async def test_the_words_of_a_refusal_speak_of_this_delegation_and_not_of_an_earlier_one(tmp_path: Path) -> None:
     rules = f'{PERMIT} @because("Not at level {{level}}.") forbid (principal, action == Action::"digest", resource);'
     async with Remit.open(tmp_path, agents=AGENTS, policy=rules) as remit:

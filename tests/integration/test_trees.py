@@ -52,15 +52,6 @@ async def test_cancelling_a_tree_with_a_process_child_acknowledges_both_at_once(
         assert not await remit.live()
 
 
-async def test_a_caller_whose_python_task_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
-        task = asyncio.create_task(remit.delegate("waits"))
-        await until_live(remit, 2)
-        task.cancel()
-        await asyncio.wait([task])
-        await until_live(remit, 0)
-
-
 async def test_another_fault_in_the_same_call_is_told_as_what_it_is(tmp_path: Path) -> None:
     """Only the identical refused call is answered from memory."""
 
