@@ -99,19 +99,26 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def grpc_stage(
-    root: Path, *, addresses: Sequence[str] = (), agents: Sequence[Any] = AGENTS, extra: Sequence[Any] = (), **serve: Any
+    root: Path,
+    *,
+    addresses: Sequence[str] = (),
+    agents: Sequence[Any] = AGENTS,
+    settings: Any = None,
+    takes_agents: bool = False,
+    **serve: Any,
 ) -> AsyncIterator[Stage]:
     from remit.access.entrance import Entrance
+    from remit.serve.grpc.registry import Registry
     from remit.serve.grpc.server import grpc_server
     from remit.serve.service import Service
 
-    async with Remit.open(root, agents=agents) as remit, contextlib.AsyncExitStack() as closing:
-        settings = replace(remit.settings.serve, **serve)
-        entrance = Entrance(remit.folder, settings, living=remit.engine.running.get)
+    async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
+        known = replace(remit.settings.serve, **serve)
+        entrance = Entrance(remit.folder, known, living=remit.engine.running.get)
         entrance.open()
         closing.callback(entrance.close)
         service = Service(remit)
-        door = await grpc_server(service, entrance, settings, extra=extra)
+        door = await grpc_server(service, entrance, known, Registry(service, entrance, known) if takes_agents else None)
         await door.start(addresses or None)
         closing.push_async_callback(door.stop, 0.0)
         yield Stage(remit, service, entrance, door, door.address, closing)

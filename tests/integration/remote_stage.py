@@ -2,38 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from grpc_stage import AGENTS, Stage
+from grpc_stage import Stage, grpc_stage, until
 
-from remit import Remit
+__all__ = ["Far", "joined", "remote_stage", "until"]
 
 Doing = Callable[["Far", Any], Awaitable[Any]]
 
 
-@contextlib.asynccontextmanager
-async def remote_stage(
-    root: Path, *, addresses: Sequence[str] = (), agents: Sequence[Any] = AGENTS, settings: Any = None, **serve: Any
-) -> AsyncIterator[Stage]:
-    from remit.access.entrance import Entrance
-    from remit.serve.grpc.registry import Registry
-    from remit.serve.grpc.server import grpc_server
-    from remit.serve.service import Service
-
-    root.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's own folder
-    async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
-        known = replace(remit.settings.serve, **serve)
-        entrance = Entrance(remit.folder, known, living=remit.engine.running.get)
-        entrance.open()
-        closing.callback(entrance.close)
-        service = Service(remit)
-        door = await grpc_server(service, entrance, known, Registry(service, entrance, known))
-        await door.start(addresses or None)
-        closing.push_async_callback(door.stop, 0.0)
-        yield Stage(remit, service, entrance, door, door.address, closing)
+def remote_stage(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Stage]:
+    root.mkdir(exist_ok=True)
+    return grpc_stage(root, takes_agents=True, **options)
 
 
 async def counted(far: "Far", order: Any) -> Any:
@@ -130,9 +112,3 @@ async def joined(stage: Stage, token: str = "", does: Doing = counted, **declare
     await far.register(**declared)
     await far.connect()
     return far
-
-
-async def until(is_so: Callable[[], Any], seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0.01)

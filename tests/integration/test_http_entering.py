@@ -4,10 +4,10 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
+from grpc_stage import Authority
 from http_stage import Stage, http_stage, status_of, statuses_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,55 +184,22 @@ async def test_where_a_caller_stands_is_honoured_of_those_that_may_say_it(stage:
 # ---- certificates
 
 
-def certificates(folder: Path) -> dict[str, Any]:
-    """A signer, a server's and two clients', one of them signed by somebody else."""
-    import datetime
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    def made(name: str, signer: Any = None) -> Any:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        issuer, signing = (subject, key) if signer is None else (signer[0].subject, signer[1])
-        now = datetime.datetime.now(datetime.UTC)
-        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
-        builder = builder.not_valid_after(now + datetime.timedelta(hours=1))
-        builder = builder.add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
-        if signer is not None:
-            names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))] if name == "server" else [x509.DNSName(name)]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = builder.sign(signing, hashes.SHA256())
-        pem = serialization.Encoding.PEM
-        plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
-        (folder / f"{name}.key").write_bytes(plain)
-        return certificate, key
-
-    signer, stranger = made("signer"), made("stranger-signer")
-    made("server", signer)
-    made("build.example", signer)
-    made("unknown.example", signer)
-    made("stranger.example", stranger)
-    return {"signer": signer}
-
-
 async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
     """Mutual TLS: signed by ours and granted something; being signed alone is not being let in."""
     import httpx
 
     from remit.serve.http.server import Tls
 
-    certificates(tmp_path)
-    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "signer.pem")
+    (tmp_path / "elsewhere").mkdir()
+    authority, stranger = Authority(tmp_path), Authority(tmp_path / "elsewhere")
+    shown = {name: signer.issue(name) for signer, name in ((authority, "build.example"), (authority, "unknown"), (stranger, "stranger"))}
+    certificate, key = authority.issue("server")
+    tls = Tls(certificate=certificate, key=key, client_ca=authority.certificate)
 
     def showing(name: str | None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(tmp_path / "signer.pem"))
+        context = ssl.create_default_context(cafile=str(authority.certificate))
         if name is not None:
-            context.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+            context.load_cert_chain(*shown[name])
         return context
 
     async with http_stage(tmp_path, tls=tls) as stage:
@@ -241,10 +208,10 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
             answer = await client.post("/v1/tasks?wait=20", json={"target": "fails"})
             assert answer.json()["lineage"]["principal"] == "cert:build.example"
             assert "strict-transport-security" in answer.headers
-        for name in ("unknown.example", None):
+        for name in ("unknown", None):
             async with httpx.AsyncClient(base_url=stage.url, verify=showing(name)) as client:
                 assert (await client.get("/v1/tasks")).status_code == 401
-        async with httpx.AsyncClient(base_url=stage.url, verify=showing("stranger.example")) as client:
+        async with httpx.AsyncClient(base_url=stage.url, verify=showing("stranger")) as client:
             with pytest.raises((httpx.TransportError, ssl.SSLError)):
                 await client.get("/v1/tasks")
         token = {"Authorization": f"Bearer {stage.token()}"}

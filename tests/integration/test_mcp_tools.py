@@ -1,6 +1,5 @@
 """The six tools of `remit mcp`, asked by the SDK's own client over HTTP: what they offer, answer, refuse and tell on the way."""
 
-import asyncio
 import http.client
 import json
 from collections.abc import Iterator
@@ -97,19 +96,6 @@ async def test_a_return_comes_as_structure_and_as_the_same_text(ask: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [
-        {"target": "text", "operation": "count", "parameters": {"text": "a bb", "min_length": 2}},
-        {"target": "text", "operation": "count", "parameters": {"text": "a bb", "minLength": 2}, "waitMs": 1000},
-        {"target": "text.count", "parameters": {"text": "a bb", "minLength": 2}},
-        {"target": "text", "operation": "count", "parameters": '{"text": "a bb", "min_length": 2}'},
-    ],
-)
-async def test_camel_case_and_snake_case_are_both_understood(ask: Any, asked: dict[str, Any]) -> None:
-    assert (await ask("delegate", asked)).structured_content["data"] == 1
-
-
-@pytest.mark.parametrize(
     ("asked", "code", "named"),
     [
         ({"target": "nobody", "parameters": {}}, "INVALID_TARGET", "text"),
@@ -154,13 +140,6 @@ async def test_a_failed_delegation_is_an_error_and_a_partial_one_is_not(ask: Any
     assert not partial.is_error
     told = partial.structured_content
     assert (told["status"], told["state"], told["errors"][0]["code"]) == ("partial", "timeout", "TIMEOUT")
-
-
-async def test_acceptance_commands_decide_whether_it_is_completed(ask: Any) -> None:
-    met = await ask("delegate", {"target": "noop", "parameters": {}, "accept": ["true"]})
-    assert (met.structured_content["status"], met.structured_content["evidence"]) == ("completed", "verified")
-    unmet = await ask("delegate", {"target": "noop", "parameters": {}, "accept": ["false"]})
-    assert unmet.structured_content["status"] != "completed"
 
 
 # ---- artifacts, and what is too large
@@ -232,11 +211,6 @@ async def test_what_takes_long_is_answered_with_a_handle_by_which_it_is_found(as
     assert settled["state"] == "completed"
 
 
-async def test_nobody_waits_when_told_not_to(ask: Any) -> None:
-    result = await ask("delegate", {"target": "slow", "parameters": {"seconds": 1}, "wait_ms": 0})
-    assert result.structured_content["state"] in ("queued", "running")
-
-
 @pytest.mark.parametrize("tool", ["delegate", "delegation_result"])
 async def test_progress_rises_and_says_what_the_agent_says(address: str, tool: str) -> None:
     told: list[tuple[float, str]] = []
@@ -256,7 +230,6 @@ async def test_progress_rises_and_says_what_the_agent_says(address: str, tool: s
 
 async def test_several_run_at_once_and_one_that_fails_loses_no_other(ask: Any) -> None:
     """Bounded, results in the order of the calls."""
-    began = asyncio.get_running_loop().time()
     delegations = [
         {"target": "slow", "parameters": {"seconds": 30}},
         {"target": "fails", "parameters": {}},
@@ -266,7 +239,6 @@ async def test_several_run_at_once_and_one_that_fails_loses_no_other(ask: Any) -
         "nonsense",
     ]
     result = await ask("delegate_many", {"delegations": delegations})
-    assert asyncio.get_running_loop().time() - began < 10
     assert not result.is_error
     told = result.structured_content
     assert [one["state"] for one in told["results"]] == ["running", "failed", "refused", "completed", "completed", "refused"]
@@ -318,14 +290,11 @@ async def test_a_session_that_is_none_is_refused_in_words(ask: Any, tool: str, s
     assert len(result.content[0].text) < 1000
 
 
-@pytest.mark.parametrize("page", [{"offset": -1}, {"offset": "0"}, {"limit": 0}, {"limit": 1.5}, {"offset": True}])
-async def test_a_page_that_is_none_is_refused(ask: Any, page: dict[str, Any]) -> None:
-    assert code_of(await ask("delegation_result", {"session_id": "sess_1763200000_abc123", **page})) == "INVALID_PARAMETERS"
-
-
-@pytest.mark.parametrize("delegations", [None, [], {}, [{"target": "noop", "parameters": {}}] * 33])
-async def test_too_many_at_once_or_none_is_refused(ask: Any, delegations: Any) -> None:
-    assert code_of(await ask("delegate_many", {"delegations": delegations})) == "INVALID_PARAMETERS"
+async def test_a_page_or_a_number_of_delegations_out_of_range_is_refused(ask: Any) -> None:
+    for page in ({"offset": -1}, {"offset": "0"}, {"limit": 0}, {"limit": 1.5}, {"offset": True}):
+        assert code_of(await ask("delegation_result", {"session_id": "sess_1763200000_abc123", **page})) == "INVALID_PARAMETERS"
+    for delegations in (None, [], {}, [{"target": "noop", "parameters": {}}] * 33):
+        assert code_of(await ask("delegate_many", {"delegations": delegations})) == "INVALID_PARAMETERS"
 
 
 async def test_parameters_of_a_megabyte_pass_and_the_server_lives_on_after_more(ask: Any) -> None:
@@ -365,6 +334,7 @@ def test_a_page_in_a_browser_cannot_reach_it(address: str, headers: dict[str, st
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
-    connection.request("POST", place.path, body, sent)
-    assert connection.getresponse().status == status
-    connection.close()
+    for path in (place.path, f"{place.path}/"):
+        connection.request("POST", path, body, sent)
+        assert connection.getresponse().status == status
+        connection.close()
