@@ -34,7 +34,7 @@ async def slow(ctx: Context, seconds: float = 30.0) -> str:
     ctx.progress("begun", 0.5)
     ctx.emit({"half": True})
     await asyncio.sleep(seconds)
-    return "slept"
+    return "Slept."
 
 
 @agent("fails")

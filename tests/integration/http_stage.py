@@ -10,39 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, agent
+from grpc_stage import count, fails, loud, slow
+
+from remit import Remit
 from remit.access.visitor import EVERYTHING, Doing, Grants
-
-
-@agent("text.count")
-async def count(text: str, min_length: int = 0) -> int:
-    """Counts the words of a text."""
-    return len([word for word in text.split() if len(word) >= min_length])
-
-
-@agent("slow", timeout=60)
-async def slow(ctx: Context, seconds: float = 30.0) -> str:
-    """Says that it has begun, and takes its time."""
-    ctx.progress("begun", 0.5)
-    ctx.emit("half")
-    await asyncio.sleep(seconds)
-    return "Slept."
-
-
-@agent("fails")
-async def fails() -> None:
-    """Does not succeed."""
-    raise ValueError("it broke")
-
-
-@agent("loud", timeout=60)
-async def loud(ctx: Context, chunks: int, size: int) -> str:
-    """Says much."""
-    for _ in range(chunks):
-        ctx.emit("x" * size)
-        await asyncio.sleep(0)
-    return "Said."
-
 
 AGENTS = (count, slow, fails, loud)
 

@@ -134,7 +134,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
         await again.start()
         try:
             returned = await asyncio.wait_for(handle.result(), 20)
-            assert returned.unwrap() == "slept"
+            assert returned.unwrap() == "Slept."
             assert far.remit.store.count() == 1
         finally:
             await again.stop(0.0)

@@ -200,7 +200,7 @@ def test_a_port_that_is_taken_and_a_folder_that_is_not_there_are_told_in_a_line(
         port = address.rpartition(":")[2].partition("/")[0]
         done = remit(project, "mcp", "--http", "--port", port)
         assert (done.returncode, done.stdout) == (7, "")
-        assert "cannot be listened on" in done.stderr
+        assert "Cannot listen at" in done.stderr
     done = remit(project, "mcp", "--root", str(project / "nowhere"), "--json")
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (2, "INVALID_PARAMETERS")
 

@@ -36,7 +36,7 @@ def test_every_door_is_open_in_one_process(server: Server) -> None:
         assert http.get("/readyz").status_code == 200
         assert "echo" in {agent["name"] for agent in http.get("/v1/agents").json()["agents"]}
         assert http.get("/.well-known/agent-card.json").json()["name"]
-        assert "delegation_total" in http.get("/metrics").text
+        assert "door_requests_total" in http.get("/metrics").text
         listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         told = http.post("/mcp", json=listing, headers={"accept": "application/json, text/event-stream"})
         assert '"delegate_many"' in told.text

@@ -1,7 +1,7 @@
-"""A server from its start to its end: the project opened, its doors opened, and at the end everything finished or handed over.
+"""`remit serve` from start to end: opens the project, starts the APIs, and at the end finishes or hands over everything.
 
-Called by `remit serve`. What a door does is the door's; here is only when it is opened and closed. A signal says stop: nothing new is
-taken, what runs may finish for a while, what can be resumed is left to the next server, the rest is stopped with what it did kept.
+On a signal it accepts no new work; running work may finish for a while; what can be resumed is left to the next server, and the rest is
+stopped with its results so far.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from remit.system.announced import announce, withdraw
 class Opened:
     root: str
     doors: Mapping[str, str]
-    """By name, where each listens."""
+    """Addresses by API."""
     token_file: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Stopped:
 
 
 class Listener(Protocol):
-    """Who is told how the server is doing."""
+    """Hears how the server is doing."""
 
     def opened(self, opened: Opened) -> None: ...
     def reloaded(self, problems: list[str]) -> None: ...
@@ -48,7 +48,7 @@ class Listener(Protocol):
 
 
 class Signals:
-    """What this process was told by signals."""
+    """Signals that this process received."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -85,7 +85,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
 
 @contextlib.asynccontextmanager
 async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
-    """False: told to stop before it was open. To recover what a crash left may take a while, and is the next one's then."""
+    """False: stopped before it was open. Recovery after a crash may take a while; it is left to the next server then."""
     opening, stop = asyncio.ensure_future(remit.__aenter__()), asyncio.ensure_future(told.stop.wait())
     try:
         await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -101,7 +101,7 @@ async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
     try:
         yield True
     finally:
-        await remit.close(hand_over=True)  # also where a door cannot be opened: what was resumed for that is not ended by it
+        await remit.close(hand_over=True)  # also if an API cannot start: resumed work is not ended by it
 
 
 async def _until_stopped(remit: Remit, doors: Apis, told: Signals, listener: Listener) -> None:
@@ -114,7 +114,7 @@ async def _until_stopped(remit: Remit, doors: Apis, told: Signals, listener: Lis
 
 
 async def _finished(remit: Remit, doors: Apis, told: Signals) -> None:
-    """Nothing new; what runs may finish, and whoever follows it hears how it ended."""
+    """Refuses new work; running work may finish and be followed."""
     doors.stop_taking()
     waiting = asyncio.ensure_future(doors.service.finish())
     at_once = asyncio.ensure_future(told.at_once.wait())

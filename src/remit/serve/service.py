@@ -49,24 +49,24 @@ LONGEST_WORD = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request: who makes it and what came along with it."""
+    """The caller of one request, and its context."""
 
     visitor: Visitor
     door: str
     session: str | None = None
-    """The caller's own word for the conversation."""
+    """The caller's own name for the conversation."""
     traceparent: str | None = None
     deadline_at: float | None = None
-    """Wall clock: when the caller itself gives up; its delegation does not run longer."""
+    """Wall clock: the caller's own deadline, which bounds the delegation."""
     depth: int = 0
     path: tuple[str, ...] = ()
-    """Of the caller, when it is a remit; honoured from those that were granted `relay` only."""
+    """Of a caller that is a remit; honoured only with the grant `relay`."""
 
 
 class Page(NamedTuple):
     records: Sequence[Record]
     next_page: str | None
-    """Where the next one begins; None: this was the last."""
+    """None: this was the last."""
 
 
 def summary_of(record: Record) -> DelegateResult:
@@ -81,11 +81,11 @@ def summary_of(record: Record) -> DelegateResult:
 
 class Service:
     def __init__(self, remit: "Remit", budget_of: Callable[[Visitor], Budget | None] = lambda visitor: visitor.budget) -> None:
-        """`budget_of`: the limits on everything that a principal ever asks for, since when; what was drawn is known here."""
+        """`budget_of`: the limits of everything that a principal asks for."""
         self.remit = remit
         self.tool = DelegateTool(remit)
         self.is_stopping = False
-        """Nothing new is begun any more."""
+        """New work is refused."""
         self._budget_of = budget_of
         self._starting: set[asyncio.Future[Any]] = set()
         self._tools: dict[tuple[str, ...], DelegateTool] = {}
@@ -93,16 +93,16 @@ class Service:
     # ---- work
 
     def read(self, call: Call, arguments: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> DelegateRequest:
-        """The request, judged, and allowed to this caller; nothing runs. Raises `DelegateError`, `Refused`."""
+        """The request, checked and allowed for this caller. Nothing runs. Raises `DelegateError`, `Refused`."""
         self._must(call, Doing.DELEGATE)
         try:
             request = self.tool.read(arguments, *extras)
         except DelegateError:
-            request = self.tool_for(call).read(arguments, *extras)  # says what is allowed, of those agents only that it may use
+            request = self.tool_for(call).read(arguments, *extras)  # names only agents that the caller may use
         return self.allowed(call, request)
 
     def tool_for(self, call: Call) -> DelegateTool:
-        """The delegate tool, of the agents that it may use: it is not told of any other."""
+        """The delegate tool with the agents that the caller may use."""
         allowed = call.visitor.grants.agents
         if allowed is None:
             return self.tool
@@ -115,7 +115,7 @@ class Service:
         return found
 
     def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
-        """For a door that reads requests in its own way. Raises `Refused`."""
+        """Raises `Refused`, `Misused`."""
         self._must(call, Doing.DELEGATE)
         grants = call.visitor.grants
         if not grants.may_use(request.agent):
@@ -140,20 +140,20 @@ class Service:
         return await self.execute(call, self.read(call, arguments))
 
     async def run(self, call: Call, arguments: Mapping[str, Any]) -> AsyncGenerator[Chunk, None]:
-        """`begin` and `stream`: the first chunk tells its id. Whoever leaves the stream leaves it running."""
+        """`begin` and `stream`: the first chunk has the id. Leaving the stream ends nothing."""
         handle = await self.begin(call, arguments)
         if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
-            yield ended(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # not even its refusal could be written
+            yield ended(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
             return
         async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
-        """Begun and on record when this returns; it goes on whatever becomes of the connection. Whoever is cancelled here has begun it
-        whole, or not at all. A fault that only the flow could find is raised like one that `read` finds."""
+        """Begun and recorded when this returns. A caller that is cancelled here has begun it whole, or not at all. Errors that only the
+        flow finds are raised like those of `read`."""
         if self.is_stopping:
-            raise Refused("This server is stopping and takes nothing new.", code="STOPPING", advice="Try again in a moment.")
+            raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
         is_whole = request.also.get("resume") is None and self._engine is not None
         handle = await (self._started_here(call, request) if is_whole else self._started_apart(call, request))
         if isinstance(handle, SettledHandle):
@@ -161,7 +161,7 @@ class Service:
         return handle
 
     async def _started_here(self, call: Call, request: DelegateRequest) -> Handle:
-        """No task of its own: before it is the engine's nothing has begun, and what the engine has goes on whoever leaves."""
+        """Without a task of its own: nothing has begun before the engine has it, and then it continues whoever leaves."""
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.add(begun)
         try:
@@ -171,7 +171,7 @@ class Service:
             begun.set_result(None)
 
     async def _started_apart(self, call: Call, request: DelegateRequest) -> Handle:
-        """What is looked up, or asked of another process, on the way is ended by nobody who leaves."""
+        """In a task of its own: a caller that leaves does not end what is asked of the store or another process."""
         start = asyncio.get_running_loop().create_task(self._started(call, request))
         self._starting.add(start)
         start.add_done_callback(self._has_started)
@@ -180,10 +180,10 @@ class Service:
     async def _started(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
         key = extras.get("key")
-        if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own, of who asks
+        if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own
             extras["key"] = own_key(call.visitor.principal, key)
         if isinstance(extras.get("resume"), str):
-            await self._changeable(call, extras["resume"], "go on with")  # it is given what that left, and takes its workspace over
+            await self._changeable(call, extras["resume"], "go on with")  # it takes over the workspace
         asked = request.asked()
         longest = call.visitor.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
@@ -192,7 +192,7 @@ class Service:
             return await self.remit.start(request.agent, **asked, **extras)
 
     async def _budget(self, visitor: Visitor) -> Budget | None:
-        """With the token of a delegation a scope inside of its own; else the one that all processes of this project count on."""
+        """With the token of a delegation a scope inside its own; otherwise the one that all processes of the project share."""
         given = self._budget_of(visitor)
         if given is None or visitor.parent is not None:
             return given
@@ -203,15 +203,15 @@ class Service:
     def _has_started(self, start: "asyncio.Task[Handle]") -> None:
         self._starting.discard(start)
         if not start.cancelled():
-            start.exception()  # seen: whoever asked may have left
+            start.exception()  # retrieved, in case the caller has left
 
     @property
     def is_busy(self) -> bool:
-        """Something that was asked for here, or anything else of this process, is not over."""
+        """Whether this process runs or starts anything."""
         return bool(self._starting or self._running)
 
     async def finish(self) -> None:
-        """Until everything that this process runs has ended: by its deadline, like everything. Cancelled, it leaves it running."""
+        """Until everything that this process runs has ended. Cancelling it ends nothing."""
         while self._starting:
             await asyncio.wait(self._starting)
         while running := list(self._running.values()):
@@ -222,12 +222,12 @@ class Service:
         return (await self.looked(call, task_id))[1]
 
     async def looked(self, call: Call, task_id: str) -> tuple[Record, DelegateResult]:
-        """How it stands, and the record that says so."""
+        """The record and the result so far."""
         record = await self.record(call, task_id)
         return record, await self.tool.look_at(record)
 
     async def record(self, call: Call, task_id: str) -> Record:
-        """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
+        """Raises `Misused` (TASK_NOT_FOUND), also for a task that the caller may not see."""
         record = await off_loop(self._visible, call, task_id) if is_session_id(task_id) else None
         if record is None:
             advice = "Its id is in the answer that began it; list the tasks."
@@ -235,13 +235,13 @@ class Service:
         return record
 
     def _visible(self, call: Call, task_id: str) -> Record | None:
-        """Both questions to the store on one thread: each trip there costs more than the answer."""
+        """Both reads on one thread: each trip there costs more than the read."""
         record = self.remit.store.get(task_id)
         return record if record is not None and self.may_see(call, record) else None
 
     async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
-        """How it stands and what it says, from the chunk after number `after`; the last one has the result. Leaving it does not end the
-        delegation; nothing is kept for whoever reads slowly."""
+        """State changes and output from the chunk after number `after`; the last one has the result. Nothing is buffered for slow
+        readers."""
         await self.minded(await self.record(call, task_id))
         async with contextlib.aclosing(self.remit.follow(task_id, after)) as events:
             async for event in events:
@@ -252,20 +252,20 @@ class Service:
                     yield chunk
 
     async def _last(self, task_id: str, event: Event) -> Chunk:
-        """The object that looking at it gives; where it could not be written yet, as whoever waited for it was told."""
+        """The same result as from `look`; from the event if it is not recorded yet."""
         record = await self.remit.describe(task_id)
         result = record.result or Return.from_dict(event.body["result"])
         return ended(result_of(result, record.created_at), event.number)
 
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
-        """As it stands when it has ended, or when so long was waited."""
+        """When it has ended, or after so long."""
         record = await self.minded(await self.record(call, task_id))
         if not record.state.is_settled:
             await self.remit.result(task_id, wait_seconds=wait_seconds)
         return await self.tool.look(task_id)
 
     async def wait(self, handle: Handle, seconds: float) -> Return | None:
-        """Of what was begun just now: its return, when it is there within so long. Nothing is read of what runs here."""
+        """The return of a delegation begun just now, if it ends within so long. Nothing is read from the store for local ones."""
         if seconds <= 0:
             return None
         if not isinstance(handle, LocalHandle | SettledHandle):
@@ -278,7 +278,7 @@ class Service:
         return None
 
     async def minded(self, record: Record) -> Record:
-        """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
+        """Recovers a delegation whose process is gone, so that waiting for it ends."""
         if record.state.is_settled or record.session_id in self._running:
             return record
         living = await off_loop(living_owners, self.remit.store, self.remit.folder / "run")
@@ -290,26 +290,26 @@ class Service:
     async def cancel(
         self, call: Call, task_id: str, reason: str = "", *, force: bool = False
     ) -> tuple[DelegateResult, list[dict[str, Any]]]:
-        """Really stopped, with everything below it; how it stands then, and how each node ended. Of one that has ended: nothing is done.
+        """Stops it with everything below it; the result then, and how each node ended. Does nothing if it has ended.
 
-        `force`: without the grace that its processes have."""
+        `force`: without the grace period of its processes."""
         await self.minded(await self._changeable(call, task_id, "cancel"))
         nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}", force=force)
         return await self.tool.look(task_id), nodes
 
     async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
-        """To see somebody else's work is not to change it; and whoever asks on behalf of a delegation leaves that one alone."""
+        """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
         record = await self.record(call, task_id)
         if not await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL) or task_id == call.visitor.parent:
             raise Refused(f"{task_id} is not {call.visitor.principal}'s to {deed}.", code="FORBIDDEN")
         return record
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
-        """Newest first; `query.before_session` begins a later page. What is not the caller's to see is not there."""
+        """Newest first, only tasks that the caller may see; `query.before_session` begins a later page."""
         visitor, store = call.visitor, self.remit.store
         if query.before_session is not None:
             try:
-                await self.record(call, query.before_session)  # somebody else's is as unknown as one that never was
+                await self.record(call, query.before_session)  # also unknown if it is another caller's
             except Misused:
                 raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.") from None
         if not visitor.may(Doing.SEE_ALL):
@@ -323,7 +323,7 @@ class Service:
     # ---- agents
 
     def agents(self, call: Call) -> Sequence[AgentSpec]:
-        """Those it may use, one's own before those that come with remit."""
+        """Those the caller may use, the project's own first."""
         self._must(call, Doing.DELEGATE)
         return [spec for spec in self.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
 
@@ -340,7 +340,7 @@ class Service:
 
     @property
     def _running(self) -> Mapping[str, Any]:
-        """What this process runs itself. Attached to the tree of an agent it runs nothing: the owner of that tree does."""
+        """Delegations of this process; none if it is attached to the tree of another one."""
         engine = self._engine
         return {} if engine is None else engine.running
 
@@ -366,7 +366,7 @@ class Service:
 
 @contextlib.contextmanager
 def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
-    """Whatever is begun inside is this caller's. The owner's own, with nothing that came along, is as if asked at the command line."""
+    """Work begun inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
     is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
     token = ORIGIN.set(None if is_plain else origin_of(call, budget))
     try:
@@ -376,7 +376,7 @@ def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
 
 
 def origin_of(call: Call, budget: Budget | None = None) -> Origin:
-    """`budget`: the scope that everything of this principal draws from."""
+    """`budget`: the scope of this principal."""
     visitor, grants = call.visitor, call.visitor.grants
     is_relay = visitor.may(Doing.RELAY) and bool(call.path)
     return Origin(
@@ -392,12 +392,12 @@ def origin_of(call: Call, budget: Budget | None = None) -> Origin:
 
 
 def own_key(principal: str, key: str) -> str:
-    """Of one caller alone: names of certificates have slashes in them (`spiffe://…`), and none may be read as the beginning of a key."""
+    """A key of one caller. Slashes in names (`spiffe://…`) are escaped, so that no name is a prefix of another key."""
     return f"{principal.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 
 def _word(given: str | None) -> str | None:
-    """Of whatever length, and of whatever a client makes it: it is kept and searched for as what can be written."""
+    """Bounded, and without characters that cannot be stored."""
     return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
 
 

@@ -36,17 +36,15 @@ _STATES: dict[int, tuple[State, ...]] = {
     pb.TASK_STATE_CANCELLED: (State.CANCELLED,),
     pb.TASK_STATE_TIMEOUT: (State.TIMEOUT,),
 }
-"""What the registry calls them. That one is paused is not on record: those are among the running."""
+"""Of the record. Paused tasks are recorded as running."""
 
 
 def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | None]) -> tuple[str | None, str | None]:
-    """Target and operation. `name_of`: the name of a registered agent by its id. A whole name may stand in either field.
-
-    Where no agent is named the target is None: any agent that can. What does not fit together is left to the reader to say."""
+    """Target and operation; the target is None if no agent is named. `name_of`: the name of a registered agent by its id."""
     agent, type_ = request.agent_id, request.type
     if not agent:
         if not type_:
-            raise Misused("Neither agent_id nor type says what is to be done.", advice="Set type, e.g. to worker.read_file.")
+            raise Misused("The request has neither agent_id nor type.", advice="Set type, e.g. to worker.read_file.")
         return None, type_
     agent = name_of(agent) or agent
     target, operation = parts_of(agent)
@@ -58,7 +56,7 @@ def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | Non
 
 
 def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
-    """Those beside target and operation."""
+    """Besides target and operation."""
     priority = request.priority
     if priority not in _PRIORITIES:
         raise Misused(f"There is no priority {priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
@@ -66,30 +64,24 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         return {"parameters": {}, "priority": priority}
     config = request.config
     arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": priority}
-    if config.timeout_ns:
-        arguments["timeout"] = config.timeout_ns / 1e6
-    if config.key:
-        arguments["key"] = config.key
-    if config.accept:
-        arguments["accept"] = list(config.accept)
+    if config.idle_ns < 0:
+        raise Misused("idle_ns must be above 0.", advice="Leave it out, or send e.g. 30000000000 for half a minute.")
     if config.HasField("budget"):
         arguments["budget"] = dict_of(config.budget)
-    if config.resume:
-        arguments["resume"] = config.resume
-    if config.idle_ns:
-        if config.idle_ns < 0:
-            raise Misused("idle_ns must be above 0.", advice="Leave it out, or send e.g. 30000000000 for half a minute.")
-        arguments["idle"] = seconds(config.idle_ns)
-    return arguments
+    given = {
+        "timeout": config.timeout_ns / 1e6,
+        "key": config.key,
+        "accept": list(config.accept),
+        "resume": config.resume,
+        "idle": seconds(config.idle_ns),
+    }
+    return arguments | {name: value for name, value in given.items() if value}
 
 
 def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
     if request.wait_ns < 0:
         raise Misused("wait_ns must not be negative.", advice="0 does not wait.")
     return seconds(request.wait_ns) or 0.0
-
-
-# ---- lists
 
 
 def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
@@ -107,22 +99,14 @@ def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
     )
 
 
-def is_empty(request: pb.ListTasksRequest) -> bool:
-    """Of what is never on record: a task is pending before it is."""
-    return bool(request.states) and not any(_STATES.get(state) for state in request.states)
-
-
 def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
-    found: dict[State, None] = {}
-    for state in request.states:
-        if state not in _STATES:
-            raise Misused(f"There is no task state {state}.", advice="1 pending, 2 queued, 3 running, … 8 timeout.")
-        found.update(dict.fromkeys(_STATES[state]))
-    return tuple(found)
+    if unknown := [state for state in request.states if state not in _STATES]:
+        raise Misused(f"There is no task state {unknown[0]}.", advice="1 pending, 2 queued, 3 running, … 8 timeout.")
+    return tuple(dict.fromkeys(found for state in request.states for found in _STATES[state]))
 
 
 ALREADY = "already "
-"""How the state of a node begins that had ended before it could be cancelled."""
+"""Prefix of the state of a node that had ended before it could be cancelled."""
 _LONGEST_WORD = 200
 
 
@@ -194,7 +178,7 @@ class TaskService(rpc.TaskServiceServicer):
             asked.CopyFrom(request)
             asked.agent_id = self._name_of(request.agent_id) or ""
         query = query_of(asked)
-        if is_empty(asked):
+        if asked.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
         page = await self._service.list(entered(), query)
         tasks = [task_of(summary_of(record), place_of_record(record)) for record in page.records]

@@ -23,43 +23,57 @@ from typing import NoReturn
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic_core import ValidationError
 
+LONGEST_LINE = 4 * 1024 * 1024
+"""As over HTTP."""
+AHEAD = 1000
+"""Lines read before they are handled."""
+LAST_WORDS_SECONDS = 3.0
+"""Writing continues this long after the client has closed its side: it may have stopped reading too."""
+TOO_LONG = f"The message is larger than {LONGEST_LINE} bytes. Pass large inputs as files of the project, by their path."
+_PIECE = 256 * 1024
+_ENDS = 512
+"""Bytes at each end of a refused line in which its id is searched. Some clients write it first, some last."""
+_FIRST_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")')
+_LAST_ID = re.compile(_FIRST_ID.pattern + rb"\s*\}\s*$")
 _GONE = b"!"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+# ---- two processes
 
 
 @dataclass(slots=True)
 class Leash:
-    """The keeper's end: how it hears that the front has gone, and lets it go."""
+    """The keeper's link to the front."""
 
     descriptor: int
     """At its end when the front has gone."""
-    _told: int
+    _front: int
 
     def let_go(self) -> None:
-        """The client has left: nobody waits for the front any more."""
+        """The client has left: the front may exit."""
         with contextlib.suppress(OSError):
-            os.write(self._told, _GONE)
-            os.close(self._told)
+            os.write(self._front, _GONE)
+            os.close(self._front)
 
 
 def split() -> Leash:
-    """Comes back in the keeper only. To be called before any thread is started and anything is opened."""
+    """Forks; returns in the keeper only. Call it before any thread is started and anything is opened."""
     leash, held = os.pipe()
-    hears, told = os.pipe()
+    hears, front = os.pipe()
     keeper = os.fork()
     if keeper:
         os.close(leash)
-        os.close(told)
-        _stand_in_front(keeper, hears)
+        os.close(front)
+        _wait_in_front(keeper, hears)
     os.close(held)
     os.close(hears)
     os.setsid()
-    return Leash(leash, told)
+    return Leash(leash, front)
 
 
-def _stand_in_front(keeper: int, hears: int) -> NoReturn:
-    """Until the keeper ends, or has no use for us, or somebody ends us."""
-    for number in _SIGNALS:
+def _wait_in_front(keeper: int, hears: int) -> NoReturn:
+    """Until the keeper ends or lets go, or a signal arrives: that means the client has gone, and cancels nothing."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(0))
     if os.read(hears, 1) == _GONE:
         os._exit(0)
@@ -69,7 +83,7 @@ def _stand_in_front(keeper: int, hears: int) -> NoReturn:
 
 
 def release_streams(*more: int) -> None:
-    """Let go of the client's descriptors: what is printed from now on goes nowhere, and breaks nobody who prints."""
+    """Lets go of the client's descriptors: output from now on goes nowhere, without errors."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2, *more):
         with contextlib.suppress(OSError):
@@ -77,22 +91,11 @@ def release_streams(*more: int) -> None:
     os.close(nowhere)
 
 
-LONGEST_LINE = 4 * 1024 * 1024
-"""As over HTTP."""
-AHEAD = 1000
-"""So many lines are read before they are taken up."""
-LAST_WORDS_SECONDS = 3.0
-"""So long is written on after the other side has stopped speaking: it may have stopped reading too."""
-_PIECE = 256 * 1024
-TOO_LONG = f"The message is larger than {LONGEST_LINE} bytes. Pass large inputs as files of the project, by their path."
-_ENDS = 512
-"""Bytes of each end of a line that is not taken: there its id is looked for. Some clients write it first, some last."""
-_FIRST_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")')
-_LAST_ID = re.compile(_FIRST_ID.pattern + rb"\s*\}\s*$")
+# ---- lines
 
 
 class Lines:
-    """The lines of a descriptor, as the SDK wants them: an asynchronous iterator of text. Ends when the other side has closed it."""
+    """The lines of a descriptor as the SDK wants them: an asynchronous iterator of text, until the other side closes it."""
 
     def __init__(self, descriptor: int, wire: "Wire") -> None:
         self._descriptor = descriptor
@@ -120,7 +123,7 @@ class Lines:
         self._loop.call_later(LAST_WORDS_SECONDS, self._wire.give_up)
 
     def _read(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             pieces: list[bytes] = []
             size = 0
             while piece := self._piece():
@@ -141,41 +144,35 @@ class Lines:
             return b""
 
     def _take(self, line: bytes, size: int) -> None:
-        if size > LONGEST_LINE:
-            self._refuse(line, Fault(code=INVALID_REQUEST, message=TOO_LONG))
-        elif line.strip():
-            read = read_line(line)
-            if isinstance(read, Fault):
-                self._refuse(line, read)
-            else:
-                self._room.acquire()
-                self._loop.call_soon_threadsafe(self._queue.put_nowait, read)
-
-    def _refuse(self, line: bytes, fault: "Fault") -> None:
-        answer = refusal(line, fault)
-        if answer is not None:
+        if not line.strip():
+            return
+        read = Fault(code=INVALID_REQUEST, message=TOO_LONG) if size > LONGEST_LINE else read_line(line)
+        if not isinstance(read, Fault):
+            self._room.acquire()
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, read)
+        elif (answer := refusal(line, read)) is not None:
             self._loop.call_soon_threadsafe(self._wire.post, answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a line is no message of the protocol."""
+    """Why a line is not a message of the protocol."""
 
     code: int
     message: str
 
 
 def read_line(line: bytes) -> str | Fault:
-    """The line as the SDK can read it. Half a character, which cut texts end with, is replaced: nothing else is wrong with the message."""
+    """The line as the SDK can read it. A lone surrogate, as at the end of a cut text, is replaced."""
     text = line.decode("utf-8-sig", "replace")
     fault = _fault(text)
     if fault is None or "\\u" not in text:
         return fault or text
     try:
-        mended = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace").decode()
+        repaired = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace").decode()
     except (ValueError, RecursionError):
         return fault
-    return mended if _fault(mended) is None else fault
+    return repaired if _fault(repaired) is None else fault
 
 
 def _fault(text: str) -> Fault | None:
@@ -185,12 +182,12 @@ def _fault(text: str) -> Fault | None:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             return Fault(code=PARSE_ERROR, message=f"{first['msg'][:200]}. A message is one line of JSON.")
-        return Fault(code=INVALID_REQUEST, message="This is no message of JSON-RPC 2.0: a request has jsonrpc, id, method and params.")
+        return Fault(code=INVALID_REQUEST, message="Not a message of JSON-RPC 2.0: a request has jsonrpc, id, method and params.")
     return None
 
 
 def refusal(line: bytes, fault: Fault) -> str | None:
-    """The protocol's error to the request that the line was to be; None where no id can be seen, for then nobody waits for it."""
+    """The error response to the request in the line; None if it has no id, because then nobody waits for it."""
     first, last = _ends(line)
     found = _LAST_ID.search(last) or _FIRST_ID.search(first.partition(b'"params"')[0])
     if found is None:
@@ -204,7 +201,7 @@ def _ends(line: bytes) -> list[bytes]:
 
 
 class Wire:
-    """What is written, in order, as the SDK wants it: `write` and `flush`. A wire that is broken takes everything and says nothing."""
+    """Writes in order, as the SDK wants it: `write` and `flush`. A broken descriptor accepts everything silently."""
 
     def __init__(self, descriptor: int, broken: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -236,29 +233,24 @@ class Wire:
         self._queue.put(None)
 
     def give_up(self) -> None:
-        """Nobody reads any more: whoever waits to be written waits no longer."""
+        """Nobody reads any more: writers wait no longer."""
         self._is_given_up = True
         for written in tuple(self._waiting):
             _resolve(written)
 
     def _write(self) -> None:
         is_broken = False
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             while (item := self._queue.get()) is not None:
-                data, written = item
-                if not is_broken and not self._wrote(memoryview(data)):
+                data, written = memoryview(item[0]), item[1]
+                try:
+                    while data and not is_broken:
+                        data = data[os.write(self._descriptor, data) :]
+                except OSError:
                     is_broken = True
                     self._loop.call_soon_threadsafe(self._broken)
                 if written is not None:
                     self._loop.call_soon_threadsafe(_resolve, written)
-
-    def _wrote(self, data: memoryview) -> bool:
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        except OSError:
-            return False
-        return True
 
 
 def _resolve(written: "asyncio.Future[None]") -> None:
