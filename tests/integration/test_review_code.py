@@ -1,5 +1,6 @@
 """`coder.review_code` as a delegation: against real repositories, with a report, changing nothing."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,21 @@ async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(proj
             ORIGIN.reset(token)
         unknown = await review(remit, session="sess_0_none")
     assert [one.errors[0].code for one in (other, unknown)] == ["POLICY_DENIED", "POLICY_DENIED"]
+
+
+async def test_a_file_whose_name_is_not_utf8_is_reviewed(project: Path, remit: Remit) -> None:
+    (project / os.fsdecode(b"bad\xff.py")).write_text("import os\n\nos.system(input())\n")
+    for given in ({"path": "."}, {"diff": "working"}):
+        result = await review(remit, **given)
+        assert result.status is Status.COMPLETED, result
+        assert places(result, "S605") == {("bad\ufffd.py", 3)}
+
+
+@pytest.mark.parametrize("revision", ["^HEAD", "--output=x", "HEAD:../"])
+async def test_what_names_no_single_commit_is_refused(project: Path, remit: Remit, revision: str) -> None:
+    for given in ({"commit": revision}, {"branch": revision}, {"diff": f"HEAD..{revision}"}):
+        result = await review(remit, **given)
+        assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
 
 
 async def test_a_patch_file_of_the_workspace_is_read(project: Path, remit: Remit) -> None:

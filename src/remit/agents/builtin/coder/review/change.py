@@ -32,7 +32,8 @@ NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, o
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
 _ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
-_REVISION = re.compile(r"^(?!-)[A-Za-z0-9_./@{}^~+=-]{1,200}$")
+_REVISION = re.compile(r"^(?![-^])[A-Za-z0-9_./@{}^~+=-]{1,200}$")
+"""A name for one commit: no option (`-x`), no exclusion (`^x`)."""
 _WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "build", "dist", "target"})
 _ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b"}
@@ -296,8 +297,9 @@ class Files:
         self._permitted = permitted
 
     def withheld(self, paths: Iterable[str]) -> set[str]:
-        asked = [path for path in paths if not leads_out(path)]
-        return set(asked) - set(self._permitted(asked))
+        asked = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths if not leads_out(path)}
+        may_read = set(self._permitted(list(asked.values())))
+        return {path for path, name in asked.items() if name not in may_read}
 
     def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
         """Each of them, and what does not fit into so many bytes with a fault."""
