@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._http.connection_made(transport)
         self._expect_request(self._server.limits.header_seconds)
         if len(self._server.open) > self._server.limits.connections:
-            next(iter(self._server.waiting)).transport.abort()
+            next(iter(self._server.waiting)).evict()
 
     def data_received(self, data: bytes) -> None:
         if not self._requests and not self._has_data:
@@ -207,6 +207,12 @@ class Connection(asyncio.Protocol):
                 self._abort_later()  # the client may never read what was written
             elif not self._requests:
                 self._expect_request(self._server.limits.idle_seconds)
+
+    def evict(self) -> None:
+        """At once, not when asyncio reports its end: of many connections that arrive together, each must evict another one."""
+        self._stop_expecting()
+        self._server.open.discard(self)
+        self.transport.abort()
 
     def _expect_request(self, seconds: float) -> None:
         self._stop_expecting()
