@@ -11,7 +11,7 @@ from cli_project import remit as run_remit
 
 from remit import DelegateTool, Remit, Return
 from remit.board.board import Board
-from remit.cli.delegate import meant
+from remit.cli.delegate import resolve_target
 from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
 from remit.cli.roles import roles
@@ -151,10 +151,10 @@ async def test_a_file_that_was_written_out_is_the_role_from_then_on(project: Pat
 async def test_the_target_and_the_role_of_one_name_live_side_by_side(project: Path) -> None:
     async with Remit.open(project) as remit:
         known = remit.directory
-        assert meant("researcher", ["deep_research", "query=x"], known) == ("researcher.deep_research", ["query=x"])
-        assert meant("researcher", ["How long are timeouts?"], known) == ("researcher", ["How long are timeouts?"])
+        assert resolve_target("researcher", ["deep_research", "query=x"], known) == ("researcher.deep_research", ["query=x"])
+        assert resolve_target("researcher", ["How long are timeouts?"], known) == ("researcher", ["How long are timeouts?"])
         with pytest.raises(Refused, match="has no operation 'deep_reserch'"):
-            meant("researcher", ["deep_reserch", "query=x"], known)
+            resolve_target("researcher", ["deep_reserch", "query=x"], known)
         tool = DelegateTool(remit)
         listed = tool.schema()["inputSchema"]["properties"]["target"]["enum"]
         assert {"researcher", "worker", "planner"} <= set(listed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, agent
-from remit.cli.sessions import RollCall, show
+from remit.cli.sessions import LiveDelegations, show
 from remit.flow.context import Context
 
 
@@ -27,7 +27,7 @@ async def test_show_and_status_tell_what_a_delegation_and_its_tree_spent(tmp_pat
     async with Remit.open(tmp_path, agents=[frugal, dear]) as remit:
         returned = await remit.delegate("dear")
         child = (await remit.children(returned.session_id))[0].session_id
-        lines = RollCall(remit.store, tmp_path).lines(0.0)
+        lines = LiveDelegations(remit.store, tmp_path).lines(0.0)
     assert lines == [], "status tells of what runs, and nothing does"
     show(returned.session_id, root=tmp_path)
     told = capsys.readouterr().out
@@ -48,7 +48,7 @@ async def test_what_runs_has_its_tokens_and_money_in_the_roll_call(tmp_path: Pat
     async def asking(ctx: Context) -> str:
         ctx.spend(tokens=30, cost=0.5)
         await ctx.checkpoint({"written": True})
-        seen.extend((line.tokens, line.cost) for line in RollCall(remit.store, tmp_path).lines(0.0))
+        seen.extend((line.tokens, line.cost) for line in LiveDelegations(remit.store, tmp_path).lines(0.0))
         return "done"
 
     async with Remit.open(tmp_path, agents=[asking]) as remit:

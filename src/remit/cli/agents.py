@@ -159,7 +159,7 @@ def _named(name: str, specs: "list[AgentSpec]", directory: "Directory", root: "P
     if operations:
         return [*operations, *alone]
     if fault := why_not_loaded(name, directory, root):
-        raise Misused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
+        raise Misused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
     names = [spec.name for spec in specs]
     close = get_close_matches(name, [*names, *{known.partition(".")[0] for known in names}], n=1)
     advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."

@@ -24,6 +24,13 @@ Root = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+Timeout = Annotated[
+    str | None, typer.Option("--timeout", metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do; touch nothing.")]
+Focus = Annotated[
+    list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
+]
 Session = Annotated[
     str,
     typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False),

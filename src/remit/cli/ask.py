@@ -15,11 +15,11 @@ from remit.app import Remit
 from remit.assistant.asking import parameters_of
 from remit.cli import arguments
 from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root
+from remit.cli.arguments import Json, Root, Timeout
 from remit.cli.chat_screen import REPLY_ENDS, Asides, Meter, Plain, Screen, Stage, closing_line, to_stdout
 from remit.cli.events import Spent, spent_by
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import INTERRUPTS, Silence, carried_out, mind_the_dead
+from remit.cli.live import INTERRUPTS, Silence, carried_out, report_dead_work
 from remit.cli.project import find_root
 from remit.cli.render import MARKS, console, duration, error_console, put, say_json, short
 from remit.cli.results import print_return
@@ -51,9 +51,7 @@ def ask(
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
-    ] = None,
+    timeout: Timeout = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer: nothing about what is handed on.")] = False,
     root: Root = None,
     as_json: Json = False,
@@ -98,7 +96,7 @@ async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:
     approver = None if asked.as_json else person_here()
     async with Remit.open(folder, recover=False, settings=asked.settings, approver=approver) as remit:
         if not asked.quiet:
-            await mind_the_dead(remit)
+            await report_dead_work(remit)
         stage = _stage(remit, asked)
         answer = await answer_to(remit, message, stage, conversation=asked.conversation, timeout=asked.timeout, signals=HANGING_UP)
         if asked.as_json:

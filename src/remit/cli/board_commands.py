@@ -3,13 +3,15 @@
 import asyncio
 import os
 import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.board.board import Board
 from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root, number_of, numbers_of, seconds
+from remit.cli.arguments import DryRun, Focus, Json, Root, Timeout, number_of, numbers_of, seconds
 from remit.cli.completion import some_tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import Shown, wait_for_resumed
@@ -21,64 +23,67 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.board.board import Board
-    from remit.ledger import ErrorLedger
-    from remit.orchestrator.meta import MetaRequest
     from remit.orchestrator.outcome import Outcome
-    from remit.orchestrator.research_plan import Command
     from remit.orchestrator.review import ReviewRequest
 
-
 Number = Annotated[str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)]
-Timeout = Annotated[
-    str | None, typer.Option("--timeout", metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
-]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do; touch nothing.")]
+IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
 
-def carry_out(errand: "Command", root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
-    folder = find_root(root)
-    if dry_run:
-        return _rehearse_errands(errand, folder, as_json=as_json)
-    return asyncio.run(_carry_out_errands(errand, folder, as_json=as_json))
+def _run(
+    folder: Path,
+    work: "Callable[[Remit, Shown], Awaitable[Outcome]]",
+    *,
+    as_json: bool,
+    finish: "Callable[[Outcome, Shown], Exit] | None" = None,
+) -> Exit:
+    """Open the project, have the work done while it is shown, print its outcome. Ctrl-C cancels it."""
+
+    def printed(outcome: "Outcome", shown: Shown) -> Exit:
+        return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+
+    async def run() -> Exit:
+        from remit.app import Remit
+
+        shown = Shown(as_json=as_json)
+        async with Remit.open(folder, recover=False, approver=person_here()) as remit:
+            with shown.listening():
+                outcome = await work(remit, shown)
+            code = (finish or printed)(outcome, shown)
+            # A dead run that had to be settled on the way may have brought others back to life: they are not cut off.
+            owner = remit.owner.owner_id
+            left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
+            await wait_for_resumed(remit, left, as_json=as_json)
+        return code
+
+    return asyncio.run(run())
 
 
-async def _carry_out_errands(errand: "Command", folder: Path, *, as_json: bool) -> Exit:
-    from remit.app import Remit
-    from remit.board.board import Board
-    from remit.orchestrator.lifecycle import must_exist
-    from remit.orchestrator.research_plan import work_on
-
-    board = Board(folder)
-    must_exist(board, errand.number)  # before a record is opened, and so made
-    shown = Shown(as_json=as_json)
-    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        with shown.listening():
-            outcome = await work_on(remit, board, errand, waiting=shown)
-        code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
-        await wait_for_others(remit, as_json=as_json)
-    return code
-
-
-async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
-    """What was brought back to life on the way, because our own dead run had to be settled, is not cut off by our leaving."""
-    owner = remit.owner.owner_id
-    left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
-    await wait_for_resumed(remit, left, as_json=as_json)
-
-
-def _rehearse_errands(errand: "Command", folder: Path, *, as_json: bool) -> Exit:
-    from remit.board.board import Board
-    from remit.orchestrator.research_plan import dry_run
-
-    directory = open_directory(folder)
-    outcome = dry_run(Board(folder), routed_settings(folder, directory), directory.find, errand)
-    if as_json:
-        say_json(outcome.to_dict())
-    else:
-        _print_rehearsal(outcome)
+def _rehearse(outcome: "Outcome", show: "Callable[[Outcome], None]", *, as_json: bool) -> Exit:
+    say_json(outcome.to_dict()) if as_json else show(outcome)
     return Exit.OK
+
+
+# ---- research, plan, revise
+
+
+def _work_on(name: str, number: str | None, words: list[str] | None, options: dict[str, Any], *, dry_run: bool, as_json: bool) -> Exit:
+    from remit.orchestrator.lifecycle import must_exist
+    from remit.orchestrator.research_plan import Command, work_on
+
+    given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
+    limit, folder = seconds(options["timeout"], "--timeout"), find_root(options["root"])
+    command = Command(name=name, number=given, focus=" ".join(words or ()), force=options["force"], timeout=limit)
+    board = Board(folder)
+    if dry_run:
+        from remit.orchestrator.research_plan import dry_run as rehearsed
+
+        directory = open_directory(folder)
+        outcome = rehearsed(board, routed_settings(folder, directory), directory.find, command)
+        return _rehearse(outcome, _print_rehearsal, as_json=as_json)
+    must_exist(board, given)  # before a record is opened, and so made
+    return _run(folder, lambda remit, shown: work_on(remit, board, command, waiting=shown), as_json=as_json)
 
 
 def _print_rehearsal(outcome: "Outcome") -> None:
@@ -95,14 +100,9 @@ def _print_rehearsal(outcome: "Outcome") -> None:
     print_warnings(outcome)
 
 
-RESEARCH_USAGE = "remit research N [focus]"
-
-
 def research(
     number: Number = None,
-    focus: Annotated[
-        list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
-    ] = None,
+    focus: Focus = None,
     timeout: Timeout = None,
     force: Force = False,
     dry_run: DryRun = False,
@@ -110,22 +110,12 @@ def research(
     as_json: Json = False,
 ) -> Exit:
     """Have a task studied: the report is filed with it as specs/NNN_name/reports/research-001.md."""
-    given = number_of(number, RESEARCH_USAGE)
-    limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.research_plan import Command
-
-    command = Command(name="research", number=given, focus=" ".join(focus or ()), force=force, timeout=limit)
-    return carry_out(command, root, dry_run=dry_run, as_json=as_json)
-
-
-PLAN_USAGE = "remit plan N [focus]"
+    return _work_on("research", number, focus, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
 
 
 def plan(
     number: Number = None,
-    focus: Annotated[
-        list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to mind in particular, in your words.", show_default=False)
-    ] = None,
+    focus: Focus = None,
     timeout: Timeout = None,
     force: Force = False,
     dry_run: DryRun = False,
@@ -133,15 +123,7 @@ def plan(
     as_json: Json = False,
 ) -> Exit:
     """Have a task planned in phases, from its reports: specs/NNN_name/plans/implementation-001.md."""
-    given = number_of(number, PLAN_USAGE)
-    limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.research_plan import Command
-
-    command = Command(name="plan", number=given, focus=" ".join(focus or ()), force=force, timeout=limit)
-    return carry_out(command, root, dry_run=dry_run, as_json=as_json)
-
-
-REVISE_USAGE = "remit revise N [reason]"
+    return _work_on("plan", number, focus, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
 
 
 def revise(
@@ -156,15 +138,10 @@ def revise(
     as_json: Json = False,
 ) -> Exit:
     """Have the plan of a task revised: a new version beside the old one, which stays."""
-    given = number_of(number, REVISE_USAGE)
-    limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.research_plan import Command
-
-    command = Command(name="revise", number=given, focus=" ".join(reason or ()), force=force, timeout=limit)
-    return carry_out(command, root, dry_run=dry_run, as_json=as_json)
+    return _work_on("revise", number, reason, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
 
 
-IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
+# ---- implement
 
 
 def implement(
@@ -184,8 +161,10 @@ def implement(
     as_json: Json = False,
 ) -> Exit:
     """Have a task carried out: the phases of its plan in turn, each committed; run again, it goes on where it stood."""
-
-    from remit.board.board import Board
+    from remit.orchestrator.implement import dry_run_implement, implement_each, order_tasks
+    from remit.orchestrator.implement import implement as implement_task
+    from remit.orchestrator.lifecycle import must_exist
+    from remit.orchestrator.phases import tell_nobody
 
     words = list(numbers or ())
     count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
@@ -193,44 +172,29 @@ def implement(
     limit = seconds(timeout, "--timeout")
     board = Board(find_root(root))
     if dry_run:
-        return _rehearse_implement(board, given, force=force, timeout=limit, as_json=as_json)
-    return asyncio.run(_implement(board, given, focus, force=force, timeout=limit, as_json=as_json))
+        directory = open_directory(board.root)
+        settings = routed_settings(board.root, directory)
+        return answer(dry_run_implement(settings, board, directory.find, given, force=force, timeout=limit), as_json=as_json)
+    must_exist(board, *given)  # before a record is opened, and so made
+    is_one = len(given) == 1
+    if not is_one:
+        order_tasks(board, given, force)
+
+    async def work(remit: "Remit", shown: Shown) -> "Outcome":
+        telling = tell_nobody if as_json else lambda words: say_aside(printable(words))
+        options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "telling": telling}
+        if is_one:
+            return await implement_task(remit, board, given[0], **options)
+        return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)
+
+    def finish(outcome: "Outcome", shown: Shown) -> Exit:
+        say(printable(outcome.summary))  # each of them has been printed
+        return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+
+    return _run(board.root, work, as_json=as_json, finish=None if is_one or as_json else finish)
 
 
-async def _implement(board: "Board", numbers: list[int], focus: str, *, force: bool, timeout: float | None, as_json: bool) -> Exit:
-    from remit.app import Remit
-    from remit.orchestrator.implement import implement as implemented
-    from remit.orchestrator.implement import implement_each, order_tasks
-    from remit.orchestrator.lifecycle import must_exist
-    from remit.orchestrator.phases import tell_nobody
-
-    must_exist(board, *numbers)  # before a record is opened, and so made
-    if len(numbers) > 1:
-        order_tasks(board, numbers, force)
-    shown = Shown(as_json=as_json)
-    telling = tell_nobody if as_json else lambda words: say_aside(printable(words))
-    async with Remit.open(board.root, recover=False, approver=person_here()) as remit:
-        if len(numbers) == 1:
-            outcome = await implemented(remit, board, numbers[0], focus=focus, force=force, timeout=timeout, waiting=shown, telling=telling)
-        else:
-            each = None if as_json else print_outcome
-            options: dict[str, Any] = {"force": force, "timeout": timeout, "focus": focus}
-            outcome = await implement_each(remit, board, numbers, waiting=shown, telling=telling, each=each, **options)
-        if as_json or len(numbers) == 1:
-            code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
-        else:  # what each came to has been said
-            say(printable(outcome.summary))
-            code = Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
-        await wait_for_others(remit, as_json=as_json)
-    return code
-
-
-def _rehearse_implement(board: "Board", numbers: list[int], *, force: bool, timeout: float | None, as_json: bool) -> Exit:
-    from remit.orchestrator.implement import dry_run_implement
-
-    directory = open_directory(board.root)
-    outcome = dry_run_implement(routed_settings(board.root, directory), board, directory.find, numbers, force=force, timeout=timeout)
-    return answer(outcome, as_json=as_json)
+# ---- review
 
 
 _WHAT = "A folder or file; or a task's number, for what was committed for it. Without: the whole project."
@@ -238,9 +202,7 @@ _WHAT = "A folder or file; or a task's number, for what was committed for it. Wi
 
 def review(
     what: Annotated[str, typer.Argument(metavar="[PATH|N]", help=_WHAT, show_default=False)] = "",
-    focus: Annotated[
-        list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
-    ] = None,
+    focus: Focus = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="Make a task for each file with a finding of medium or worse.")] = False,
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Look at what changed since this commit.", show_default=False)] = "",
     timeout: Timeout = None,
@@ -286,13 +248,8 @@ def _from_root(folder: Path, what: str) -> str:
 
 
 def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
-    return asyncio.run(_carry_out_review(folder, asked, dry_run=dry_run, as_json=as_json))
-
-
-async def _carry_out_review(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
-    from remit.app import Remit
-    from remit.board.board import Board
-    from remit.orchestrator.review import check, dry_run_review, review
+    from remit.orchestrator.review import check, dry_run_review
+    from remit.orchestrator.review import review as review_work
     from remit.settings import load_settings
 
     board = Board(folder)
@@ -300,10 +257,10 @@ async def _carry_out_review(folder: Path, asked: "ReviewRequest", *, dry_run: bo
         directory = open_directory(folder)
         return answer(dry_run_review(board, routed_settings(folder, directory), directory.find, asked), as_json=as_json)
     check(board, load_settings(folder), asked)  # before a record is opened, and so made
-    shown = Shown(as_json=as_json)
-    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        outcome = await review(remit, board, asked, waiting=shown)
-    return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+    return _run(folder, lambda remit, shown: review_work(remit, board, asked, waiting=shown), as_json=as_json)
+
+
+# ---- errors, meta
 
 
 def errors(
@@ -316,40 +273,20 @@ def errors(
     as_json: Json = False,
 ) -> Exit:
     """Have the open errors of the ledger diagnosed: they become one task with a plan to mend them."""
-
     from remit.ledger import ErrorLedger
+    from remit.orchestrator.errors import dry_run_errors
+    from remit.orchestrator.errors import errors as diagnose
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
+    board = Board(folder)
     if dry_run:
-        return _rehearse_errors(folder, type_, limit, ErrorLedger(project_folder(folder) / "errors.json"), as_json=as_json)
-    return asyncio.run(_errors(folder, type_, limit, as_json=as_json))
+        ledger, directory = ErrorLedger(project_folder(folder) / "errors.json"), open_directory(folder)
+        outcome = dry_run_errors(board, ledger, routed_settings(folder, directory), directory.find, type_, limit)
+        return _rehearse(outcome, _print_groups, as_json=as_json)
+    return _run(folder, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown), as_json=as_json)
 
 
-async def _errors(folder: Path, type_: str | None, limit: float | None, *, as_json: bool) -> Exit:
-    from remit.app import Remit
-    from remit.board.board import Board
-    from remit.orchestrator.errors import errors as mend
-
-    shown = Shown(as_json=as_json)
-    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        outcome = await mend(remit, Board(folder), kind=type_, timeout=limit, waiting=shown)
-        return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
-
-
-def _rehearse_errors(folder: Path, type_: str | None, limit: float | None, ledger: "ErrorLedger", *, as_json: bool) -> Exit:
-    from remit.board.board import Board
-    from remit.orchestrator.errors import dry_run_errors
-
-    directory = open_directory(folder)
-    outcome = dry_run_errors(Board(folder), ledger, routed_settings(folder, directory), directory.find, type_, limit)
-    if as_json:
-        say_json(outcome.to_dict())
-    else:
-        _print(outcome)
-    return Exit.OK
-
-
-def _print(outcome: "Outcome") -> None:
+def _print_groups(outcome: "Outcome") -> None:
     say(title(outcome))
     say(outcome.summary)
     if "route" in outcome.data:
@@ -370,9 +307,9 @@ def meta(
     as_json: Json = False,
 ) -> Exit:
     """Have a new agent or a new command written from a description; it is filed only if it loads."""
-
     from remit.cli.main import COMMANDS
-    from remit.orchestrator.meta import Kind, MetaRequest
+    from remit.orchestrator.meta import Kind, MetaRequest, dry_run_meta
+    from remit.orchestrator.meta import meta as build
 
     if as_agent and as_command:
         raise Misused("--agent and --command exclude one another.", advice="Name one of them; an agent is the default.")
@@ -384,22 +321,8 @@ def meta(
         built_in_commands=tuple(COMMANDS),
     )
     folder = find_root(root)
-    return _rehearse_meta(folder, wish, as_json=as_json) if dry_run else asyncio.run(_meta(folder, wish, as_json=as_json))
-
-
-async def _meta(folder: Path, wish: "MetaRequest", *, as_json: bool) -> Exit:
-    from remit.app import Remit
-    from remit.orchestrator.meta import meta as build
-
-    shown = Shown(as_json=as_json)
-    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        outcome = await build(remit, wish, waiting=shown)
-        return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
-
-
-def _rehearse_meta(folder: Path, wish: "MetaRequest", *, as_json: bool) -> Exit:
-    from remit.orchestrator.meta import dry_run_meta
-
-    directory = open_directory(folder)
-    outcome = dry_run_meta(folder, routed_settings(folder, directory), directory.find, wish, directory.names())
-    return answer(outcome, as_json=as_json)
+    if dry_run:
+        directory = open_directory(folder)
+        outcome = dry_run_meta(folder, routed_settings(folder, directory), directory.find, wish, directory.names())
+        return answer(outcome, as_json=as_json)
+    return _run(folder, lambda remit, shown: build(remit, wish, waiting=shown), as_json=as_json)

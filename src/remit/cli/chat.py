@@ -21,7 +21,7 @@ from remit.cli.approval import person_here
 from remit.cli.arguments import Json, Root
 from remit.cli.ask import Answer, Latest, Model, OneConversation, answer_to, picked, print_ending
 from remit.cli.chat_commands import carry_out, command_in, offers
-from remit.cli.chat_prompt import Desk, Reader, is_terminal, no_echo, reader_for
+from remit.cli.chat_prompt import PromptSetup, Reader, is_terminal, no_echo, reader_for
 from remit.cli.chat_screen import (
     Asides,
     Meter,
@@ -37,7 +37,7 @@ from remit.cli.chat_screen import (
 )
 from remit.cli.events import Spent
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import Silence, mind_the_dead
+from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import find_root
 from remit.cli.render import advice_lines, console, count, error_console, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
@@ -68,7 +68,7 @@ async def _chat(folder: Path, conversation: str | None, model: str | None, as_js
                 settings = {} if talk.model is None else {"model": talk.model}
                 async with Remit.open(folder, recover=False, settings=settings, approver=person_here()) as remit:
                     if not talk.is_greeted:
-                        await mind_the_dead(remit)
+                        await report_dead_work(remit)
                     await Session(remit, talk).run()
         except (asyncio.CancelledError, OSError):
             # Whoever was at the terminal has gone, and so may the terminal: everything has been stopped and recorded on the way here.
@@ -142,25 +142,25 @@ class Session:
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
         """The project is to be opened anew."""
-        self.ear = Ear(is_terminal=self.is_terminal)
+        self.interrupts = Interrupts(is_terminal=self.is_terminal)
         talk.session = self
 
     async def run(self) -> None:
         """Until it is over, or the project is to be opened anew."""
-        self.ear.rest()
+        self.interrupts.rest()
         try:
             await self._run()
         finally:
-            self.ear.close()
+            self.interrupts.close()
 
     async def _run(self) -> None:
         talk = self.talk
         if talk.reader is None:
             self._greet()
-            talk.reader = reader_for(Desk(folder=self.remit.folder, offers=lambda text: offers(talk, text), status=talk.status))
+            talk.reader = reader_for(PromptSetup(folder=self.remit.folder, offers=lambda text: offers(talk, text), status=talk.status))
         while not self.is_left and not talk.is_over:
             message = await talk.reader.read()
-            self.ear.rest()
+            self.interrupts.rest()
             if message is None:
                 talk.is_over = True
             elif (command := command_in(message)) is not None:
@@ -175,7 +175,7 @@ class Session:
         talk.message = message
         try:
             stop = asyncio.Event()
-            with no_echo(), self.ear.heard_by(stop.set):
+            with no_echo(), self.interrupts.heard_by(stop.set):
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
         except RemitError as error:
             self._note(report(error, as_json=talk.as_json))
@@ -218,7 +218,7 @@ class Session:
 
     async def _carry_out(self, name: str, rest: str) -> None:
         try:
-            with self.ear.heard_by(lambda: None):  # it is for whoever has the terminal now, a pager say
+            with self.interrupts.heard_by(lambda: None):  # it is for whoever has the terminal now, a pager say
                 await carry_out(self, name, rest)
         except RemitError as error:
             report(error, as_json=False)
@@ -279,7 +279,7 @@ class Session:
         console().print()
 
 
-class Ear:
+class Interrupts:
     def __init__(self, *, is_terminal: bool) -> None:
         self._loop = asyncio.get_running_loop()
         self._is_terminal = is_terminal

@@ -140,7 +140,7 @@ async def _cost(session: "Session", rest: str) -> None:
 async def _compact(session: "Session", rest: str) -> None:
     conversation = session.kept.open(_current(session))
     work = asyncio.ensure_future(compact_now(session.remit, conversation))
-    with session.ear.heard_by(work.cancel):
+    with session.interrupts.heard_by(work.cancel):
         try:
             words, spent = await work
         except asyncio.CancelledError:
@@ -222,7 +222,7 @@ def _values(session: "Session", name: str, begun: str) -> Iterator[tuple[str, st
 SECONDS = 60.0
 
 
-class _Purse:
+class _SummaryBudget:
     """What a summary draws on: as much of a `ctx` as it takes."""
 
     def __init__(self) -> None:
@@ -258,19 +258,23 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
         first, last = 0 if before is None else before.count, _last_said(conversation)
         if last <= first:
             return "There is nothing old in it: the last exchange stays as it is.", Spent()
-        purse = _Purse()
+        used = _SummaryBudget()
         old = conversation.messages[first:last]
-        summary = await summarised(remit.models, purse, old, "" if before is None else before.summary, room, SECONDS)
+        summary = await summarised(remit.models, used, old, "" if before is None else before.summary, room, SECONDS)
         conversation.append(Compacted(at=time.time(), count=last, summary=summary.text, by=summary.by))
-        spent = _spent(remit, purse)
-        if purse.tokens:
+        spent = _spent(remit, used)
+        if used.tokens:
             conversation.append(Noted(at=time.time(), tokens=spent.tokens, cost=None if spent.has_unknown else spent.cost))
     how = "by their first lines, as no model answered" if summary.by == "excerpt" else f"by {summary.by}"
     return f"{count(len(old), 'message')} summarised {how}. The file keeps them.", spent
 
 
-def _spent(remit: "Remit", purse: _Purse) -> Spent:
-    return Spent(tokens=purse.tokens, cost=purse.cost, has_unknown=bool(purse.tokens) and not purse.cost and not is_priced(remit.settings))
+def _spent(remit: "Remit", used: _SummaryBudget) -> Spent:
+    return Spent(
+        tokens=used.tokens,
+        cost=used.cost,
+        has_unknown=bool(used.tokens) and not used.cost and not is_priced(remit.settings),
+    )
 
 
 def _last_said(conversation: "Conversation") -> int:

@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class PromptSetup:
     """What the reader shows and offers while it waits."""
 
     folder: Path
@@ -52,7 +52,7 @@ class Desk:
     status: Callable[[], str]
 
 
-def reader_for(desk: Desk) -> Reader:
+def reader_for(setup: PromptSetup) -> Reader:
     if not is_terminal():
         return LineReader("")
     try:
@@ -62,7 +62,7 @@ def reader_for(desk: Desk) -> Reader:
 
         say_aside(MISSING)
         return LineReader(PROMPT)
-    return Editor(desk)
+    return Editor(setup)
 
 
 def is_terminal() -> bool:
@@ -139,8 +139,8 @@ class LineReader:
 class Editor:
     """A line editor with history and completion. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, setup: PromptSetup) -> None:
+        self._setup = setup
         self._session: PromptSession[str] | None = None
 
     async def read(self) -> str | None:
@@ -162,7 +162,7 @@ class Editor:
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.styles import Style
 
-        file = history_file(self._desk.folder)
+        file = history_file(self._setup.folder)
         history = InMemoryHistory() if file is None else _history(file)
         style = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"})
         session: PromptSession[str] = PromptSession(
@@ -171,10 +171,10 @@ class Editor:
             prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
             history=history,
             auto_suggest=AutoSuggestFromHistory(),
-            completer=_completer(self._desk.offers),
+            completer=_completer(self._setup.offers),
             complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
             key_bindings=_bindings(),
-            bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(self._desk.status()))],
+            bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(self._setup.status()))],
             style=style,
             reserve_space_for_menu=6,
         )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root, seconds
-from remit.cli.board_commands import DryRun, Timeout
+from remit.cli.arguments import DryRun, Json, Root, Timeout, seconds
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Shown
 from remit.cli.main import COMMANDS, answering

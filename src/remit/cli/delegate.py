@@ -13,9 +13,9 @@ import typer
 
 from remit.cli import arguments
 from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root, is_bare, pairs
+from remit.cli.arguments import Json, Root, Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import best_show, carried_out, gone_among, mind_the_dead, wait_for_resumed
+from remit.cli.live import best_show, carried_out, gone_among, report_dead_work, wait_for_resumed
 from remit.cli.project import find_root, find_session, need_record, open_directory, open_record, why_not_loaded
 from remit.cli.render import say_aside, say_json
 from remit.cli.results import print_return
@@ -47,9 +47,7 @@ def delegate(
             show_default=False,
         ),
     ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
-    ] = None,
+    timeout: Timeout = None,
     priority: Annotated[str, typer.Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.", show_default=False)] = None,
     accept: Annotated[
@@ -95,7 +93,7 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     if CALLER in os.environ:  # an agent's own: who there is, only the owner of its tree knows
         return
     directory = open_directory(folder)
-    agent, given = meant(agent, given, directory)
+    agent, given = resolve_target(agent, given, directory)
     known = directory.find(agent)
     if known is None:
         if is_served(folder):
@@ -119,7 +117,7 @@ def _refuse_unknown(agent: str, directory: "Directory") -> None:
         raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
 
 
-def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
+def resolve_target(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
     """`worker read_file path=…` is `worker.read_file path=…`: the first bare word after a target.
 
     Of a target that is an agent itself (`researcher` is a role too) a single word is still an operation, and words are its task.
@@ -162,13 +160,13 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
     from remit.app import Remit
 
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        resumed = await mind_the_dead(remit, options["key"])
-        agent, given = meant(agent, given, remit.directory)
+        resumed = await report_dead_work(remit, options["key"])
+        agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
         handle: Awaited | None = None
         if known is None:
             _refuse_unloaded(agent, remit.directory, remit.root)
-            handle = await _begun_there(remit, agent, given, options)
+            handle = await _start_on_server(remit, agent, given, options)
         if handle is None:
             _name_problems(remit, agent)
             _name_faulty_rules(remit)
@@ -185,7 +183,7 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
         return exit_of_return(outcome.result)
 
 
-async def _begun_there(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
+async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
     """By an agent that registered with the project's server, which alone can have it work. None: nobody there has this name either."""
     if CALLER in os.environ or not is_served(remit.root):
         return None
@@ -195,13 +193,13 @@ async def _begun_there(remit: "Remit", agent: str, given: list[str], options: di
             _refuse_unknown(agent, remit.directory)
         return None
     spec, rest = found
-    return await begun_there(remit, spec.name, pairs(rest, spec.parameters_schema), options)
+    return await start_on_server(remit, spec.name, pairs(rest, spec.parameters_schema), options)
 
 
 def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:
     """It is there, but faulty: that says more than that nobody has this name."""
     if fault := why_not_loaded(agent, directory, root):
-        raise Refused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
+        raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
 
 
 def _name_problems(remit: "Remit", agent: str) -> None:
@@ -276,7 +274,7 @@ def named(agent: str, given: list[str], among: "list[AgentSpec]") -> "tuple[Agen
     return (by_name[both], given[1:]) if both in by_name else None
 
 
-async def begun_there(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "Begun":
+async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "ServerHandle":
     """Raises what the server refuses it with."""
     from remit.proto.times import nanoseconds
     from remit.proto.v1 import tasks_pb2 as pb
@@ -297,10 +295,10 @@ async def begun_there(remit: "Remit", agent: str, parameters: Mapping[str, Any],
         task = await service.execute(pb.ExecuteTaskRequest(agent_id=agent, priority=int(options["priority"]), config=config))  # type: ignore[arg-type]
     if task.task_id is None:
         raise Unavailable(f"The server did not begin {agent}.", advice="Its log says why.")
-    return Begun(remit, task.task_id)
+    return ServerHandle(remit, task.task_id)
 
 
-class Begun:
+class ServerHandle:
     """A delegation that the server runs, as a handle: its return is read off the record."""
 
     def __init__(self, remit: "Remit", session_id: str) -> None:

@@ -23,7 +23,7 @@ from remit.agents.function import agent
 from remit.app import Remit
 from remit.cli.arguments import Json
 from remit.cli.exits import Exit
-from remit.cli.live import best_show, carried_out, mind_the_dead
+from remit.cli.live import best_show, carried_out, report_dead_work
 from remit.cli.project import find_root
 from remit.cli.render import count, duration, painted, put, say, say_aside, say_json, size
 from remit.cli.results import record_document
@@ -219,7 +219,7 @@ async def _demo(folder: Path, *, as_json: bool) -> Exit:
     began = time.monotonic()
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # what it shows must not depend on the project's settings
     async with Remit.open(folder, agents=AGENTS, settings=settings, recover=False) as remit:
-        await mind_the_dead(remit)
+        await report_dead_work(remit)
         some = search(folder, "", Bounds(stop_at=time.monotonic() + 1.0, max_entries=1_000))
         counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
         if not as_json:

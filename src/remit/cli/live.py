@@ -261,7 +261,7 @@ def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
     return {record.session_id for record in records if is_gone(record, living)}
 
 
-async def mind_the_dead(remit: "Remit", key: str | None = None) -> list[str]:
+async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
     """Say once that work of dead processes is waiting; nobody's new work takes it over. What was resumed all the same, because `key` asks
     for just that: its sessions."""
     store = remit.store

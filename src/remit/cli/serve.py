@@ -63,7 +63,7 @@ def serve(
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
-    telling, folder = Telling(as_json=as_json), find_root(root)
+    telling, folder = ServeMessages(as_json=as_json), find_root(root)
     try:
         asyncio.run(run_server(folder, {"serve": said} if said else {}, telling))
     except Unavailable as error:
@@ -89,7 +89,7 @@ def _whole(path: str | None) -> str | None:
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
-class Telling:
+class ServeMessages:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
 

@@ -222,7 +222,7 @@ def status(
 
 
 def _document(store: "Store", folder: "Path") -> dict[str, Any]:
-    lines = RollCall(store, folder).lines(time.time())
+    lines = LiveDelegations(store, folder).lines(time.time())
     return {
         "active": len(lines),
         "delegations": [
@@ -242,7 +242,7 @@ def _document(store: "Store", folder: "Path") -> dict[str, Any]:
 
 
 def _print_once(store: "Store", folder: "Path") -> None:
-    lines = RollCall(store, folder).lines(time.time())
+    lines = LiveDelegations(store, folder).lines(time.time())
     if lines:
         console().print(_picture(lines, None))
     else:
@@ -253,7 +253,7 @@ def _watch(store: "Store", folder: "Path") -> None:
     """Redrawn when something was written, by whomever, and every half second; the last picture stays."""
     from rich.live import Live
 
-    roll_call = RollCall(store, folder)
+    live_delegations = LiveDelegations(store, folder)
     stamp: int | None = None
     drawn_at = 0.0
     try:
@@ -262,7 +262,7 @@ def _watch(store: "Store", folder: "Path") -> None:
                 seen = store.change_stamp()
                 if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
                     stamp, drawn_at = seen, time.monotonic()
-                    live.update(_picture(roll_call.lines(time.time()), console().height - 5), refresh=True)
+                    live.update(_picture(live_delegations.lines(time.time()), console().height - 5), refresh=True)
                 time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
         return  # the usual way to leave it
@@ -611,7 +611,7 @@ class Line:
     """Why it looks stuck; empty when it does not."""
 
 
-class RollCall:
+class LiveDelegations:
     """Asked again and again; remembers what was said."""
 
     def __init__(self, store: Store, root: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 from remit.cli.approval import person_here
 from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit, exit_of_ending
-from remit.cli.live import mind_the_dead, on_interrupt
+from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import find_root, open_directory
 from remit.cli.render import claim_stdout, printable, say, say_aside, say_json, say_json_line
 from remit.core.errors import InvalidReturn, Misused
@@ -72,7 +72,7 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
 
     claim_stdout()
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        await mind_the_dead(remit)
+        await report_dead_work(remit)
         interrupted = asyncio.Event()
         last: DelegateResult | None = None
         try:
