@@ -271,13 +271,13 @@ async def test_a_daemon_it_forked_dies_with_it(stage: AcpStage) -> None:
 @pytest.mark.parametrize("mode", ["silence", "ignores-cancel"])
 async def test_at_its_deadline_it_is_killed_and_what_it_left_is_handed_back(stage: AcpStage, mode: str) -> None:
     async with stage.remit(mode) as remit:
-        began = time.monotonic()
-        result = await remit.delegate("agent", task="Say hello.", timeout=6)
+        seconds, began = allowed(3), time.monotonic()  # a third of it is for the start of the agent
+        result = await remit.delegate("agent", task="Say hello.", timeout=seconds)
         took = time.monotonic() - began
         assert stage.left() == []
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
     assert any(artifact.path.endswith("half-written.txt") for artifact in result.artifacts)
-    assert took < allowed(9)
+    assert took < seconds + allowed(3)
 
 
 async def test_at_the_soft_deadline_it_is_asked_to_hand_in_and_that_is_its_answer(stage: AcpStage) -> None:

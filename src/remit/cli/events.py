@@ -82,7 +82,7 @@ def _cancel(body: Mapping[str, Any]) -> str:
 
 
 def _chunk(chunk: Any) -> str:
-    """A chunk may be anything; those of coding agents have shapes of their own (`agents.coding.hearing`, `agents.acp.hearing`)."""
+    """A chunk may be anything; those of coding agents have shapes of their own (`agents.transcript`)."""
     if isinstance(chunk, str):
         return chunk
     if not isinstance(chunk, Mapping | list | tuple):

@@ -1,6 +1,5 @@
-"""Agents that speak the Agent Client Protocol: `agent.AcpAgent` is the door, used by `agents.carriers`.
+"""Agents that speak the Agent Client Protocol.
 
-`agent` carries out one delegation; `conversation` is one process and its session; `lines` are the messages on its pipes; `hearing`
-is what it says; `permission` is what it may do; `faults` are its errors in our words. All but `agent` and `permission` import the
-optional package `agent-client-protocol`, so they are imported only when such an agent runs.
+`agent` carries out one delegation, `connection` is one process and its session, `updates` is what it says and asks. The last two import the
+optional package `agent-client-protocol`: they are imported only when such an agent runs.
 """

@@ -1,6 +1,6 @@
 """The adapter for every agent that speaks the Agent Client Protocol: one delegation is one session with one process of its own.
 
-Says what is asked and what counts as the answer; `acp.conversation` holds the talk. Made by `agents.carriers` of a definition of
+Says what is asked and what counts as the answer; `acp.connection` holds the session. Made by `agents.carriers` of a definition of
 kind `acp`. The protocol library is optional and imported when an agent first runs.
 """
 

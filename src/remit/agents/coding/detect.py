@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remit.agents.definition import Kind
 from remit.system.processes import kill_tree_async, process_start
@@ -41,107 +42,68 @@ _CLAUDE_FILES = ("$CLAUDE_CONFIG_DIR/.credentials.json", "~/.claude/.credentials
 _OPENAI = ("OPENAI_API_KEY", "CODEX_API_KEY")
 _CODEX_FILES = ("$CODEX_HOME/auth.json", "~/.codex/auth.json")
 
+
+def _known(name: str, about: str, kind: Kind = Kind.ACP, *, program: str = "", **more: Any) -> Known:
+    return Known(name=name, about=about, program=program or name, kind=kind, is_tried=kind is not Kind.ACP, **more)
+
+
+def _over_acp(name: str, about: str, keys: tuple[str, ...], login_files: tuple[str, ...], *passed: str, program: str = "") -> Known:
+    """An adapter that makes another vendor's agent speak the Agent Client Protocol."""
+    about = f"{about} over the Agent Client Protocol"
+    return _known(name, about, program=program, keys=keys, login_files=login_files, pass_environment=passed)
+
+
 KNOWN = (
-    Known(
-        name="claude",
-        about="Claude Code",
-        program="claude",
-        kind=Kind.CLAUDE,
-        is_tried=True,
-        install="npm install -g @anthropic-ai/claude-code",
-        keys=_ANTHROPIC,
-        login_files=_CLAUDE_FILES,
+    _known(
+        "claude", "Claude Code", Kind.CLAUDE, install="npm install -g @anthropic-ai/claude-code", keys=_ANTHROPIC, login_files=_CLAUDE_FILES
     ),
-    Known(
-        name="codex",
-        about="Codex",
-        program="codex",
-        kind=Kind.CODEX,
-        is_tried=True,
-        install="npm install -g @openai/codex",
-        keys=_OPENAI,
-        login_files=_CODEX_FILES,
-    ),
-    Known(
-        name="opencode",
-        about="OpenCode",
-        program="opencode",
-        kind=Kind.OPENCODE,
-        is_tried=True,
+    _known("codex", "Codex", Kind.CODEX, install="npm install -g @openai/codex", keys=_OPENAI, login_files=_CODEX_FILES),
+    _known(
+        "opencode",
+        "OpenCode",
+        Kind.OPENCODE,
         install="npm install -g opencode-ai",
         keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
         login_files=("$XDG_DATA_HOME/opencode/auth.json", "~/.local/share/opencode/auth.json", "~/.config/opencode/opencode.json"),
     ),
-    Known(
-        name="gemini",
-        about="Gemini CLI",
-        program="gemini",
-        kind=Kind.ACP,
+    _known(
+        "gemini",
+        "Gemini CLI",
         arguments=("--experimental-acp",),
         install="npm install -g @google/gemini-cli",
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
         login_files=("~/.gemini/oauth_creds.json",),
         pass_environment=("GEMINI_*", "GOOGLE_*"),
     ),
-    Known(
-        name="qwen",
-        about="Qwen Code",
-        program="qwen",
-        kind=Kind.ACP,
+    _known(
+        "qwen",
+        "Qwen Code",
         arguments=("--experimental-acp",),
         install="npm install -g @qwen-code/qwen-code",
         keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
         login_files=("~/.qwen/oauth_creds.json",),
         pass_environment=("OPENAI_*", "DASHSCOPE_*"),
     ),
-    Known(
-        name="goose",
-        about="goose",
-        program="goose",
-        kind=Kind.ACP,
+    _known(
+        "goose",
+        "goose",
         arguments=("acp",),
         keys=("GOOSE_PROVIDER",),
         login_files=("$XDG_CONFIG_HOME/goose/config.yaml", "~/.config/goose/config.yaml"),
         pass_environment=("GOOSE_*",),
     ),
-    Known(
-        name="auggie",
-        about="Auggie",
-        program="auggie",
-        kind=Kind.ACP,
+    _known(
+        "auggie",
+        "Auggie",
         arguments=("--acp",),
         install="npm install -g @augmentcode/auggie",
         keys=("AUGMENT_SESSION_AUTH",),
         login_files=("~/.augment/session.json",),
         pass_environment=("AUGMENT_*",),
     ),
-    Known(
-        name="claude-acp",
-        about="Claude Code over the Agent Client Protocol",
-        program="claude-code-acp",
-        kind=Kind.ACP,
-        keys=_ANTHROPIC,
-        login_files=_CLAUDE_FILES,
-        pass_environment=("ANTHROPIC_*", "CLAUDE_*"),
-    ),
-    Known(
-        name="claude-agent-acp",
-        about="Claude over the Agent Client Protocol",
-        program="claude-agent-acp",
-        kind=Kind.ACP,
-        keys=_ANTHROPIC,
-        login_files=_CLAUDE_FILES,
-        pass_environment=("ANTHROPIC_*", "CLAUDE_*"),
-    ),
-    Known(
-        name="codex-acp",
-        about="Codex over the Agent Client Protocol",
-        program="codex-acp",
-        kind=Kind.ACP,
-        keys=_OPENAI,
-        login_files=_CODEX_FILES,
-        pass_environment=("OPENAI_*", "CODEX_*"),
-    ),
+    _over_acp("claude-acp", "Claude Code", _ANTHROPIC, _CLAUDE_FILES, "ANTHROPIC_*", "CLAUDE_*", program="claude-code-acp"),
+    _over_acp("claude-agent-acp", "Claude", _ANTHROPIC, _CLAUDE_FILES, "ANTHROPIC_*", "CLAUDE_*"),
+    _over_acp("codex-acp", "Codex", _OPENAI, _CODEX_FILES, "OPENAI_*", "CODEX_*"),
 )
 
 

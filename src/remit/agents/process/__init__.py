@@ -10,8 +10,7 @@
 Commands come from a `forker`, a smaller zygote that can do nothing else. Each process watches the one above it, so a kill -9 of any of
 them leaves nothing behind: a worker dies with its supervisor, a command and all orphans of a dead supervisor fall to the zygote, which
 kills them, and supervisor and zygote end when the Remit process does.
-The parent's side is `pool` (with `nursery`, `link`, `child`, `spawned` and `service`), the child's is `forker`, `zygote`, `supervisor`,
-`launch`, `worker` and `remote`.
+The parent's side is `pool` (with `child`, `program` and `service`), the child's is `forker`, `zygote`, `supervisor`, `worker` and `remote`.
 """
 
 from remit.agents.process.pool import Job, ProcessPool

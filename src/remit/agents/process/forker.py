@@ -3,7 +3,7 @@
 It takes one order at a time over its control socket and answers each:
   exec   descriptors of a supervisor's link and of a command's output and input come along; the command itself comes over the link
   sweep  kill what fell to us because its supervisor was killed
-Run as a program of its own (`main`, see `nursery`) it starts commands: then nothing is imported but the standard library and the few
+Run as a program of its own (`main`, see `process.pool`) it starts commands: then nothing is imported but the standard library and the few
 modules of ours that need no more. `zygote` adds what forking Python agents takes.
 """
 
@@ -73,7 +73,7 @@ _ORDER_BYTES = 64 * 1024
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Without it every program a worker starts would hold the worker's channel open."""
 _SEEING_OFF_SECONDS = 0.7
-"""Less than `nursery` waits for us to end."""
+"""Less than `process.pool` waits for us to end."""
 
 
 class Forker:
@@ -224,7 +224,7 @@ def settle_down(forker: Forker) -> None:
 
 
 def main() -> None:
-    """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `nursery`)."""
+    """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
     control, owner = socket.socket(fileno=int(sys.argv[1])), own_life(int(sys.argv[2]))
     mark_address = find_mark()
     adopt_orphans()

@@ -120,7 +120,7 @@ class Zygote:
             await asyncio.sleep(0.002)
 
 
-class Nursery:
+class ForkServers:
     def __init__(self, *, mark_prefix: str) -> None:
         self._mark = f"{mark_prefix}zygote"
         self._first: Zygote | None = None
@@ -295,7 +295,7 @@ class ProcessPool:
         self._project = project
         self._owner_id = owner_id
         self._term_grace = term_grace
-        self._nursery = Nursery(mark_prefix=marker(project, owner_id))
+        self._fork_servers = ForkServers(mark_prefix=marker(project, owner_id))
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._wards: dict[Child | Spawned, str] = {}
@@ -371,7 +371,7 @@ class ProcessPool:
             ward.order_stop(0.0)
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._nursery.close()
+        await self._fork_servers.close()
 
     def _own(self, coroutine: Any) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = asyncio.create_task(coroutine)
@@ -390,9 +390,9 @@ class ProcessPool:
         # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
         with contextlib.suppress(Unavailable, ZygoteGone):
             if for_commands:
-                await self._nursery.forker()
+                await self._fork_servers.forker()
             if targets:
-                await self._nursery.preload(targets)
+                await self._fork_servers.preload(targets)
 
     async def _start(self, child: Child, mark: str, job: Job, ctx: Context) -> None:
         try:
@@ -404,7 +404,7 @@ class ProcessPool:
             await child.connect(channel, link)
             child.send(_job_frame(job, ctx, self._environment))
             fds = {"channel": channel_end.fileno(), "link": link_end.fileno()}
-            child.link.know(await self._nursery.fork(mark=mark, session_id=ctx.session_id, **fds))
+            child.link.know(await self._fork_servers.fork(mark=mark, session_id=ctx.session_id, **fds))
         finally:
             channel_end.close()
             link_end.close()
@@ -413,7 +413,7 @@ class ProcessPool:
         with contextlib.ExitStack() as theirs:
             link, streams = await spawned.open(theirs)
             spawned.send(wire)
-            spawned.link.know(await self._nursery.launch(mark=mark, session_id=ctx.session_id, link=link, streams=streams))
+            spawned.link.know(await self._fork_servers.launch(mark=mark, session_id=ctx.session_id, link=link, streams=streams))
 
     async def _leave(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]", ctx: Context) -> None:
         # Owned by the pool: neither a second cancellation nor the end of our patience ends the killing.
@@ -441,7 +441,7 @@ class ProcessPool:
     async def _kill_without_supervisor(self, link: Link, mark: str) -> None:
         """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
-        await self._nursery.sweep()
+        await self._fork_servers.sweep()
 
 
 async def _tell_hand_in(child: Child, ctx: Context) -> None:

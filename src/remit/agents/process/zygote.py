@@ -94,7 +94,7 @@ def serve_grown(control: socket.socket, owner: int | None, mark_address: int | N
 
 
 def main() -> None:
-    """`python -c '…' CONTROL_FD OWNER_PID` (see `nursery`)."""
+    """`python -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
     control, owner = socket.socket(fileno=int(sys.argv[1])), own_life(int(sys.argv[2]))
     mark_address = find_mark()
     adopt_orphans()
