@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import StdioServerParameters
@@ -69,15 +70,14 @@ async def copies(ctx: Context, sees: str = "") -> str:
 CHILDREN = [write, look, between, merges, branches_off, copies]
 
 
-async def under(project: Path, kind: str, body, **declared: object) -> Return:  # type: ignore[no-untyped-def]
-    """Whatever `body` does, done by an agent that works in a folder of its own."""
+async def under(project: Path, kind: str, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
+    """Whatever `body` does, done by an agent that works in a folder of its own, beside others."""
 
     @agent("caller", workspace=kind, timeout=60, **declared)
     async def caller(ctx: Context) -> object:
         return await body(ctx)
 
-    async with Remit.open(project, agents=[caller, *CHILDREN]) as remit:
-        return await remit.delegate("caller")
+    return await run(project, caller, *CHILDREN, *others)
 
 
 def paths(result: Return) -> list[str]:
@@ -159,11 +159,10 @@ async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> 
         artifacts = [{"type": "report", "path": "up"}]
         return {"status": "completed", "summary": "Did it. All is well.", "artifacts": artifacts, "errors": [], "metadata": metadata}
 
-    @agent("caller", workspace="worktree", timeout=30)
-    async def caller(ctx: Context) -> object:
+    async def body(ctx: Context) -> object:
         return (await ctx.delegate("reaches")).errors[0].message
 
-    result = await run(project, caller, reaches)
+    result = await under(project, "worktree", body, reaches)
     assert "'up' leads out of the workspace" in result.data
 
 
@@ -177,13 +176,12 @@ async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(pro
         (ctx.workspace / "half.txt").write_text("half")
         await asyncio.sleep(60)
 
-    @agent("caller", workspace=kind, timeout=30)
-    async def caller(ctx: Context) -> None:
+    async def body(ctx: Context) -> None:
         (ctx.workspace / "callers.txt").write_text("mine")
         ctx.artifact("callers.txt", type="report")
         children.append(await ctx.delegate("hangs", timeout=1))
 
-    result = await run(project, caller, hangs)
+    result = await under(project, kind, body, hangs)
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
     assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
@@ -204,20 +202,18 @@ async def test_nobody_works_on_in_a_folder_whose_diff_is_taken(project: Path) ->
             has_begun.set()
             await asyncio.sleep(0.005)
 
-    @agent("caller", workspace="worktree", merge=True, timeout=30)
-    async def caller(ctx: Context) -> str:
+    async def body(ctx: Context) -> None:
         await ctx.start("goes.on")
         await has_begun.wait()
-        return "done"
 
-    result = await run(project, caller, goes_on)
+    result = await under(project, "worktree", body, goes_on, merge=True)
     assert result.ok, result
     assert (project / "growing.txt").read_text().count("more") >= 1
     assert work_folders(project) == []
     assert status(project) == ""
 
 
-def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, object]:
+def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "remit", *words, "--json"], cwd=folder, env={**os.environ, **environment},
         capture_output=True, text=True, timeout=60, check=False,
@@ -226,41 +222,28 @@ def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dic
 
 
 async def test_what_another_process_delegates_from_inside_is_shared_with_its_caller_too(project: Path) -> None:
-    """Over the switchboard: `remit delegate`, started in the worktree by an agent."""
-    told: dict[str, dict[str, object]] = {}
+    """`remit delegate` and `remit mcp`, started in the worktree by an agent, as a coding agent starts them."""
+    told: dict[str, dict[str, Any]] = {}
 
     async def body(ctx: Context) -> None:
         environment = ctx.environment()
         for words in (("delegate", "write"), ("delegate", "merges", "path=merged.txt")):
             told[words[1]] = await asyncio.to_thread(remit_command, ctx.workspace, environment, *words)
         assert (ctx.workspace / "merged.txt").exists()
-
-    result = await under(project, "worktree", body)
-    assert result.ok, result
-    assert told["write"]["data"] == str(project / ".remit" / "work" / result.session_id), told
-    assert told["merges"]["workspace"]["merged_into"] == f".remit/work/{result.session_id}", told  # type: ignore[index]
-    assert "+++ b/child.txt" in diff_of(project, result)
-    assert "+++ b/merged.txt" in diff_of(project, result)
-    assert not (project / "child.txt").exists()
-    assert not (project / "merged.txt").exists()
-
-
-async def test_so_is_what_is_delegated_over_mcp(project: Path) -> None:
-    """`remit mcp`, started in the worktree as a coding agent starts it."""
-    told: list[dict[str, object]] = []
-
-    async def body(ctx: Context) -> None:
         words = ["-m", "remit", "mcp"]
-        server = StdioServerParameters(command=sys.executable, args=words, cwd=ctx.workspace, env={**os.environ, **ctx.environment()})
+        server = StdioServerParameters(command=sys.executable, args=words, cwd=ctx.workspace, env={**os.environ, **environment})
         async with Client(stdio_client(server)) as client:
-            answer = await client.call_tool("delegate", {"target": "write", "parameters": {}})
-        told.append(answer.structured_content or {})
+            answer = await client.call_tool("delegate", {"target": "write", "parameters": {"path": "by-mcp.txt"}})
+        told["mcp"] = answer.structured_content or {}
 
     result = await under(project, "worktree", body)
     assert result.ok, result
-    assert told[0]["data"] == str(project / ".remit" / "work" / result.session_id), told
-    assert "+++ b/child.txt" in diff_of(project, result)
-    assert not (project / "child.txt").exists()
+    room = f".remit/work/{result.session_id}"
+    assert told["write"]["data"] == told["mcp"]["data"] == str(project / room), told
+    assert told["merges"]["workspace"]["merged_into"] == room, told
+    for name in ("child.txt", "merged.txt", "by-mcp.txt"):
+        assert f"+++ b/{name}" in diff_of(project, result)
+        assert not (project / name).exists()
 
 
 # ---- a folder of its own, below a caller that has one
@@ -341,11 +324,7 @@ async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_comm
         (ctx.workspace / path).write_text(text)
         return "done"
 
-    @agent("caller", workspace="worktree", timeout=60)
-    async def caller(ctx: Context) -> None:
-        await body(ctx)
-
-    result = await run(project, caller, slow)
+    result = await under(project, "worktree", body, slow)
     assert result.status == "completed", result
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "MERGE_CONFLICT")
