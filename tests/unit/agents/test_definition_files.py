@@ -1,15 +1,19 @@
 """Agents from settings and agent files: what is read, what is passed over, and what is said of a faulty one."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.agents import files
 from remit.agents.definition import Definition, Kind, PromptBy
 from remit.agents.files import definitions_of
+from remit.agents.pages import page_of
 from remit.settings import load_settings
+from support.pace import allowed
 
 CLAUDE = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read, Grep, Bash(git diff:*)\nmodel: sonnet\n---\nYou review code.\n"
 OPENCODE = "---\ndescription: Writes documents.\nmode: subagent\nmodel: anthropic/claude-x\npermission:\n  bash: deny\n---\nYou write.\n"
@@ -142,6 +146,61 @@ def test_when_names_clash_the_settings_come_first_then_ours_then_claudes(tmp_pat
         assert len(problems) == len(files) - 1 - list(files).index(winner)
         assert all("'x'" in line and winner in line.partition(": ")[2] for line in problems)
         (tmp_path / winner).unlink()
+
+
+# ---- files as a file system, an editor or a hostile clone may hold them
+
+
+def own(root: Path, name: str, text: str = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n") -> None:
+    project(root, {f".remit/agents/{name}.md": text})
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    own(tmp_path, "one", "---\nremit:\n  kind: model\n  output_schema: schema.json\n---\nYou help.\n")
+    for place in (tmp_path / "schema.json", tmp_path / ".remit/agents/two.md"):
+        os.mkfifo(place) if kind == "pipe" else place.mkdir()
+    _, problems = read(tmp_path)
+    assert any("one.md: line 4: output_schema: schema.json is no file" in problem for problem in problems)
+    assert kind == "folder" or any("two.md: it is no file" in problem for problem in problems)
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    """Whoever looks at the file would believe the first."""
+    own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
+    assert any("helper.md: line 5: its head is not YAML: tools stands there twice" in problem for problem in read(tmp_path)[1])
+
+
+def test_the_line_is_that_of_the_key_and_not_of_a_namesake_inside_of_a_schema(tmp_path: Path) -> None:
+    schema = "  output_schema:\n    properties:\n      timeout: {type: string}\n"
+    own(tmp_path, "helper", f"---\nremit:\n  kind: model\n{schema}  timeout: -1\n---\nYou help.\n")
+    assert any("helper.md: line 7: timeout: " in problem for problem in read(tmp_path)[1])
+
+
+@pytest.mark.parametrize("path", ["../secret.json", "../gone.json", "/etc/gone.json", "a/../../gone.json"])
+def test_a_schema_out_of_the_project_is_refused_alike_whether_it_is_there_or_not(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "project"
+    (tmp_path / "secret.json").write_text("{}")
+    own(root, "helper", f"---\nremit:\n  kind: model\n  output_schema: {path}\n---\nYou help.\n")
+    assert read(root)[1] == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
+
+
+def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
+    """Blanks amid a line once took a time that grew with their square: 13 s for these."""
+    began = time.monotonic()
+    page = page_of(f"---\ndescription: b{' ' * 60_000}x: y\n---\nYou help.\n", Path("helper.md"))
+    assert page is not None
+    assert page.head["description"].endswith("x: y")
+    assert time.monotonic() - began < allowed(5)
+
+
+def test_of_more_than_can_be_read_at_once_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        own(tmp_path, f"a{number}")
+    monkeypatch.setattr(files, "MOST_SECONDS", -1)
+    agents, problems = read(tmp_path)
+    assert agents == {}
+    assert problems == [f"{tmp_path}/.remit/agents: to read all of it takes more than -1 s; 3 of its files are not read."]
 
 
 heads = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -1,10 +1,14 @@
-"""What OpenCode is told over the Agent Client Protocol, so that it asks before it uses a tool."""
+"""Before an agent uses a tool over the Agent Client Protocol: OpenCode is told to ask, and the policy is asked about all it names."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from remit.agents.acp.connection import asking
+from remit.agents.acp.updates import AskedTool, _facts
 from remit.agents.coding.dialects import HYGIENE
 from remit.agents.definition import definition_of
 
@@ -59,3 +63,30 @@ def test_it_does_not_hear_that_it_runs_inside_of_another_one() -> None:
     made = asking(definition, Path("/scratch"), given).environment
     assert {"OPENCODE", "OPENCODE_SERVER_PASSWORD"}.isdisjoint(made)
     assert (made["OPENCODE_CLIENT"], made["OPENCODE_CONFIG"]) == ("mine", "file")
+
+
+# ---- what the policy is asked about
+
+CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "call", "expected"),
+    [
+        (
+            "read",
+            "Read",
+            {"rawInput": {"url": "https://a.example/", "file_path": ".env"}},
+            [{"url": "https://a.example/"}, {"path": ".env"}],
+        ),
+        ("fetch", "Fetch http://127.0.0.1/x", {}, [{"url": "http://127.0.0.1/x"}]),
+        ("edit", "Edit", {"rawInput": {"edits": [{"file_path": ".env"}, {"path": "b"}]}}, [{"path": ".env"}, {"path": "b"}]),
+        ("edit", "Edit", {"rawInput": {"changes": {".env": {"add": "x"}}}}, [{"path": ".env"}]),
+        ("read", "Read", {"rawInput": {"paths": ["a", ".env"]}}, [{"path": "a"}, {"path": ".env"}]),
+        ("read", "see https://a.example/", {"locations": [{"path": "a"}]}, [{"path": "a"}]),
+        ("other", "thing", {}, [{}]),
+        ("edit", "Edit", {"rawInput": {"path": "/project/.remit/scratch/sess_1/x"}}, []),
+    ],
+)
+def test_everything_it_names_is_asked_about(kind: str, title: str, call: dict[str, Any], expected: list[dict[str, Any]]) -> None:
+    assert list(_facts(CTX, AskedTool(kind=kind, title=title), call)) == expected
