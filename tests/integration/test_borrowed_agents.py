@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, until
+from workspace_project import run
 
 from remit import BlockingContext, Context, Misused, Remit, agent
+from remit.agents.function import FunctionAgent
 from remit.core.states import State
 from support.pace import allowed
 
@@ -201,20 +203,6 @@ async def test_one_that_is_stopped_is_not_told_to_hand_in(tmp_path: Path) -> Non
     assert told == [False]
 
 
-async def test_cycles_count_agents_that_are_lent(tmp_path: Path) -> None:
-    @agent("outer")
-    async def outer() -> Any:
-        @agent("outer")
-        async def outer_again() -> str:
-            return "never"
-
-        async with Remit.open("/", agents=[outer_again]) as inner:
-            return [error.code for error in (await inner.delegate("outer")).errors]
-
-    async with Remit.open(make_project(tmp_path), agents=[outer]) as remit:
-        assert (await remit.delegate("outer")).data == ["CYCLE_DETECTED"]
-
-
 async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / ".remit" / "agents").mkdir(parents=True)
@@ -285,37 +273,6 @@ async def test_a_remit_that_was_open_before_makes_no_new_root_inside_of_an_agent
         assert await other.history() == []
 
 
-async def test_a_lent_agent_has_no_other_line_to_be_its_callers_child_by(tmp_path: Path) -> None:
-    @agent("opens.two")
-    async def opens_two() -> str:
-        async with Remit.open("/") as second, Remit.open("/", agents=[agent("lent")(lent)]) as first:
-            lines.append(second)
-            return (await first.delegate("lent")).data
-
-    async def lent() -> str:
-        with pytest.raises(Misused, match="lent cannot delegate by a Remit that was opened outside of it"):
-            await lines[0].delegate("echo", word="w")
-        return "could not"
-
-    lines: list[Remit] = []
-    async with Remit.open(make_project(tmp_path), agents=[opens_two]) as remit:
-        assert (await remit.delegate("opens.two")).data == "could not"
-
-
-async def test_what_a_program_brings_along_is_not_replaced_by_another_of_that_name(tmp_path: Path) -> None:
-    @agent("brings")
-    async def brings() -> Any:
-        async with Remit.open("/", agents=[agent("echo")(my_own)]) as inner:
-            return (await inner.delegate("echo", word="w")).data
-
-    async with Remit.open(make_project(tmp_path), agents=[brings]) as remit:
-        assert (await remit.delegate("brings")).data == "mine: w"
-
-
-async def my_own(word: str) -> str:
-    return f"mine: {word}"
-
-
 async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
     ended = asyncio.Event()
 
@@ -339,16 +296,48 @@ async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
         assert await remit.live() == []
 
 
-async def test_an_agent_can_be_registered_after_it_was_opened(tmp_path: Path) -> None:
-    @agent("late")
-    async def late() -> Any:
-        async with Remit.open("/") as inner:
-            inner.register(agent("my-own", isolation="thread")(_sync))
-            return (await inner.delegate("my-own", word="w")).data
+@agent("outer")
+async def outer() -> Any:
+    async with Remit.open("/", agents=[agent("outer")(my_own)]) as inner:
+        return [error.code for error in (await inner.delegate("outer", word="w")).errors]
 
-    async with Remit.open(make_project(tmp_path), agents=[late]) as remit:
-        assert (await remit.delegate("late")).data == ["w", os.getpid()]
+
+@agent("brings")
+async def brings() -> Any:
+    async with Remit.open("/", agents=[agent("echo")(my_own)]) as inner:
+        return (await inner.delegate("echo", word="w")).data
+
+
+@agent("late")
+async def late() -> Any:
+    async with Remit.open("/") as inner:
+        inner.register(agent("my-own", isolation="thread")(_sync))
+        return (await inner.delegate("my-own", word="w")).data
+
+
+@agent("opens.two")
+async def opens_two() -> Any:
+    async def lent() -> str:
+        with pytest.raises(Misused, match="lent cannot delegate by a Remit that was opened outside of it"):
+            await second.delegate("echo", word="w")
+        return "could not"
+
+    async with Remit.open("/") as second, Remit.open("/", agents=[agent("lent")(lent)]) as first:
+        return (await first.delegate("lent")).data
+
+
+async def my_own(word: str) -> str:
+    return f"mine: {word}"
 
 
 def _sync(ctx: BlockingContext, word: str) -> list[Any]:
     return [ctx.delegate("echo", word=word).data, os.getpid()]
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [(outer, ["CYCLE_DETECTED"]), (brings, "mine: w"), (late, ["w", os.getpid()]), (opens_two, "could not")],
+    ids=["counts for cycles", "is not replaced by a namesake", "can be registered later", "has no other line to its caller"],
+)
+async def test_an_agent_that_is_lent(tmp_path: Path, first: FunctionAgent, expected: Any) -> None:
+    assert (await run(make_project(tmp_path), first)).data == expected
