@@ -1,7 +1,6 @@
 """Used by the tests of `implement`: a git repository with a board, a plan, and an implementer whose doings a test writes down."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from remit.board.statuses import Status
 from remit.board.task import Task
 from remit.orchestrator.implement import implement
 from remit.orchestrator.outcome import Outcome
+from support.repository import begin, git
 
 PLAN_PATH = "specs/001_csv/plans/implementation-001.md"
 PLAN = """# Plan
@@ -31,11 +31,6 @@ Doing = Callable[[Context, int], Any]
 """What the implementer does in a phase: it may write files below `ctx.root`, and gives its return."""
 
 
-def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def made_project(root: Path, *, plan: str | None = PLAN, in_git: bool = True, **more: Any) -> Board:
     """`in_git`: where git is not what a test is about, it does without."""
     (root / "README").write_text("A project.\n")
@@ -49,8 +44,7 @@ def made_project(root: Path, *, plan: str | None = PLAN, in_git: bool = True, **
             task = replace(task, plan_path=PLAN_PATH)
         draft.state = draft.state.with_task(replace(task, **more))
     if in_git:
-        git(root, "init", "-q", "-b", "main")
-        (root / ".git" / "config").open("a").write("[user]\n\tname = Ada\n\temail = ada@example.com\n")
+        begin(root)
         git(root, "add", "README", "specs")
         git(root, "commit", "-q", "-m", "begin")
     return board

@@ -1,15 +1,39 @@
-"""A project with a model agent `thinker`, whose model is a script; for the tests of model agents."""
+"""For the tests of models and model agents: a project with a model agent `thinker`, whose model is a script, and a budget to ask with."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from remit import Remit, agent
+from remit import Remit, Return, agent
+from remit.core.budget import Limits
 from remit.flow.context import Context
-from remit.testing.models import Script, ScriptedModels
+from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
+
+DONE = Reply(lambda request: Say(valid_return(request)))
+COUNT = Call("delegate", target="count", operation="up", parameters={"number": 1})
+
+
+class Purse:
+    """What a question to a model draws on, as a `Context` is."""
+
+    def __init__(self, remaining: float = 20.0, budget: Limits | None = None) -> None:
+        self._ends, self.budget = time.monotonic() + remaining, budget or Limits()
+        self.tokens, self.cost, self.said = 0, 0.0, list[str]()
+
+    @property
+    def remaining(self) -> float:
+        return self._ends - time.monotonic()
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+        self.cost += cost
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self.said.append(message)
 
 
 @agent("count.up", description="The number after this one.")
@@ -40,7 +64,7 @@ TOOLS = ("count", "note")
 
 
 def settings_for(server: ScriptedModels, thinker: dict[str, Any], **more: Any) -> dict[str, Any]:
-    address = {"kind": "openai", "url": server.openai_url, "model": "scripted", "key_variable": "SCRIPTED_KEY"}
+    address = {"kind": "openai", "url": server.openai_url, "model": "scripted"}
     declared = {"kind": "model", "description": "Thinks.", "tools": list(TOOLS), "timeout": 20, **thinker}
     return {"model": "scripted", "models": {"scripted": address}, "agents": {"thinker": declared}, **more}
 
@@ -54,6 +78,10 @@ async def stage(
         Remit.open(root, agents=agents, settings=settings_for(server, thinker, **(settings or {}))) as remit,
     ):
         yield remit, server
+
+
+async def asked(remit: Remit, task: str = "Think about it.", **more: Any) -> Return:
+    return await remit.delegate("thinker", parameters={"task": task}, **more)
 
 
 def shown(request: ModelRequest) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import assistant_stage
 import pytest
 
-from remit import Remit, agent
+from remit import agent
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
 from remit.core.result import Status, StopReason
@@ -98,27 +98,6 @@ async def test_it_can_reach_neither_itself_nor_the_bookkeeping_of_the_board(tmp_
         targets = models.requests[0].tools[0].schema["properties"]["target"]["enum"]
         assert "results" in targets
         assert "worker" in targets
-
-
-async def test_a_large_result_is_shortened_and_read_on_by_range(tmp_path: Path) -> None:
-    """S5.8: large results are shortened for it and kept whole by reference."""
-    read: list[str] = []
-
-    def script(request: Any) -> Any:
-        if not request.results:
-            return delegate("long", characters=50_000)
-        if len(request.results) == 1:
-            on = json.loads(request.results[0])["readOn"]
-            return Call("delegate", **{**on, "parameters": {**on["parameters"], "offset": 25_000, "limit": 500}})
-        read.append(request.results[1])
-        return Say("Read.")
-
-    async with project(tmp_path, script, assistant={"result_characters": 2000}) as (remit, models):
-        returned = await ask(remit, "Give me the long text.")
-        assert returned.ok, returned
-        assert "characters 25000 to 25500 of 50000; next offset 25500" in read[0]
-        assert read[0].endswith("".join(f"{number:09d} " for number in range(2500, 2550)))
-        assert all(len(text) <= 2000 for request in models.requests for text in request.results)
 
 
 async def test_a_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
@@ -274,14 +253,6 @@ async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> No
     assert len(Conversations(tmp_path).open(conversation).turns) == 2
 
 
-async def test_without_a_model_nothing_is_begun_and_the_line_to_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Remit.open(tmp_path) as remit:
-        returned = await ask(remit, "Anybody?")
-    assert (returned.status, returned.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
-    assert "model = " in returned.errors[0].recommendation
-    assert Conversations(tmp_path).list() == []
-
-
 async def test_a_model_that_fails_is_told_with_the_conversation_in_which_to_go_on(tmp_path: Path) -> None:
     async with project(tmp_path, lambda request: Fail(401) if len(request.messages) < 3 else Say("Back again.")) as (remit, _):
         returned = await ask(remit, "Hello?")
@@ -307,38 +278,3 @@ async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path)
         await ask(remit, "Hello")
         assert "Always answer in verse." in models.requests[0].system
         assert "only tool is `delegate`" in models.requests[0].system
-
-
-async def test_a_conversation_that_grows_is_compacted_for_the_model_and_kept_in_the_file(tmp_path: Path) -> None:
-    def script(request: Any) -> Any:
-        if "keep the memory" in request.system:
-            return Say("SUMMARY: the person counts.")
-        return Say(f"Noted. {'x ' * 600}")
-
-    async with project(tmp_path, script, assistant={"compact_tokens": 12_000}) as (remit, models):
-        conversation = None
-        for number in range(14):
-            returned = await ask(remit, f"Message number {number}. {'y ' * 800}", conversation)
-            assert returned.ok, returned
-            conversation = returned.data["conversation"]
-        asked = [request for request in models.requests if "keep the memory" not in request.system]
-        assert len(asked) < len(models.requests)
-        last = asked[-1]
-        assert "SUMMARY: the person counts." in last.messages[1 if last.messages[0].role == "system" else 0].text
-        assert "Message number 0." in last.text
-        assert "Message number 13." in last.messages[-1].text
-        assert len(last.messages) < 20
-    kept = Conversations(tmp_path).open(conversation or "")
-    assert len(kept.messages) == 28
-    assert kept.compacted is not None
-    assert kept.compacted.by == "scripted"
-
-
-async def test_secrets_are_struck_out_of_what_is_kept(tmp_path: Path) -> None:
-    secret = "ghp_" + "a1B2" * 9
-    async with project(tmp_path, [delegate("echo", text="x"), Say(f"Your token is {secret}.")]) as (remit, _):
-        returned = await ask(remit, f"Use {secret} please.")
-        assert returned.ok
-    text = Conversations(tmp_path).open(returned.data["conversation"]).path.read_text()
-    assert secret not in text
-    assert "[redacted]" in text

@@ -18,6 +18,7 @@ from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
 from remit.cli.exits import Exit
 from remit.flow.context import Context
+from remit.models.messages import Said
 from remit.testing.models import Call, Garbled, Say, Stray
 
 
@@ -31,23 +32,32 @@ async def thinker(ctx: Context) -> str:
 project = partial(assistant_stage.project, agents=[thinker], prices={"scripted": {"input": 1.0, "output": 2.0}})
 
 
-async def test_a_conversation_counts_its_summaries_and_what_it_handed_on(tmp_path: Path) -> None:
+async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_and_counted(tmp_path: Path) -> None:
+    """What it spends is that of its answers, of its summaries and of what it handed on."""
+
     def script(request: Any) -> Any:
         if "keep the memory" in request.system:
-            return Say("SUMMARY.")
+            return Say("SUMMARY: the person counts.")
         if "Number 0" in request.asked and not request.results:
             return Call("delegate", target="thinker", parameters={})
         return Say(f"Noted. {'x ' * 600}")
 
     async with project(tmp_path, script, assistant={"compact_tokens": 6000}) as (remit, models):
         conversation = None
-        for number in range(6):
+        for number in range(8):
             returned = await ask(remit, f"Number {number}. {'y ' * 800}", conversation)
             assert returned.ok, returned
             conversation = returned.data["conversation"]
-        assert any("keep the memory" in request.system for request in models.requests)
         questions = len(models.requests)
+        *_, last = (request for request in models.requests if "keep the memory" not in request.system)
+    assert "SUMMARY: the person counts." in last.messages[1].text
+    assert "Number 0." in last.text
+    assert "Number 7." in last.messages[-1].text
+    assert len(last.messages) < 14
     kept = Conversations(tmp_path).open(conversation or "")
+    assert [message.text.partition(".")[0] for message in kept.messages if isinstance(message, Said)] == [f"Number {n}" for n in range(8)]
+    assert kept.compacted is not None
+    assert kept.compacted.by == "scripted"
     spent = [line for line in kept.lines if isinstance(line, Spent)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)

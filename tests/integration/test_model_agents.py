@@ -3,34 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-from model_stage import settings_for, shown, stage
+from model_stage import COUNT, DONE, asked, settings_for, shown, stage
 
-from remit import Remit, Return, agent
+from remit import Remit, agent
 from remit.core.result import Status, StopReason
 from remit.flow.format import format_instruction
 from remit.testing.models import Call, Garbled, Reply, Say, ScriptedModels, Stray, valid_return
-from remit.testing.models.request import ModelRequest
-
-DONE = Reply(lambda request: Say(valid_return(request)))
-COUNT = Call("delegate", target="count", operation="up", parameters={"number": 1})
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCRIPTED_KEY", "a key")
-
-
-async def asked(remit: Remit, task: str = "Think about it.", **more: Any) -> Return:
-    return await remit.delegate("thinker", parameters={"task": task}, **more)
-
-
-def bare(request: ModelRequest) -> str:
-    """The return alone, as JSON."""
-    return valid_return(request).split("```json\n")[1].split("\n```")[0]
-
 
 # ---- the prompt and the ladder
 
@@ -47,24 +26,6 @@ async def test_the_prompt_ends_with_the_format_instruction_and_the_instructions_
     assert "worker" not in prompt
     assert [tool.name for tool in request.tools] == ["delegate"]
     assert any("price" in warning for warning in result.warnings)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(bare, id="json"),
-        pytest.param(valid_return, id="fence"),
-        pytest.param(lambda request: f"Here it is: {bare(request)}. That is all.", id="prose"),
-        pytest.param(lambda request: json.dumps(bare(request)), id="json in a string"),
-    ],
-)
-async def test_a_return_is_read_wherever_it_stands(tmp_path: Path, answer: Any) -> None:
-    """S3.7."""
-    async with stage(tmp_path, [Reply(lambda request: Say(answer(request)))]) as (remit, server):
-        result = await asked(remit)
-    assert result.ok, result
-    assert result.summary.startswith("Did what was asked.")
-    assert len(server.requests) == 1
 
 
 async def test_prose_is_repaired_once_in_the_same_conversation_with_the_exact_errors(tmp_path: Path) -> None:
@@ -92,21 +53,6 @@ async def test_an_answer_that_is_faulty_twice_fails_and_the_originals_are_kept(t
     assert any("First prose." in text for text in kept)
     assert any("Second prose." in text for text in kept)
     assert len(server.requests) == 2
-
-
-async def test_a_wrong_session_id_is_caught_and_corrected(tmp_path: Path) -> None:
-    """S3.8: a different session id in the return is invalid."""
-    wrong = Reply(lambda request: Say(_with_session(bare(request), "sess_1700000000_abc123")))
-    async with stage(tmp_path, [wrong, DONE]) as (remit, server):
-        result = await asked(remit)
-    assert result.ok
-    assert f"metadata.session_id: must be '{result.session_id}', not 'sess_1700000000_abc123'" in server.requests[1].last.text
-
-
-def _with_session(text: str, session_id: str) -> str:
-    fields = json.loads(text)
-    fields["metadata"]["session_id"] = session_id
-    return json.dumps(fields)
 
 
 async def test_a_missing_file_is_written_in_the_repair(tmp_path: Path) -> None:
@@ -222,20 +168,3 @@ async def test_recursion_comes_back_as_a_result(tmp_path: Path) -> None:
     assert result.ok
     assert refused
     assert json.loads(refused[0])["error"]["cause"] == "CYCLE_DETECTED"
-
-
-async def test_of_a_long_result_a_part_is_shown_with_how_to_read_on(tmp_path: Path) -> None:
-    long = Call("delegate", target="count", operation="long", parameters={})
-    async with stage(tmp_path, [long, DONE]) as (remit, server):
-        result = await asked(remit)
-        children = await remit.children(result.session_id)
-    told = shown(server.requests[1])[0]
-    document = json.loads(told)
-    assert len(told) <= 16_000
-    assert document["data"].startswith("000000")
-    assert document["data"].endswith("019999\n")
-    assert document["leftOut"]["data"] > 100_000
-    assert document["readOn"]["parameters"]["taskId"] == children[0].session_id
-    whole = children[0].result
-    assert whole is not None
-    assert whole.data[: document["readOn"]["parameters"]["offset"]] == document["data"].partition(" … (")[0]

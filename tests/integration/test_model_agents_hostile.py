@@ -4,25 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-from model_stage import AGENTS, settings_for, shown, stage
+from model_stage import AGENTS, DONE, asked, settings_for, shown, stage
 
-from remit import Remit, Return, agent
+from remit import Remit, agent
 from remit.agents.model.keeping import room_in
 from remit.agents.model.taking import ARGUMENT_CHARACTERS, MOST_CALLS
-from remit.testing.models import Call, Fail, Garbled, Reply, Say, ScriptedModels, Stray, valid_return
+from remit.testing.models import Call, Fail, Garbled, ScriptedModels, Stray
 from remit.testing.models.request import ModelRequest
-
-DONE = Reply(lambda request: Say(valid_return(request)))
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCRIPTED_KEY", "a key")
-
-
-async def asked(remit: Remit, task: str = "Think about it.", **more: Any) -> Return:
-    return await remit.delegate("thinker", parameters={"task": task}, **more)
 
 
 def up(number: int) -> Call:

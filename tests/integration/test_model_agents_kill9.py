@@ -1,12 +1,9 @@
 """A model agent whose process is killed in the middle of a turn: it goes on, and what was done is not done again (S8)."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from remit import Remit, agent
 from remit.flow.context import Context
@@ -14,7 +11,6 @@ from remit.testing.models import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
 
 HERE = Path(__file__)
-KEY = "SCRIPTED_KEY"
 
 
 @agent("log")
@@ -27,7 +23,7 @@ async def log(ctx: Context, text: str, hangs: bool = False) -> str:
 
 
 def opened(root: Path, url: str) -> Any:
-    address = {"kind": "openai", "url": url, "model": "scripted", "key_variable": KEY}
+    address = {"kind": "openai", "url": url, "model": "scripted"}
     thinker = {"kind": "model", "tools": ["log"], "timeout": 60, "resumable": True}
     settings = {"model": "scripted", "models": {"scripted": address}, "agents": {"thinker": thinker}}
     return Remit.open(root, agents=[log], settings=settings)
@@ -46,13 +42,10 @@ def script(request: ModelRequest) -> Any:
     return Reply(lambda request: Say(valid_return(request)))
 
 
-async def test_it_goes_on_where_it_was_killed_and_only_what_was_interrupted_is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(KEY, "a key")
+async def test_it_goes_on_where_it_was_killed_and_only_what_was_interrupted_is_done_again(tmp_path: Path) -> None:
     runs = tmp_path / "runs.txt"
     async with ScriptedModels(script) as models:
-        process = await asyncio.create_subprocess_exec(sys.executable, str(HERE), str(tmp_path), models.openai_url, env={**os.environ})
+        process = await asyncio.create_subprocess_exec(sys.executable, str(HERE), str(tmp_path), models.openai_url)
         try:
             async with asyncio.timeout(30):
                 while not runs.exists() or not {"c", "d"} <= set(runs.read_text().split()):

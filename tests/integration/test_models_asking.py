@@ -7,37 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from model_stage import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
 from remit.models.client import Models
-from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolOffer
 from remit.settings.values import ModelAddress, Price, Settings
-from remit.testing.models import Call, Cut, Drip, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
+from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
 from support.pace import allowed
 
 KEY = "sk-scripted-4f1d2c7b9e"
 KINDS = ("anthropic", "openai", "openai-responses", "google", "ollama")
 TOOL = ToolOffer(name="delegate", description="Hand work on.", schema={"type": "object", "properties": {"task": {"type": "string"}}})
-
-
-class Purse:
-    """What a question draws on, as a `Context` is."""
-
-    def __init__(self, remaining: float = 20.0, budget: Limits | None = None) -> None:
-        self._ends, self.budget = time.monotonic() + remaining, budget or Limits()
-        self.tokens, self.cost, self.said = 0, 0.0, list[str]()
-
-    @property
-    def remaining(self) -> float:
-        return self._ends - time.monotonic()
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self.tokens += tokens
-        self.cost += cost
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        self.said.append(message)
 
 
 @pytest.fixture(autouse=True)
@@ -163,8 +145,6 @@ async def test_a_schema_is_held_by_the_provider_where_it_can(kind: str) -> None:
 
 async def test_a_provider_that_refuses_the_schema_is_asked_without_it() -> None:
     def script(request: Any) -> Any:
-        from remit.testing.models import Fail
-
         return Fail(400, "Invalid schema") if "response_format" in request.body else Say('{"n": 1}')
 
     async with ScriptedModels(script) as server:
@@ -232,20 +212,6 @@ async def test_cancelling_closes_the_connection_at_once(kind: str) -> None:
         await asked.close()
 
 
-async def test_the_same_models_serve_several_event_loops() -> None:
-    async with ScriptedModels([Say("Here.")]) as server:
-        shared = models(server, "openai")
-        question = Question(choice=shared.choice(), messages=[Said(text="x")])
-
-        def elsewhere() -> str:
-            return asyncio.run(shared.ask(Purse(), question)).reply.text
-
-        assert await asyncio.to_thread(elsewhere) == "Here."
-        assert (await shared.ask(Purse(), question)).reply.text == "Here."
-        assert await asyncio.to_thread(elsewhere) == "Here."
-        await shared.close()
-
-
 async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:
     async with ScriptedModels([Say('{"delegate": {"task": "x"}}')]) as server:
         asked = await ask(models(server, "openai", tools="prompted"), tools=[TOOL])
@@ -255,8 +221,6 @@ async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_key_is_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    from remit.testing.models import Fail
-
     caplog.set_level("DEBUG")
     async with ScriptedModels([Fail(401, f"the key {KEY} is wrong")]) as server:
         asked = models(server, kind)
@@ -268,28 +232,6 @@ async def test_the_key_is_never_shown(kind: str, caplog: pytest.LogCaptureFixtur
     assert "SCRIPTED_KEY" in str(error)
     assert error.code == "AGENT_UNAVAILABLE"
     assert not [record for record in caplog.records if record.name.startswith("remit") and KEY in record.getMessage()]
-
-
-async def test_a_history_in_disorder_is_put_in_order() -> None:
-    """Every call has a result, results follow their calls, nothing is empty."""
-    reply = Reply(calls=(ToolCall(call_id="1", name="a", arguments={}), ToolCall(call_id="2", name="b", arguments="no json")), model="m")
-    messages: list[Message] = [
-        Result(call_id="0", name="lost", text="of nobody"),
-        Reply(text=""),
-        Said(text=" "),
-        reply,
-        Said(text="meanwhile"),
-        Result(call_id="2", name="b", text=""),
-        Reply(text="So."),
-    ]
-    for kind in KINDS:
-        async with ScriptedModels([Say("Done.")]) as server:
-            assert (await ask(models(server, kind), messages)).reply.text == "Done."
-        roles = [message.role for message in server.requests[0].messages]
-        assert roles[0] == "user"
-        assert roles[-1] == "user"
-        assert len(server.requests[0].results) == 2
-        assert "interrupted" in server.requests[0].results[0]
 
 
 async def test_a_stream_that_breaks_off_is_paid_for() -> None:

@@ -1,29 +1,18 @@
 """A model that fails, and the next one: what is tried, what is said of it, how long it is waited for (item 1, item 7)."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from model_stage import Purse
 
 from remit.core.errors import Unavailable
-from remit.models.client import BREAKERS, FAILURES, Models
+from remit.models.client import BREAKERS, FAILURES, PAUSE_SECONDS, Models
 from remit.models.messages import RESTART, Asked, Question, Said
 from remit.settings.values import ModelAddress, Settings
 from remit.testing.models import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
-
-
-class Purse:
-    def __init__(self, remaining: float = 20.0) -> None:
-        self.remaining, self.tokens, self.said = remaining, 0, list[str]()
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self.tokens += tokens
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        self.said.append(message)
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +146,22 @@ async def test_one_that_keeps_failing_is_passed_over_and_then_tried_again(monkey
         await models.close()
 
 
+async def test_a_second_model_whose_pause_is_over_is_asked_when_the_first_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, turns = [0.0], {"first": Fail(500), "second": Fail(500)}
+    monkeypatch.setattr(BREAKERS, "_clock", lambda: now[0])
+    async with ScriptedModels(lambda _: turns["first"]) as first, ScriptedModels(lambda _: turns["second"]) as second:
+        models = chain(first, second)
+        for _ in range(FAILURES):
+            with pytest.raises(Unavailable):
+                await ask(models)
+        now[0] += PAUSE_SECONDS + 1
+        turns["first"], turns["second"] = Say("First."), Say("Second.")
+        assert (await ask(models)).reply.text == "First."
+        turns["first"] = Fail(500)
+        assert (await ask(models)).reply.text == "Second.", "the first was asked all the time, and the second has had its pause"
+        await models.close()
+
+
 async def test_the_breaker_never_leaves_nobody() -> None:
     answers: list[Any] = [Fail(500)]
     async with ScriptedModels(lambda _: answers[0]) as server:
@@ -197,34 +202,6 @@ async def test_an_address_that_is_none_is_told_before_anybody_is_asked(url: str)
         chain(url).choice()
     assert wrong.value.code == "TOOL_UNAVAILABLE"
     assert 'url = "http://' in wrong.value.advice
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"garbage\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n<html>hello</html>",
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {no json\n\n",
-        b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {"choices": 5}\n\n',
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-        b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hal"}}]}\n\n',
-    ],
-)
-async def test_what_is_no_answer_is_never_a_stack_trace(answer: bytes) -> None:
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    server = await asyncio.start_server(served, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    models = chain(f"http://127.0.0.1:{port}/v1")
-    with pytest.raises(Unavailable) as failed:
-        await ask(models)
-    await models.close()
-    server.close()
-    assert failed.value.code == "AGENT_UNAVAILABLE"
-    assert str(port) in failed.value.message or "broke off" in failed.value.message
 
 
 async def test_what_a_listener_raises_is_not_taken_for_the_models_fault() -> None:

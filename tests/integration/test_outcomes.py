@@ -107,21 +107,6 @@ async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path
 # ---- the queue
 
 
-async def test_a_place_in_the_queue_is_free_when_whoever_waited_there_has_ended(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    worker = Scripted("worker", wait(go, answer("ran")))
-    async with Remit.open(tmp_path, agents=[worker], settings={"slots_total": 1, "queue_limit": 2}) as remit:
-        first = await remit.start("worker")
-        gone = [await remit.start("worker", timeout=0.1), await remit.start("worker")]
-        await gone[1].cancel()
-        assert [(await handle.result()).stop_reason for handle in gone] == [StopReason.DEADLINE, StopReason.CANCELLED]
-        assert remit.engine.slots.waiting == 0
-        queued = await remit.start("worker")
-        go.set()
-        assert (await queued.result()).ok
-        assert (await first.result()).ok
-
-
 # ---- signs of life
 
 
@@ -242,19 +227,6 @@ async def test_the_original_is_kept_when_a_return_was_found_amid_prose_or_repair
         repaired = await remit.delegate("model", first="I counted to seven.")
         assert repaired.status is Status.COMPLETED
         assert kept_words(tmp_path, repaired) == ["I counted to seven."]
-
-
-@agent("rambler", answers="return")
-async def rambler(ctx: Context) -> str:
-    return "All the work is in these words." if ctx.repair is None else "As I said."
-
-
-async def test_when_the_repair_is_no_better_both_answers_are_kept(tmp_path: Path) -> None:
-    """The first usually holds the work."""
-    async with Remit.open(tmp_path, agents=[rambler]) as remit:
-        failed = await remit.delegate("rambler")
-        assert (failed.status, failed.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
-        assert kept_words(tmp_path, failed) == ["All the work is in these words.", "As I said."]
 
 
 @agent("breaks-inline")

@@ -230,10 +230,3 @@ async def test_a_hostile_diff_ends_by_the_deadline_and_writes_nothing(project: P
     assert result.status in (Status.COMPLETED, Status.PARTIAL, Status.FAILED), result
     assert result.errors == () or result.errors[0].code in ("TIMEOUT", "INVALID_PARAMETERS"), result
     assert status(project) == ""
-
-
-async def test_a_file_that_does_not_parse_is_pointed_at_where_it_is_wrong(project: Path) -> None:
-    (project / "broken.py").write_text("import hashlib\n\n\ndef f(x):\n    return hashlib.md5(x)\n\n\ndef g(\n")
-    result = await review(project, "working")
-    syntax = next(one for one in result.data["findings"] if one["rule"] == "syntax")
-    assert (syntax["file"], syntax["severity"]) == ("broken.py", "high")

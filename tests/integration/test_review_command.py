@@ -1,10 +1,7 @@
 """`remit review`: reports filed, tasks made of findings, and a task's record compared with the facts."""
 
 import asyncio
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +21,8 @@ from remit.flow.context import Context
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.review import ReviewRequest, dry_run_review, review
 from remit.settings import load_settings
+from support.cli import run_json
+from support.repository import begin, git
 
 RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess.run(text, shell=True)\n    return eval(text)\n"
 FINDINGS = [
@@ -34,17 +33,11 @@ FINDINGS = [
 ]
 
 
-def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True, text=True).stdout
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "config", "user.name", "Ada")
-    git(tmp_path, "config", "user.email", "ada@example.com")
+    begin(tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a.py").write_text("def run(text):\n    return text\n")
     git(tmp_path, "add", ".")
@@ -116,9 +109,7 @@ async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_wha
     git(project, "add", ".")
     git(project, "commit", "-qm", "task 40: another")
 
-    async with Remit.open(project) as remit:
-        outcome = await review(remit, Board(project), ReviewRequest(number=4))
-
+    outcome = await reviewed(project, number=4)
     assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
     gaps = " ".join(gap["what"] for gap in outcome.data["gaps"])
     assert "research-001.md` is linked, but missing or empty" in gaps
@@ -271,11 +262,9 @@ def test_the_board_s_own_files_and_what_the_policy_withholds_are_no_work_to_revi
 
 
 def test_the_command_takes_a_path_from_where_one_stands(project: Path) -> None:
-    command = [sys.executable, "-m", "remit", "review", "a.py", "--dry-run", "--json"]
     (project / ".remit").mkdir()
-    ran = subprocess.run(command, cwd=project / "src", capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
+    said = run_json("review", "a.py", "--dry-run", cwd=project / "src")
+    assert said["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
 
 
 async def test_a_hostile_return_harms_nothing(project: Path) -> None:

@@ -1,7 +1,6 @@
 """The roles of the board at work: by built-ins, by a command, by a coding agent, by what a project puts in their place."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from remit.cli.roles import roles
 from remit.core.errors import Misused, Refused
 from remit.flow.validate import check_return
 from remit.settings import describe, load_settings
+from support.repository import begin, git
 
 CODER = Path(__file__).with_name("fake_coder.py")
 TASK = {"task_number": 3, "title": "Retry in the fetcher", "description": "1. Retry in fetcher.py\n2. Document it", "language": "python"}
@@ -81,6 +81,7 @@ async def test_implementing_asks_for_an_agent_and_never_pretends(project: Path, 
         assert line in result.errors[0].recommendation
         assert line in result.next_steps
     assert is_modest(result)
+    assert check_return(result.to_dict(), root=project).status == "blocked"
 
 
 async def test_a_path_that_leads_out_of_the_project_is_refused_before_anything_is_written(project: Path) -> None:
@@ -184,11 +185,7 @@ async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path:
 
 
 async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> None:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-
-    for arguments in (["init", "-q"], ["config", "user.email", "a@example.com"], ["config", "user.name", "A"]):
-        git(*arguments)
+    begin(tmp_path)
     for name in ("one.txt", "two.txt"):
         (tmp_path / name).write_text(name)
     async with Remit.open(tmp_path) as remit:
@@ -196,7 +193,7 @@ async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> Non
         assert (done.status, bool(done.data["hash"])) == ("completed", True)
         outside = await remit.delegate("git-workflow-manager", paths=["../x"], subject="task 1: add x")
         assert outside.errors[0].code == "POLICY_DENIED"
-    assert git("ls-files").split() == ["one.txt"]
+    assert git(tmp_path, "ls-files").split() == ["one.txt"]
 
 
 # ---- told
@@ -223,8 +220,3 @@ def test_a_role_that_does_not_exist_is_told_with_the_one_that_was_meant(project:
         roles(None, write=True, root=project)
     assert roles("planner", root=project) is Exit.OK
     assert "You write the plan" in capsys.readouterr().out
-
-
-async def test_what_a_blocked_role_hands_back_is_a_valid_return(project: Path) -> None:
-    result = await routed(project, "/implement")
-    assert check_return(result.to_dict(), root=project).status == "blocked"

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import urllib.error
@@ -60,25 +59,18 @@ def events(stream: str) -> list[dict[str, Any]]:
     return found
 
 
-def kinds(stream: str) -> list[str]:
+def kinds(stream: str) -> str:
     """The types of the events, repeats left out."""
     named = [event["type"] for event in events(stream)]
-    return [kind for before, kind in zip(["", *named], named, strict=False) if kind != before]
+    return " ".join(kind for before, kind in zip(["", *named], named, strict=False) if kind != before)
 
 
 async def test_an_answer_of_the_messages_api_streams_as_documented() -> None:
     async with ScriptedModels([Say("Read all of it, twice.").using(120, 7, 20)]) as models:
         _, headers, stream = await ask(models, Api.ANTHROPIC, stream=True)
     assert headers["content-type"].startswith("text/event-stream")
-    assert kinds(stream) == [
-        "message_start",
-        "ping",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-    ]
+    blocks = "content_block_start content_block_delta content_block_stop"
+    assert kinds(stream) == f"message_start ping {blocks} message_delta message_stop"
     assert "".join(event["delta"]["text"] for event in events(stream) if event["type"] == "content_block_delta") == "Read all of it, twice."
     end = events(stream)[-2]
     assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
@@ -101,17 +93,8 @@ async def test_an_answer_of_chat_completions_streams_as_documented() -> None:
 async def test_an_answer_of_the_responses_api_streams_as_documented() -> None:
     async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
         _, _, stream = await ask(models, Api.RESPONSES, stream=True)
-    assert kinds(stream) == [
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
+    begun = "created in_progress output_item.added content_part.added output_text.delta"
+    assert kinds(stream).replace("response.", "") == f"{begun} output_text.done content_part.done output_item.done completed"
     assert [event["sequence_number"] for event in events(stream)] == list(range(len(events(stream))))
     whole = events(stream)[-1]["response"]
     assert whole["output"][0]["content"][0]["text"] == "Read all of it, twice."
@@ -129,12 +112,8 @@ async def test_a_tool_is_called_by_the_end_of_its_name_in_each_api() -> None:
     assert '"name":"remit_delegate"' in streams[Api.CHAT]
     assert '"finish_reason":"tool_calls"' in streams[Api.CHAT]
     item = events(streams[Api.RESPONSES])[-1]["response"]["output"][1]
-    assert (item["type"], item["namespace"], item["name"], json.loads(item["arguments"])) == (
-        "function_call",
-        "mcp__remit",
-        "delegate",
-        {"task": "read"},
-    )
+    assert (item["type"], item["namespace"], item["name"]) == ("function_call", "mcp__remit", "delegate")
+    assert json.loads(item["arguments"]) == {"task": "read"}
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -213,15 +192,12 @@ async def test_a_script_can_be_chosen_by_words_of_the_prompt_or_made_by_a_functi
         assert "False" in (await ask(models, Api.RESPONSES, "Other.", tools=False))[2]
 
 
-async def test_a_call_of_a_tool_that_is_not_offered_is_told_as_a_fault_of_the_script() -> None:
+async def test_a_call_of_a_tool_that_is_not_offered_or_that_ends_the_script_is_told_as_a_fault_of_the_script() -> None:
     async with ScriptedModels([Call("Bash", command="ls")]) as models:
         status, _, text = await ask(models, Api.RESPONSES)
     assert status == 400
     assert "Offered: mcp__remit__delegate" in text
     assert models.faults == ["The script calls the tool 'Bash', and no tool of that name is offered. Offered: mcp__remit__delegate."]
-
-
-async def test_a_script_that_ends_with_a_call_does_not_call_for_ever() -> None:
     async with ScriptedModels([Call("delegate", task="read")]) as models:
         assert [(await ask(models, Api.CHAT))[0] for _ in range(2)] == [200, 400]
     assert "ends with a call of a tool" in models.faults[0]
@@ -241,6 +217,11 @@ async def test_what_was_asked_can_be_looked_at_afterwards() -> None:
     assert request.results == ("a.txt",)
     assert request.messages[2].calls[0].arguments == {"command": "ls"}
     assert (request.answers, request.last.text, request.headers["x-api-key"]) == (1, "a.txt", "any")
+    async with ScriptedModels([Say("Done.")]) as models:
+        reminder = "<system-reminder>\nNever mind.\n</system-reminder>\n"
+        await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
+        await ask(models, Api.CHAT, f"{reminder}Say hello.")
+        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."], "from the task on"
 
 
 async def test_a_title_is_given_aside_and_takes_no_turn() -> None:
@@ -300,43 +281,21 @@ def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
             running.terminate()
 
 
-def by_hand(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-    return run(["-m", "remit.testing.models", *arguments], Path.cwd(), **more)
-
-
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "port", "said"),
     [
-        ("script = 5", "script: 5 is no list of turns."),
-        ("script = 'Done.'", "script: 'Done.' is no list of turns."),
-        ("script = ['Done.']", "script: 'Done.' is no turn, such as Say or Call."),
-        ("script = {'a': [5]}", "script: for 'a': 5 is no turn"),
-        ("scripts = []", "sets no script."),
+        ("script = 5", "", "script: 5 is no list of turns."),
+        ("script = ['Done.']", "", "script: 'Done.' is no turn, such as Say or Call."),
+        ("script = {'a': [5]}", "", "script: for 'a': 5 is no turn"),
+        ("scripts = []", "", "sets no script."),
+        (None, "", "script.py cannot be read: No such file"),
+        ("from remit.testing.models import Say\nscript = [Say('x')]\n", "http", "'http' is no port"),
+        ("import sys\nsys.modules['h11'] = None\nfrom remit.testing.models import Say\nscript = [Say('x')]\n", "", "remit[testing]"),
     ],
 )
-def test_a_script_that_is_none_is_told_in_a_sentence(tmp_path: Path, script: str, said: str) -> None:
-    (tmp_path / "script.py").write_text(script)
-    done = by_hand(str(tmp_path / "script.py"))
-    assert done.returncode == 1
+def test_what_keeps_it_from_running_is_told_in_a_sentence(tmp_path: Path, script: str | None, port: str, said: str) -> None:
+    if script is not None:
+        (tmp_path / "script.py").write_text(script)
+    done = run(["-m", "remit.testing.models", str(tmp_path / "script.py"), *([port] if port else [])], Path.cwd())
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_missing_file_port_or_package_is_told_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("from remit.testing.models import Say\nscript = [Say('x')]\n")
-    missing = by_hand(str(tmp_path / "nowhere.py"))
-    port = by_hand(str(tmp_path / "script.py"), "http")
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['h11'] = None\n")
-    package = by_hand(str(tmp_path / "script.py"), env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    for done, said in ((missing, "nowhere.py cannot be read: No such file"), (port, "'http' is no port"), (package, "remit[testing]")):
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-
-
-async def test_what_was_asked_is_told_from_the_task_on() -> None:
-    async with ScriptedModels([Say("Done.")]) as models:
-        reminder = "<system-reminder>\nNever mind.\n</system-reminder>\n"
-        await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
-        await ask(models, Api.CHAT, f"{reminder}Say hello.")
-        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."]

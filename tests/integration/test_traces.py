@@ -13,6 +13,7 @@ import pytest
 from collector import Collected, attributes, collecting
 from remit import Remit, agent
 from remit.core.tracing import parse
+from support.cli import run
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -126,9 +127,8 @@ def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
     )
     with collecting() as collected:
         told = {**os.environ, "TRACEPARENT": GIVEN, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url, "OTEL_SERVICE_NAME": "library"}
-        command = [sys.executable, "-m", "remit", "delegate", "shelf", "--root", str(tmp_path)]
-        ran = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
-        assert ran.returncode == 0, ran.stderr
+        ran = run("delegate", "shelf", cwd=tmp_path, env=told)
+        assert ran.code == 0, ran.stderr
         tree = collected.span("invoke_workflow shelf")
         assert hangs_below(collected, "invoke_agent shelf", "invoke_workflow shelf")
     assert tree.trace_id.hex() == GIVEN.split("-")[1]
@@ -213,12 +213,11 @@ async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arrivin
     assert len(refused.name) <= 300
 
 
-async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path) -> None:
     from model_stage import stage
 
     from remit.testing.models import Fail, Say
 
-    monkeypatch.setenv("SCRIPTED_KEY", "k")
     with collecting() as collected:
         async with stage(tmp_path, [Say("One word."), *[Fail(401)] * 3], settings={"signals": {"otlp_url": collected.url}}) as (remit, _):
             await remit.delegate("thinker", task="think")  # words are no return: it is asked once more, in vain

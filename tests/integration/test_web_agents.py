@@ -113,20 +113,16 @@ async def test_a_file_is_kept_when_it_is_asked_for(remit: Remit) -> None:
 async def test_limits_are_the_callers_below_those_of_the_project(project: Path) -> None:
     (project / "remit.toml").write_text("[web]\nmax_bytes = 1000\n")
     with web_server({"/": answer("x" * 5000)}) as server:
+        async with Remit.open(project, settings={"web": {"max_bytes": 20}}) as remit:
+            given = await remit.delegate("worker.web_fetch", url=f"{server.url}/")
         async with Remit.open(project) as remit:
             less = await remit.delegate("worker.web_fetch", url=f"{server.url}/", maxBytes=10)
             more = await remit.delegate("worker.web_fetch", url=f"{server.url}/", max_bytes=4000)
             fewer = await remit.delegate("worker.web_fetch", url=f"{server.url}/", max_characters=7)
+    assert given.data["bytes"] == 20, "settings given as arguments reach the process of the agent"
     assert [(r.data["bytes"], len(r.data["text"]), r.data["truncated"]) for r in (less, more, fewer)] == [
         (10, 10, True), (1000, 1000, True), (1000, 7, True),
     ]  # fmt: skip
-
-
-async def test_settings_given_as_arguments_reach_the_process_of_the_agent(project: Path) -> None:
-    (project / "remit.toml").write_text("[web]\nmax_bytes = 1000\n")
-    with web_server({"/": answer("x" * 5000)}) as server:
-        async with Remit.open(project, settings={"web": {"max_bytes": 20}}) as remit:
-            assert (await remit.delegate("worker.web_fetch", url=f"{server.url}/")).data["bytes"] == 20
 
 
 async def test_words_about_wrong_headers_repeat_no_value(remit: Remit) -> None:

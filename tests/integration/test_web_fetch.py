@@ -120,12 +120,17 @@ async def test_each_hop_is_put_to_the_policy_anew() -> None:
         assert [hop["status"] for hop in trail.hops] == [302, 307]
 
 
-async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two() -> None:
+async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two_or_without_end() -> None:
     two = raw(b"HTTP/1.1 302 Found\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
     with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
         assert (await get(f"{server.url}/space")).body.content == b"here"
         with pytest.raises(Unreached, match="2 addresses at once"):
             await get(f"{server.url}/two")
+        server.heard.clear()
+        server.routes["/"] = redirect("/")
+        with pytest.raises(Unreached, match="more than 10 times"):
+            await get(f"{server.url}/")
+        assert len(server.heard) == 11
 
 
 async def test_a_malformed_header_is_not_repeated() -> None:
@@ -134,13 +139,6 @@ async def test_a_malformed_header_is_not_repeated() -> None:
     with web_server({"/": odd}) as server, pytest.raises(Unreached) as unreached:
         await get(f"{server.url}/")
     assert "hunter2" not in str(unreached.value)
-
-
-async def test_redirects_without_end_are_left() -> None:
-    with web_server({"/": redirect("/")}) as server:
-        with pytest.raises(Unreached, match="more than 10 times"):
-            await get(f"{server.url}/")
-        assert len(server.heard) == 11
 
 
 async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() -> None:
@@ -158,7 +156,6 @@ async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() 
 @pytest.mark.parametrize(
     ("status", "method", "sent"),
     [
-        ("301 Moved", "POST", ("GET", b"")),
         ("302 Found", "POST", ("GET", b"")),
         ("303 See Other", "PUT", ("GET", b"")),
         ("307 Temporary Redirect", "POST", ("POST", b'{"a": 1}')),
@@ -173,41 +170,35 @@ async def test_methods_follow_the_rules_of_redirects(status: str, method: str, s
         assert (server.heard[1].method, server.heard[1].body) == sent
 
 
-async def test_cookies_are_kept_by_nobody() -> None:
-    with web_server({"/": redirect("/to"), "/to": answer("ok")}) as server:
+async def test_nothing_is_sent_that_was_not_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cookie is kept. A proxy would go past the policy; a netrc would send passwords that nobody asked to send."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ann password hunter2\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with web_server({"/to": answer("direct")}) as server:
         server.routes["/"] = answer(status="302 Found", headers={"Location": "/to", "Set-Cookie": "session=1; Path=/"})
-        await get(f"{server.url}/")
-        await get(f"{server.url}/to")
-        assert all("cookie" not in heard.headers for heard in server.heard)
-
-
-async def test_nothing_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A proxy would go past the policy; a netrc would send passwords that nobody asked to send."""
-    with web_server({"/": answer("direct")}) as server:
-        netrc = tmp_path / "netrc"
-        netrc.write_text("machine 127.0.0.1 login ann password hunter2\n")
-        netrc.chmod(0o600)
-        monkeypatch.setenv("NETRC", str(netrc))
-        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
         assert (await get(f"{server.url}/")).body.content == b"direct"
-        assert "authorization" not in server.heard[0].headers
+        await get(f"{server.url}/to")
+        assert not any({"cookie", "authorization"} & heard.headers.keys() for heard in server.heard)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "x"},
-        {"content-length": "3"},
-        {"Transfer-Encoding": "chunked"},
-        {"Proxy-Authorization": "x"},
-        {"A": "b\r\nC: d"},
-        {"A b": "c"},
-    ],
-)
-def test_headers_that_would_change_what_a_request_is_are_misuse(headers: dict[str, str]) -> None:
+ODD = {
+    "Host": "x",
+    "content-length": "3",
+    "Transfer-Encoding": "chunked",
+    "Proxy-Authorization": "x",
+    "A": "b\r\nC: d",
+    "A b": "c",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_headers_that_would_change_what_a_request_is_are_misuse(name: str) -> None:
     with pytest.raises(Misused) as misused:
-        headers_of(headers)
+        headers_of({name: ODD[name]})
     assert "C: d" not in str(misused.value)
 
 
@@ -320,42 +311,30 @@ async def test_leaving_encryption_is_noted_and_refused_for_what_is_sent(tmp_path
 # ---- what it says
 
 
+RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. Привет всем, кто читает эту страницу сегодня вечером. "
+
+
 @pytest.mark.parametrize(
-    ("content", "type_", "charset"),
+    ("words", "encoding", "type_", "charset"),
     [
-        ("Grüße – 日本".encode(), "text/html; charset=utf-8", "utf-8"),
-        ("Grüße".encode("latin-1"), "text/html; charset=ISO-8859-1", "cp1252"),
-        ("“Grüße”".encode("cp1252"), "text/html; charset=latin1", "cp1252"),
-        ("Привет".encode("cp1251"), "text/html; charset=windows-1251", "cp1251"),
-        ("日本語".encode("shift_jis"), 'text/html; charset="Shift_JIS"', "cp932"),
-        ("中文网页".encode("gb2312"), "text/html; charset=gb2312", "gbk"),
-        ("﻿Grüße".encode(), "text/html; charset=latin-1", "utf-8"),
-        ("﻿Grüße".encode("utf-16-le"), "text/html", "utf-16-le"),
-        (b'<meta charset="koi8-r">' + "Привет".encode("koi8-r"), "text/html", "koi8-r"),
-        (b'<meta http-equiv=content-type content="text/html; charset=euc-jp">' + "日本語".encode("euc-jp"), "text/html", "euc_jp"),
-        ("Grüße".encode(), "text/html; charset=hex", "utf-8"),
-        ("Grüße".encode(), "text/html; charset=no-such-thing", "utf-8"),
+        ("Grüße – 日本", "utf-8", "text/html; charset=utf-8", "utf-8"),
+        ("“Grüße”", "cp1252", "text/html; charset=latin1", "cp1252"),
+        ("日本語", "shift_jis", 'text/html; charset="Shift_JIS"', "cp932"),
+        ("中文网页", "gb2312", "text/html; charset=gb2312", "gbk"),
+        ("Grüße", "utf-8-sig", "text/html; charset=latin-1", "utf-8"),
+        ("\ufeffGrüße", "utf-16-le", "text/html", "utf-16-le"),
+        ('<meta charset="koi8-r">Привет', "koi8-r", "text/html", "koi8-r"),
+        ('<meta http-equiv=content-type content="text/html; charset=euc-jp">日本語', "euc-jp", "text/html", "euc_jp"),
+        ("Grüße", "utf-8", "text/html; charset=hex", "utf-8"),
+        ("Grüße", "utf-8", "text/html; charset=no-such-thing", "utf-8"),
+        (RUSSIAN * 5, "cp1251", "text/plain", "cp1251"),
     ],
 )
-async def test_text_is_read_in_the_encoding_it_was_written_in(content: bytes, type_: str, charset: str) -> None:
-    words = next(word for word in ("Grüße – 日本", "“Grüße”", "Grüße", "Привет", "日本語", "中文网页") if _is_in(word, content, charset))
-    with web_server({"/": answer(content, type_=type_)}) as server:
+async def test_text_is_read_in_the_encoding_that_is_named_or_else_guessed(words: str, encoding: str, type_: str, charset: str) -> None:
+    with web_server({"/": answer(words.encode(encoding), type_=type_)}) as server:
         reading = read_out(await get(f"{server.url}/"), raw=True, seconds=5)
-        assert reading.charset == charset
-        assert words in reading.page.text
-
-
-def _is_in(word: str, content: bytes, charset: str) -> bool:
-    try:
-        return word in content.decode(charset)
-    except UnicodeDecodeError:
-        return False
-
-
-async def test_an_encoding_that_nobody_names_is_guessed() -> None:
-    text = "Съешь же ещё этих мягких французских булок, да выпей чаю. Привет всем, кто читает эту страницу сегодня вечером. " * 5
-    with web_server({"/": answer(text.encode("cp1251"), type_="text/plain")}) as server:
-        assert "французских" in read_out(await get(f"{server.url}/"), raw=False, seconds=5).page.text
+    assert reading.charset == charset
+    assert words.strip("\ufeff ") in reading.page.text
 
 
 PAGE = """<!doctype html><html lang="en"><head><title>Owls | The Night Paper</title><meta name="description" content="How owls hunt.">
@@ -381,16 +360,7 @@ async def test_a_page_is_read_as_people_read_it() -> None:
 
 @pytest.mark.parametrize(
     "html",
-    [
-        "",
-        "<",
-        "<div>" * 50_000 + "the deep",
-        "<a href=x>" * 20_000,
-        "<!--" * 10_000,
-        "\0\0\0",
-        "<base href='http://['><a href=//[>x</a>",
-        "<table>" * 3000,
-    ],
+    ["", "<div>" * 50_000 + "the deep", "<a href=x>" * 20_000, "<!--" * 10_000, "\0\0\0", "<base href='http://['><a href=//[>x</a>"],
 )
 async def test_no_page_breaks_the_reading(html: str) -> None:
     with web_server({"/": answer(html, type_="text/html")}) as server:
@@ -441,28 +411,25 @@ def pdf(*pages: str, password: str | None = None) -> bytes:
     return held.getvalue()
 
 
-async def test_the_text_of_a_pdf_is_read() -> None:
-    with web_server({"/a": answer(pdf("Owls hunt", "at night"), type_="application/octet-stream")}) as server:
-        fetched = await get(f"{server.url}/a")
-        page = read_out(fetched, raw=False, seconds=10).page
-        assert (kind_of(fetched), page.text, page.about["pages"]) == ("pdf", "Owls hunt\n\nat night", 2)
-
-
-async def test_a_pdf_that_cannot_be_read_says_why() -> None:
-    whole = pdf("Owls hunt")
+async def test_the_text_of_a_pdf_is_read_or_it_is_said_why_not() -> None:
+    whole = pdf("Owls hunt", "at night")
     routes = {
+        "/whole": whole,
         "/locked": pdf("Secret", password="x"),
         "/open": pdf("Open", password=""),
         "/half": whole[: len(whole) // 2],
         "/none": b"%PDF-",
     }
-    with web_server({path: answer(content, type_="application/pdf") for path, content in routes.items()}) as server:
-        pages = {path: read_out(await get(f"{server.url}{path}"), raw=False, seconds=10).page for path in routes}
-        assert "password" in pages["/locked"].notes[0]
-        assert "Secret" not in pages["/locked"].text
-        assert pages["/open"].text == "Open"
-        assert pages["/half"].notes or pages["/half"].text == "Owls hunt"
-        assert "could not be read" in pages["/none"].notes[0]
+    with web_server({path: answer(content, type_="application/octet-stream") for path, content in routes.items()}) as server:
+        fetched = {path: await get(f"{server.url}{path}") for path in routes}
+    pages = {path: read_out(one, raw=False, seconds=10).page for path, one in fetched.items()}
+    assert {kind_of(one) for one in fetched.values()} == {"pdf"}
+    assert (pages["/whole"].text, pages["/whole"].about["pages"]) == ("Owls hunt\n\nat night", 2)
+    assert "password" in pages["/locked"].notes[0]
+    assert "Secret" not in pages["/locked"].text
+    assert pages["/open"].text == "Open"
+    assert pages["/half"].notes or pages["/half"].text.startswith("Owls hunt")
+    assert "could not be read" in pages["/none"].notes[0]
 
 
 async def test_kinds_are_told_by_the_server_and_else_by_the_first_bytes() -> None:

@@ -22,12 +22,7 @@ from remit.settings.values import Search
 from remit.system.guarded_http import Address, Network, Unreached
 
 RESULTS = [
-    {
-        "title": "Owls  hunt\nat night",
-        "url": "https://owls.example/hunt",
-        "content": "An owl hears a mouse.",
-        "publishedDate": "2024-03-02",
-    },
+    {"title": "Owls  hunt\nat night", "url": "https://owls.example/hunt", "content": "An owl hears.", "publishedDate": "2024-03-02"},
     {"title": "The same again", "url": "https://owls.example/hunt", "content": ""},
     {"title": None, "url": "https://owls.example/eyes", "content": None},
     {"title": "Not the web", "url": "javascript:alert(1)"},
@@ -35,7 +30,7 @@ RESULTS = [
     "no result at all",
 ]
 HITS = [
-    Hit(title="Owls hunt at night", url="https://owls.example/hunt", snippet="An owl hears a mouse.", date="2024-03-02"),
+    Hit(title="Owls hunt at night", url="https://owls.example/hunt", snippet="An owl hears.", date="2024-03-02"),
     Hit(title="https://owls.example/eyes", url="https://owls.example/eyes"),
 ]
 
@@ -198,7 +193,7 @@ async def test_a_search_in_a_project_takes_its_settings_and_its_policy(tmp_path:
             )
         assert found.status == "completed"
         assert found.data["results"] == [
-            {"title": "Owls hunt at night", "url": "https://owls.example/hunt", "snippet": "An owl hears a mouse.", "date": "2024-03-02"}
+            {"title": "Owls hunt at night", "url": "https://owls.example/hunt", "snippet": "An owl hears.", "date": "2024-03-02"}
         ]
         assert found.summary == "searxng gave 1 result for “owls”. The first is “Owls hunt at night”."
         assert empty.errors[0].code == "INVALID_PARAMETERS"

@@ -1,6 +1,5 @@
 """Commands that need judgement are refused without an agent or model, with the lines to add, before anything is touched."""
 
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -12,19 +11,14 @@ from remit.board.plans import read_plan
 from remit.cli.exits import Exit
 from remit.core.errors import ErrorInfo
 from remit.ledger import ErrorLedger, Noted
+from support.repository import begin, git
 
 PLAN = "specs/001_log_rotation_is_broken/plans/implementation-001.md"
 
 
-def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "config", "user.name", "Ada")
-    git(tmp_path, "config", "user.email", "ada@example.com")
+    begin(tmp_path)
     assert run_remit(tmp_path, "task", "Log rotation is broken.").returncode == 0
     error = ErrorInfo(type="execution", message="boom", code="UNKNOWN_ERROR", recoverable=True, recommendation="Look.")
     ErrorLedger(tmp_path / ".remit" / "errors.json").note([Noted(error=error, agent="reader")])

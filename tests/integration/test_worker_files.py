@@ -1,4 +1,4 @@
-"""The worker's files as its callers know it: read, write, delete, list (S5.2; issue 4, item 2)."""
+"""The worker's files as its callers know it: read, write, delete, list."""
 
 import asyncio
 import base64
@@ -47,16 +47,8 @@ async def test_a_file_is_read_with_what_a_program_needs_to_know(remit: Remit, tm
     assert done.summary == "note.txt was read whole: 13 bytes, 2 lines. The content is UTF-8 text."
     data = dict(done.data)
     assert data.pop("modifiedAt").startswith("20")
-    assert data == {
-        "path": "note.txt",
-        "content": "Grüße\nzwei\n",
-        "encoding": "utf-8",
-        "offset": 0,
-        "bytesRead": 13,
-        "sizeBytes": 13,
-        "truncated": False,
-        "nextOffset": None,
-    }
+    sizes = {"offset": 0, "bytesRead": 13, "sizeBytes": 13, "truncated": False, "nextOffset": None}
+    assert data == {"path": "note.txt", "content": "Grüße\nzwei\n", "encoding": "utf-8", **sizes}
 
 
 async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit: Remit, tmp_path: Path) -> None:
@@ -74,18 +66,18 @@ async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be-bom", "utf-32"])
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
-async def test_pieces_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path, encoding: str, limit: int) -> None:
+async def test_pieces_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path, encoding: str) -> None:
     text = "aä€😀b\n"
     raw = b"\xfe\xff" + text.encode("utf-16-be") if encoding == "utf-16-be-bom" else text.encode(encoding)
     (tmp_path / "x").write_bytes(raw)
-    joined, offset = "", 0
-    while offset is not None:
-        data = await ask(remit, "read_file", path="x", offset=offset, limit=limit)
-        joined += data["content"]
-        assert data["nextOffset"] is None or data["nextOffset"] > offset
-        offset = data["nextOffset"]
-    assert joined == text
+    for limit in (1, 2, 3, 5, 7):
+        joined, offset = "", 0
+        while offset is not None:
+            data = await ask(remit, "read_file", path="x", offset=offset, limit=limit)
+            joined += data["content"]
+            assert data["nextOffset"] is None or data["nextOffset"] > offset
+            offset = data["nextOffset"]
+        assert joined == text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +133,6 @@ async def test_what_is_not_of_the_workspace_is_refused(remit: Remit, tmp_path: P
         done = await remit.delegate(f"worker.{operation}", parameters={"path": path, **more})
         if (operation, path) != ("delete_file", "out"):
             assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
-    assert (tmp_path / ".remit" / "remit.db").exists() == (tmp_path / ".remit" / "remit.db").exists()
 
 
 async def test_the_same_is_refused_where_there_is_no_policy(tmp_path: Path) -> None:
@@ -172,17 +163,14 @@ async def test_reports_of_earlier_delegations_can_be_read(tmp_path: Path) -> Non
         assert (await ask(remit, "read_file", path=done.artifacts[0].path))["content"] == "all is well"
 
 
-async def test_a_pipe_is_refused_at_once(remit: Remit, tmp_path: Path) -> None:
+async def test_a_pipe_and_a_link_to_what_the_policy_closes_are_refused(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    (tmp_path / "harmless.txt").symlink_to(".env")
+    assert code(await remit.delegate("worker.read_file", path="harmless.txt")) == "POLICY_DENIED"
     os.mkfifo(tmp_path / "pipe")
     assert code(await remit.delegate("worker.read_file", path="pipe")) == "POLICY_DENIED"
     assert code(await remit.delegate("worker.write_file", path="pipe", content="x")) == "POLICY_DENIED"
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
-
-
-async def test_the_policy_is_asked_where_a_link_leads(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("KEY=1")
-    (tmp_path / "harmless.txt").symlink_to(".env")
-    assert code(await remit.delegate("worker.read_file", path="harmless.txt")) == "POLICY_DENIED"
 
 
 # ---- writing
@@ -246,7 +234,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.004, 0.011, 0.02])
+@pytest.mark.parametrize("delay", [0.0, 0.011])
 def test_a_writer_killed_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path, delay: float) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

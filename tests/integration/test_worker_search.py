@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 
 from remit import Remit, Return
 from remit.agents.builtin.worker import files
-from remit.agents.builtin.worker.search import Matches, Search, Wanted
+from remit.agents.builtin.worker.search import Matches
 from remit.system.beneath import Root
 from remit.system.processes import MARK
 
@@ -227,27 +225,6 @@ async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline
     assert not marked(tmp_path)
 
 
-def test_nothing_outside_is_shown_while_folders_are_swapped_for_links(tmp_path: Path) -> None:
-    """The program that searches follows names; what it says is looked at again by us."""
-    program = files.find_ripgrep()
-    if program is None:
-        pytest.skip("there is no ripgrep here")
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    for folder, text in ((root / "swapped", "needle inside"), (outside, "needle outside")):
-        folder.mkdir(parents=True)
-        for number in range(50):
-            (folder / f"file{number}").write_text(f"{text}\n")
-    (root / "aside").symlink_to(outside)
-    texts = set()
-    with swapping(root):
-        stop_at = time.monotonic() + 1.5
-        while time.monotonic() < stop_at:
-            with Root(root) as opened, opened.place(".") as place:
-                found = Search(Wanted(pattern="needle"), program=program).run(opened, place)
-            texts |= {one["text"] for one in found.matches}
-    assert texts <= {"needle inside"}
-
-
 def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / "sub", root / ".remit", outside):
@@ -268,24 +245,6 @@ def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -
         matches.feed(b"le\n")
         matches.end()
     assert matches.told(0) == [{"path": "sub/file", "line": 2, "column": 1, "text": "needle"}]
-
-
-@contextlib.contextmanager
-def swapping(root: Path) -> Iterator[None]:
-    done = threading.Event()
-
-    def swap() -> None:
-        while not done.is_set():
-            for one, other in (("swapped", "hidden"), ("aside", "swapped"), ("swapped", "aside"), ("hidden", "swapped")):
-                os.rename(root / one, root / other)
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def marked(root: Path) -> list[int]:

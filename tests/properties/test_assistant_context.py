@@ -157,21 +157,6 @@ def _is_bounded(message: Message) -> None:
 # ---- histories
 
 
-def messages() -> st.SearchStrategy[list[Message]]:
-    ids = st.sampled_from(["a", "b", "c", ""])
-    said = st.builds(Said, text=texts)
-    call = st.builds(ToolCall, call_id=ids, name=st.just("delegate"), arguments=st.one_of(texts, st.dictionaries(texts, huge, max_size=3)))
-    reply = st.builds(Reply, text=texts, calls=st.lists(call, max_size=3).map(tuple))
-    result = st.builds(Result, call_id=ids, name=st.just("delegate"), text=st.one_of(texts, huge))
-    return st.lists(st.one_of(said, reply, result), max_size=25)
-
-
-@settings(max_examples=150, deadline=None)
-@given(messages())
-def test_whatever_stands_in_a_file_the_history_is_one_that_providers_take(given: list[Message]) -> None:
-    assert faults_of(repaired(given)) == []
-
-
 def turns() -> st.SearchStrategy[list[Message]]:
     """Conversations as they come about: a message, calls with results, an answer."""
     words = st.text(min_size=1, max_size=300).map(lambda text: f"w{text}")

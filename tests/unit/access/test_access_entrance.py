@@ -147,15 +147,6 @@ def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(entrance:
     assert entrance.budget_of(OWNER) is None
 
 
-def test_one_request_may_be_so_large(entrance: Entrance) -> None:
-    visitor = entrance.enter(authorization=bearer(entrance, request_bytes=100))
-    entrance.admit(visitor, size=100)
-    with pytest.raises(Refused) as found:
-        entrance.admit(visitor, size=101)
-    assert found.value.code == "TOO_LARGE"
-    assert entrance.largest(OWNER) == ServeSettings().request_bytes
-
-
 def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
     time = Time()
     buckets = Buckets(time, most=3)
@@ -165,39 +156,6 @@ def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
     for name in "bcde":
         buckets.take(name, 1.0, 2)
     assert len(buckets) == 3
-
-
-async def test_one_principal_may_have_so_many_streams_open(entrance: Entrance) -> None:
-    visitor = entrance.enter(authorization=bearer(entrance, streams=1))
-    with entrance.stream(visitor):
-        with pytest.raises(RateLimited, match="streams open"), entrance.stream(visitor):
-            pass
-        with entrance.stream(OWNER):
-            pass
-    with entrance.stream(visitor):
-        pass
-
-
-async def test_a_stream_ends_within_seconds_of_its_token_being_revoked(entrance: Entrance) -> None:
-    ended, stays = entrance.enter(authorization=bearer(entrance)), entrance.enter(authorization=bearer(entrance, "stays"))
-    going = asyncio.Event()
-
-    async def follow(visitor: Any) -> str:
-        try:
-            with entrance.stream(visitor):
-                await going.wait()
-                return "went on"
-        except Refused as error:
-            assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
-            return error.code
-
-    tasks = [asyncio.create_task(follow(ended)), asyncio.create_task(follow(stays))]
-    await asyncio.sleep(0)
-    entrance.tokens.revoke("ci")
-    assert await asyncio.wait_for(tasks[0], 5) == "UNAUTHENTICATED"
-    going.set()
-    assert await tasks[1] == "went on"
-    assert entrance._streams._timer is None, "nothing is looked at while nothing is open"
 
 
 async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(entrance: Entrance) -> None:

@@ -65,17 +65,13 @@ def test_a_file_of_ours_with_the_kind_is_a_model_that_runs_inline_and_answers_wi
         ("[small, anthropic:claude-x]", ("small", "anthropic:claude-x")),
         ("small, small", ("small",)),
         ("sonnet", ()),
+        ("opus", ("opus",)),
         ("inherit", ()),
     ],
 )
 def test_models_are_named_in_every_usual_way(tmp_path: Path, said: str, meant: tuple[str, ...]) -> None:
-    toml = f'{PROJECT}[models.small]\nurl = "http://127.0.0.1:1/v1"\n'
+    toml = PROJECT + "".join(f'[models.{name}]\nurl = "http://127.0.0.1:1/v1"\n' for name in ("small", "opus"))
     assert good(tmp_path, f"model: {said}\nremit:\n  kind: model", toml=toml).models == meant
-
-
-def test_an_alias_is_the_table_of_that_name_where_there_is_one(tmp_path: Path) -> None:
-    toml = f'{PROJECT}[models.sonnet]\nurl = "http://127.0.0.1:1/v1"\n'
-    assert good(tmp_path, "model: sonnet\nremit:\n  kind: model", toml=toml).models == ("sonnet",)
 
 
 def test_a_file_of_ours_that_names_a_provider_is_a_model_at_once_also_beside_a_coding_agent(tmp_path: Path) -> None:
@@ -204,9 +200,11 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         (
             "tools: worker.red_file\nremit:\n  kind: model",
             4,
-            "tools: worker has no operation 'worker.red_file' (did you mean worker.read_file?)",
+            "tools: worker has no operation 'worker.red_file' (did you mean worker.read_file",
         ),
         ("tools: {a: b}\nremit:\n  kind: model", 4, "tools must be names"),
+        ("tools: worker\ndisallowedTools: worker.writefile\nremit: {kind: model}", 5, "disallowedTools: worker has no operation"),
+        ("tools: helper\ndisallowedTools: helper.two\nremit: {kind: model}", 5, "disallowedTools: 'helper.two' is one operation of helper"),
         ("remit:\n  kind: model\n  isolation: process", 6, "isolation: a model runs inline"),
         ("remit:\n  kind: model\n  command: cat", 6, "command: a model is asked, not started"),
         ("remit:\n  kind: model\n  allow: [read]", 6, "allow: what a model may delegate to stands in tools"),
@@ -229,8 +227,8 @@ def test_a_faulty_one_is_told_with_its_file_and_line(tmp_path: Path, head: str, 
 
 
 def test_an_output_schema_stands_in_the_file_or_in_one_of_the_project(tmp_path: Path) -> None:
-    inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {type: object, required: [n]}")
-    assert inline.spec.output_schema == {"type": "object", "required": ["n"]}
+    inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {required: [n], properties: {day: {const: 2026-01-02}}}")
+    assert inline.spec.output_schema == {"required": ["n"], "properties": {"day": {"const": "2026-01-02"}}}, "plain JSON"
     (tmp_path / "form.json").write_text('{"type": "array"}')
     assert good(tmp_path, "remit:\n  kind: model\n  output_schema: form.json").spec.output_schema == {"type": "array"}
     (tmp_path / "form.json").write_text('{"type": \n"array"')
@@ -275,28 +273,16 @@ def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: 
     assert "more than 3 folders" in problem
 
 
-def test_a_schema_from_yaml_is_plain_json(tmp_path: Path) -> None:
-    found = good(tmp_path, "remit:\n  kind: model\n  output_schema: {properties: {day: {const: 2026-01-02}}}")
-    assert found.spec.output_schema == {"properties": {"day": {"const": "2026-01-02"}}}
-
-
-@pytest.mark.parametrize("name", ["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200])
-def test_names_that_look_like_others_are_refused_with_their_line(tmp_path: Path, name: str) -> None:
+def test_names_in_other_scripts_are_names_and_those_that_look_like_others_are_refused_with_their_line(tmp_path: Path) -> None:
+    names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
-    (tmp_path / OWN / "x.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
+    for name in names:
+        (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
+    for number, name in enumerate(["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200]):
+        (tmp_path / OWN / f"x{number}.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
     definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert definitions == []
-    assert "x.md: line 2: " in problems[0]
-
-
-@pytest.mark.parametrize(
-    "name", ["\u00fcbersetzer", "u\u0308bersetzer", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
-)
-def test_names_in_other_scripts_are_names(tmp_path: Path, name: str) -> None:
-    (tmp_path / OWN).mkdir(parents=True)
-    (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
-    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert ([one.name for one in definitions], problems) == ([unicodedata.normalize("NFC", name)], [])
+    assert {one.name for one in definitions} == {unicodedata.normalize("NFC", name) for name in names}
+    assert [f"x{number}.md: line 2: " in problem for number, problem in enumerate(sorted(problems))] == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -313,20 +299,6 @@ def test_names_in_other_scripts_are_names(tmp_path: Path, name: str) -> None:
 )
 def test_to_deny_goes_before_to_allow_however_it_is_written(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
     assert good(tmp_path, f"tools: {tools}\ndisallowedTools: {denied}\nremit: {{kind: model}}").tools == left
-
-
-@pytest.mark.parametrize(
-    ("denied", "fault"),
-    [
-        ("worker.writefile", "disallowedTools: worker has no operation 'worker.writefile' (did you mean worker.write_file?)"),
-        ("worker. write_file", "disallowedTools: worker has no operation"),
-        ("helper.two", "disallowedTools: 'helper.two' is one operation of helper"),
-    ],
-)
-def test_what_is_denied_and_cannot_be_taken_away_is_a_fault(tmp_path: Path, denied: str, fault: str) -> None:
-    found, problems = read(tmp_path, f"tools: helper, worker\ndisallowedTools: {denied}\nremit: {{kind: model}}")
-    assert found is None
-    assert f"p.md: line 5: {fault}" in problems[0]
 
 
 def test_what_is_denied_and_was_never_there_is_noted(tmp_path: Path) -> None:

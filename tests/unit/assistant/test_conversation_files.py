@@ -175,9 +175,7 @@ def test_lines_of_strangers_between_ours_are_passed_over_and_told(tmp_path: Path
     kept = Conversations(tmp_path)
     conversation = filled(kept, *LINES[:2])
     odd = [
-        "nonsense",
-        "[]",
-        "{}",
+        *("nonsense", "[]", "{}"),
         '{"kind":"said","at":"now","text":"x"}',
         '{"kind":"said","at":1,"text":["x"]}',
         '{"kind":"said","at":1e99,"text":"x"}',

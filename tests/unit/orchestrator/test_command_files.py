@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from remit import Remit
 from remit.core.errors import Misused
-from remit.orchestrator.command_files import every, fill_arguments, find, names
-from remit.orchestrator.command_runs import bound, dry_run_command, nobody, run
+from remit.orchestrator.command_files import CommandFile, every, fill_arguments, find, names
+from remit.orchestrator.command_runs import Bound, bound, dry_run_command, nobody, run
 from remit.testing import Scripted, answer
 from remit.testing.models import Reply, Say, ScriptedModels, valid_return
 
@@ -26,17 +26,11 @@ def put(root: Path, path: str, text: str) -> None:
 # ---- filling in
 
 
-def test_arguments_are_filled_in_once_and_literally() -> None:
+def test_arguments_are_filled_in_once_and_literally_or_put_at_the_end_and_a_missing_one_is_told() -> None:
     text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
-
-
-def test_what_is_not_asked_for_is_put_at_the_end() -> None:
     assert fill_arguments("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
     assert fill_arguments("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
-
-
-def test_what_is_missing_is_empty_and_said() -> None:
     found = fill_arguments("Fix $1 in $2", ["it"])
     assert (found.text, found.warnings) == ("Fix it in ", ("Nothing was given for $2.",))
 
@@ -126,10 +120,14 @@ def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path: Path) -> 
 # ---- carrying out
 
 
-async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
+def bound_file(root: Path, name: str) -> tuple[CommandFile, Bound]:
     command = find(root, name)
     assert command is not None
-    found = bound(root, command)
+    return command, bound(root, command)
+
+
+async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
+    command, found = bound_file(root, name)
     async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
         done = await run(remit, command, arguments, found)
         assert done.result is not None
@@ -166,9 +164,7 @@ async def test_timeouts_and_routes_of_the_settings_hold_for_its_name(tmp_path: P
 
 def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", "Fix $1.")
-    command = find(tmp_path, "fix")
-    assert command is not None
-    outcome = nobody(command, bound(tmp_path, command))
+    outcome = nobody(*bound_file(tmp_path, "fix"))
     assert (outcome.status, outcome.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
     assert "fix is a command, and no coding agent is declared" in outcome.summary
     assert "[agents.claude]" in outcome.next_steps
@@ -177,9 +173,7 @@ def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_pat
 def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools_are_passed_over(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", '[agents.claude]\nkind = "claude"\n')
     put(tmp_path, ".opencode/command/tidy.md", "---\nagent: build\nmodel: some/model\n---\nTidy.")
-    command = find(tmp_path, "tidy")
-    assert command is not None
-    found = bound(tmp_path, command)
+    command, found = bound_file(tmp_path, "tidy")
     assert found.agent == "claude"
     outcome = dry_run_command(command, [], found)
     assert outcome.data["agent"] == "claude"
@@ -192,9 +186,7 @@ async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the
     async with ScriptedModels([Reply(lambda request: Say(valid_return(request)))]) as server:
         address = f'kind = "openai"\nurl = "{server.openai_url}"\n'
         put(tmp_path, "remit.toml", f'model = "main"\n[models.main]\n{address}[models.other]\n{address}')
-        command = find(tmp_path, "fix")
-        assert command is not None
-        found = bound(tmp_path, command)
+        command, found = bound_file(tmp_path, "fix")
         async with Remit.open(tmp_path, settings=found.settings) as remit:
             done = await run(remit, command, ["seven"], found)
     assert done.outcome.status == "completed", done.outcome
@@ -205,8 +197,6 @@ async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the
 def test_a_command_of_another_tools_brings_in_no_model_of_its_own(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", 'model = "openai:gpt-5"\n')
     put(tmp_path, ".claude/commands/fix.md", "---\nmodel: anthropic/claude-x\n---\nFix $1.")
-    command = find(tmp_path, "fix")
-    assert command is not None
-    found = bound(tmp_path, command)
+    _, found = bound_file(tmp_path, "fix")
     assert found.settings.agents["fix-command"]["model"] == []
     assert "the project's model is used" in found.warnings[0]

@@ -21,15 +21,7 @@ PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Ta
 
 def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> Noted:
     error = ErrorInfo(type=kind, message=message, code=code, recoverable=True, recommendation="Look into it.")
-    return Noted(
-        error=error,
-        agent=agent,
-        command="",
-        session_id="sess_1766700000_abc123",
-        root_id="sess_1766700000_abc123",
-        task_number=None,
-        path=(),
-    )
+    return Noted(error=error, agent=agent, session_id="sess_1766700000_abc123", root_id="sess_1766700000_abc123")
 
 
 def ledger_of(root: Path) -> ErrorLedger:
@@ -116,26 +108,19 @@ async def test_only_errors_of_a_type_or_code(tmp_path: Path, ledger: ErrorLedger
     assert sorted(entry.fix_status for entry in ledger.entries()) == ["in_progress", "not_addressed"]
 
 
-async def test_a_dry_run_names_the_groups_and_touches_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
+async def test_a_dry_run_and_a_timeout_above_the_maximum_touch_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
     before = ledger.path.read_bytes()
     async with Remit.open(tmp_path, agents=crew()) as remit:
         found = remit.directory.find
         outcome = dry_run_errors(Board(tmp_path), ledger, remit.settings, found)
         with pytest.raises(Misused, match="3600"):
             dry_run_errors(Board(tmp_path), ledger, remit.settings, found, timeout=3601)
+        with pytest.raises(Misused, match="3600"):
+            await errors(remit, Board(tmp_path), timeout=3601)
     assert [(group["name"], group["count"]) for group in outcome.data["groups"]] == [
         ("UNKNOWN_ERROR of reader", 2),
         ("TIMEOUT of counter", 1),
     ]
-    assert ledger.path.read_bytes() == before
-    assert not (tmp_path / "specs").exists()
-
-
-async def test_a_timeout_above_the_maximum_is_refused_before_anything_is_made(tmp_path: Path, ledger: ErrorLedger) -> None:
-    before = ledger.path.read_bytes()
-    async with Remit.open(tmp_path, agents=crew()) as remit:
-        with pytest.raises(Misused, match="3600"):
-            await errors(remit, Board(tmp_path), timeout=3601)
     assert ledger.path.read_bytes() == before
     assert not (tmp_path / "specs").exists()
 

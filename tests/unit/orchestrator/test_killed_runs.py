@@ -15,6 +15,7 @@ from remit.board.task import State, Task
 from remit.flow.context import Context
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.research_plan import research
+from support.repository import begin, git
 
 RUN = Path(__file__).with_name("dying_run.py")
 
@@ -63,12 +64,7 @@ async def test_a_study_that_had_finished_is_filed_and_not_run_again(tmp_path: Pa
 
 
 async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_path: Path) -> None:
-    def git(*words: str) -> str:
-        return subprocess.run(("git", *words), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    git("config", "user.email", "ada@example.org")
-    git("config", "user.name", "Ada")
+    begin(tmp_path)
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text('#!/bin/sh\nkill -9 "$REMIT_TEST_VICTIM"\nexit 1\n')
@@ -78,5 +74,5 @@ async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_pat
     outcome = await again(tmp_path)
     assert outcome.artifacts[0].path.endswith("research-002.md")
     assert any("Committed what an earlier command" in words for words in outcome.warnings)
-    assert git("log", "--format=%s").split("\n")[:2] == ["task 12: complete research"] * 2
-    assert git("status", "--porcelain", "specs").strip() == ""
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:2] == ["task 12: complete research"] * 2
+    assert git(tmp_path, "status", "--porcelain", "specs").strip() == ""

@@ -3,9 +3,9 @@
 import json
 import logging
 import multiprocessing
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ from remit.core.errors import Misused, Refused, Unavailable
 from remit.flow.route import DEFAULT_TABLE, GENERAL, route
 from remit.orchestrator.maintenance import sync, todo
 from remit.orchestrator.tasks import Wanted, abandon, divide, record, recover, title_of
+from support.repository import begin
+from support.repository import git as git_in
 
 
 @pytest.fixture
@@ -62,10 +64,8 @@ def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -
 
 def test_what_is_given_is_kept(board: Board) -> None:
     add(board, "First")
-    number = add(
-        board, "Second", title="A title", priority=Priority.HIGH, effort="3h", language="lean", dependencies=(1, 1), accept=("make test",)
-    )
-    task = task_of(board, number)
+    given = {"priority": Priority.HIGH, "effort": "3h", "language": "lean", "dependencies": (1, 1), "accept": ("make test",)}
+    task = task_of(board, add(board, "Second", title="A title", **given))
     assert (task.title, task.priority, task.effort, task.language) == ("A title", Priority.HIGH, "3h", "lean")
     assert (task.dependencies, task.accept, task.slug) == ((1,), ("make test",), "a_title")
 
@@ -165,14 +165,10 @@ def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
     assert board.state_path.read_bytes() == before
     assert abandon(board, [1, 2], "not worth it").summary == "Tasks 1, 2 are abandoned."
     assert {task_of(board, number).blocking_reason for number in (1, 2)} == {"not worth it"}
+    add(board, "Four", dependencies=(3,))
     forced = abandon(board, [3], "really", force=True)
     assert any("--force" in warning for warning in forced.warnings)
-
-
-def test_who_waits_for_what_is_abandoned_is_told(board: Board) -> None:
-    add(board, "One")
-    add(board, "Two", dependencies=(1,))
-    assert "Still waiting for what is abandoned: Task 2." in abandon(board, [1], "x").warnings
+    assert "Still waiting for what is abandoned: Task 4." in forced.warnings
 
 
 def test_a_task_that_is_worked_on_is_neither_abandoned_nor_divided(board: Board) -> None:
@@ -288,10 +284,6 @@ def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Boa
     board.todo_path.unlink()
     assert sync(board).data["changed"] is True
     assert board.todo_path.read_text() == drawing.draw(state)
-
-
-def test_sync_says_what_stands_in_the_place_of_todo(board: Board) -> None:
-    add(board, "One")
     board.todo_path.unlink()
     board.todo_path.mkdir()
     with pytest.raises(Unavailable, match=r"TODO\.md cannot be read"):
@@ -343,29 +335,18 @@ def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
     assert todo(board, agreed=no).summary == "Nothing to archive: no task is completed or abandoned."
 
 
-def test_numbers_of_archived_tasks_are_not_given_again(board: Board) -> None:
-    add(board, "One")
-    abandon(board, [1], "x")
-    todo(board, agreed=agreed)
-    assert add(board, "Two") == 2
-    assert add(board, "Three", dependencies=(1,)) == 3
-
-
-def test_a_divided_task_stays_when_the_done_ones_leave(board: Board) -> None:
+def test_a_divided_task_stays_when_the_done_ones_leave_whose_numbers_are_not_given_again(board: Board) -> None:
     add(board, "One\n- a\n- b")
     divide(board, 1)
-    set_to(board, 2, Status.COMPLETED)
-    assert todo(board, agreed=agreed).data["archived"] == [2]
-    assert [task.number for task in board.look().state.tasks] == [1, 3]
+    set_to(board, 3, Status.COMPLETED)
+    assert todo(board, agreed=agreed).data["archived"] == [3]
+    assert [task.number for task in board.look().state.tasks] == [1, 2]
+    assert add(board, "Two", dependencies=(3,)) == 4
 
 
 def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=board.root, check=True, capture_output=True, text=True).stdout
-
-    git("init", "-q")
-    git("config", "user.name", "a")
-    git("config", "user.email", "a@example.com")
+    git = partial(git_in, board.root)
+    begin(board.root)
     (board.root / "mine.txt").write_text("not yours")
     git("add", "mine.txt")
     assert record(board, Wanted(text="One\n- a\n- b")).commit

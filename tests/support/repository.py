@@ -1,0 +1,15 @@
+"""A git repository for a test, with an identity of its own."""
+
+import subprocess
+from pathlib import Path
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def begin(root: Path) -> None:
+    """Make the folder a checkout without a commit."""
+    git(root, "init", "-q", "-b", "main")
+    with (root / ".git" / "config").open("a") as config:
+        config.write("[user]\n\tname = Ada\n\temail = ada@example.com\n")
