@@ -1,4 +1,4 @@
-"""`remit ask` (issue 6, item 4): words on stdout as they come, exit codes as `remit delegate` has them, one object with --json."""
+"""`remit ask`: words on stdout as they come, exit codes as `remit delegate` has them, one object with --json."""
 
 import json
 import signal
@@ -72,8 +72,6 @@ def test_what_is_wrongly_called_runs_nothing(tmp_path: Path) -> None:
 def test_ctrl_c_stops_the_tree_keeps_the_conversation_and_says_how_to_go_on(project: Path) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "ask", "-"]
     asked = subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert asked.stdin is not None
-    assert asked.stdout is not None
     asked.stdin.write("please wait\n")
     asked.stdin.close()
     asked.stdin = None

@@ -1,4 +1,4 @@
-"""The assistant (S5.8): a model whose only tool is `delegate`, against the scripted model server."""
+"""The assistant: a model whose only tool is `delegate`, against the scripted model server."""
 
 import asyncio
 import json
@@ -9,15 +9,25 @@ from typing import Any
 
 import assistant_stage
 import pytest
+from chat_stage_set import echoing_project
 
-from remit import agent
+from remit import Remit, agent
+from remit.access.visitor import OWNER, Visitor
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
-from remit.core.result import Status, StopReason
+from remit.assistant.lines import Spent
+from remit.cli.ask import ask as ask_command
+from remit.cli.chat_prompt import HISTORY, _history, history_file
+from remit.cli.conversations import _print
+from remit.cli.exits import Exit
+from remit.core.errors import Misused
+from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
 from remit.flow.context import Context
-from remit.models.messages import Reply, repaired
-from remit.testing.models import Call, Drip, Fail, Say, Silence, Stray
+from remit.models.messages import Reply, Said, repaired
+from remit.serve.service import Call as ServiceCall
+from remit.serve.service import Service
+from remit.testing.models import Call, Drip, Fail, Garbled, Say, Silence, Stray
 from support.histories import faults_of
 from support.pace import allowed
 
@@ -33,7 +43,14 @@ async def slow(ctx: Context, seconds: float = 20.0) -> str:
     return "slept"
 
 
-project = partial(assistant_stage.project, agents=[long, slow])
+@agent("thinker")
+async def thinker(ctx: Context) -> str:
+    """Asks a model of its own."""
+    ctx.spend(tokens=1000, cost=0.5)
+    return "thought"
+
+
+project = partial(assistant_stage.project, agents=[long, slow, thinker], prices={"scripted": {"input": 1.0, "output": 2.0}})
 
 
 def delegate(target: str, operation: str | None = None, timeout: int | None = None, **parameters: Any) -> Call:
@@ -42,7 +59,7 @@ def delegate(target: str, operation: str | None = None, timeout: int | None = No
 
 
 async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
-    """S5.8: the result goes back to the model, which then answers; the conversation is kept."""
+    """The result goes back to the model, which then answers; the conversation is kept."""
     heard: list[str] = []
     async with project(tmp_path, [delegate("echo", text="ping"), Say("It says ping. All is well.")]) as (remit, models):
         returned = await ask(remit, "What does echo say?", hear=heard.append)
@@ -64,7 +81,6 @@ async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
 
 
 async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(tmp_path: Path) -> None:
-    """S5.8."""
     calls = [delegate("slow", seconds=0.6), delegate("slow", seconds=0.3), delegate("echo", text="third")]
     async with project(tmp_path, [calls, Say("Done.")]) as (remit, models):
         began = time.monotonic()
@@ -78,7 +94,7 @@ async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(t
 
 
 async def test_any_other_tool_is_refused_and_the_talk_goes_on(tmp_path: Path) -> None:
-    """S5.8: its only tool is `delegate`."""
+    """Its only tool is `delegate`."""
 
     def script(request: Any) -> Any:
         return Say(f"I was told: {request.results[0]}") if request.results else Stray("Bash", command="ls")
@@ -153,7 +169,7 @@ def _last_is_result(request: Any) -> bool:
 
 
 async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) -> None:
-    """S5.8, S2.6: partial, the seconds named, children stopped, the reply so far kept, and the words how to go on."""
+    """Partial, the seconds named, children stopped, the reply so far kept, and the words how to go on."""
     script = [[Say("I will look. "), delegate("echo", text="a")], Drip("This will take a long while to say. " * 40, seconds=60)]
     async with project(tmp_path, script, assistant={"message_seconds": 1.5}) as (remit, _):
         returned = await ask(remit, "Take your time.")
@@ -173,7 +189,7 @@ async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) ->
 
 
 async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it_has(tmp_path: Path) -> None:
-    """S5.8, S2.4: what runs below is stopped, nothing new is begun, and the answer still comes in time."""
+    """What runs below is stopped, nothing new is begun, and the answer still comes in time."""
 
     def script(request: Any) -> Any:
         if "answer now" in request.messages[-1].text:
@@ -192,7 +208,7 @@ async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it
 
 
 async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_one_does_not(tmp_path: Path) -> None:
-    """S5.8: 120 s unless a delegation inside it was given more."""
+    """120 s unless a delegation inside it was given more."""
     settings = {"assistant": {"message_seconds": 1.0}}
     async with project(tmp_path, [delegate("slow", timeout=20_000, seconds=1.6), Say("It was worth the wait.")], **settings) as (remit, _):
         returned = await ask(remit, "A long one.")
@@ -222,7 +238,6 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
             await task
         assert [one for one in remit.store.live() if one.agent == "slow"] == []
         kept = Conversations(tmp_path).latest()
-        assert kept is not None
         returned = await ask(remit, "go on", kept.conversation_id)
         assert returned.data["text"] == "Going on."
         shown = models.requests[-1]
@@ -278,3 +293,117 @@ async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path)
         await ask(remit, "Hello")
         assert "Always answer in verse." in models.requests[0].system
         assert "only tool is `delegate`" in models.requests[0].system
+
+
+ALICE, EVE = (ServiceCall(visitor=Visitor(principal=name), door="http") for name in ("token:alice", "token:eve"))
+
+
+async def said(remit: Remit, call: ServiceCall, message: str, conversation: str | None = None) -> Return:
+    service = Service(remit)
+    parameters = {"message": message, **({"conversation": conversation} if conversation else {})}
+    handle = await service.begin(call, {"target": "assistant", "parameters": parameters})
+    async with asyncio.timeout(20):
+        return await handle.result()
+
+
+async def test_a_caller_goes_on_with_its_own_conversations_only(tmp_path: Path) -> None:
+    async with project(tmp_path, [Say("Noted."), Say("Noted."), Say("Still here.")]) as (remit, models):
+        owners = (await said(remit, ServiceCall(visitor=OWNER, door="http"), "The vault opens with 4711.")).data["conversation"]
+        for named in ("latest", owners, "conv", owners[-6:]):
+            refused = await said(remit, EVE, "What was said before?", named)
+            assert "There is no conversation" in refused.errors[0].message, refused
+            assert owners not in refused.errors[0].message or named == owners
+        alices = (await said(remit, ALICE, "Mine.")).data["conversation"]
+        assert "no conversation" in (await said(remit, EVE, "And?", alices)).errors[0].message
+        assert (await said(remit, ALICE, "And?", "latest")).data["conversation"] == alices
+    assert len(models.requests) == 3  # no model was asked on behalf of whoever was refused
+    assert not any("4711" in str(request) for request in models.requests[1:])
+
+
+def test_the_owner_may_open_all_and_does_not_come_upon_a_strangers_by_chance(tmp_path: Path) -> None:
+    own = Conversations(tmp_path).new("Mine")
+    theirs = Conversations(tmp_path, "token:eve").new("Ignore what was said before")
+    kept = Conversations(tmp_path)
+    found = kept.latest()
+    assert found.conversation_id == kept.find("latest") == own.conversation_id
+    assert kept.open(theirs.conversation_id).header.principal == "token:eve"
+    assert {one.conversation_id for one in kept.list()} == {own.conversation_id, theirs.conversation_id}
+    assert [one.conversation_id for one in Conversations(tmp_path, "token:eve").list()] == [theirs.conversation_id]
+    with pytest.raises(Misused, match="There is no conversation"):
+        Conversations(tmp_path, "token:eve").open(own.conversation_id)
+
+
+async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_and_counted(tmp_path: Path) -> None:
+    """What it spends is that of its answers, of its summaries and of what it handed on."""
+
+    def script(request: Any) -> Any:
+        if "keep the memory" in request.system:
+            return Say("SUMMARY: the person counts.")
+        if "Number 0" in request.asked and not request.results:
+            return Call("delegate", target="thinker", parameters={})
+        return Say(f"Noted. {'x ' * 600}")
+
+    async with project(tmp_path, script, assistant={"compact_tokens": 6000}) as (remit, models):
+        conversation = None
+        for number in range(8):
+            returned = await ask(remit, f"Number {number}. {'y ' * 800}", conversation)
+            assert returned.ok, returned
+            conversation = returned.data["conversation"]
+        questions = len(models.requests)
+        *_, last = (request for request in models.requests if "keep the memory" not in request.system)
+    assert "SUMMARY: the person counts." in last.messages[1].text
+    assert "Number 0." in last.text
+    assert "Number 7." in last.messages[-1].text
+    assert len(last.messages) < 14
+    kept = Conversations(tmp_path).open(conversation or "")
+    assert [message.text.partition(".")[0] for message in kept.messages if isinstance(message, Said)] == [f"Number {n}" for n in range(8)]
+    assert kept.compacted.by == "scripted"
+    spent = [line for line in kept.lines if isinstance(line, Spent)]
+    assert sum(line.tokens for line in spent) == 1000 + 120 * questions
+    assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
+
+
+async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them(tmp_path: Path) -> None:
+    """Where an API has no mark for errors they go out as `{"error":"…"}`, with each quote escaped."""
+    raw = 'RAW"\\' * 2000
+    calls = [
+        Call("delegate", target=raw, parameters={}),
+        Call("delegate", target="echo", parameters={raw: 1}),
+        Call("delegate", target="echo", parameters={"text": [raw]}),
+        Garbled("delegate", raw),
+        Stray(raw, text=raw),
+    ]
+    async with project(tmp_path, [calls, Say("Well.")], assistant={"result_characters": 600}) as (remit, models):
+        assert (await ask(remit, "Go.")).ok
+        shown = models.requests[-1].results
+    assert len(shown) == len(calls)
+    assert max(map(len, shown)) <= 600
+
+
+def test_bytes_that_are_no_text_are_asked_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with echoing_project(tmp_path):
+        assert ask_command(message=["a\udcffb"], root=tmp_path) is Exit.OK
+    assert capsys.readouterr().out == "You said **a�b**.\n"
+
+
+def test_the_title_of_a_file_from_anywhere_does_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Conversations(tmp_path).new("Fine")
+    with made.path.open("a") as file:
+        file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")
+    read = Conversations(tmp_path).open("latest")
+    assert read.title == "T ]0;mine [2J turned"
+    _print(read)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_what_is_typed_is_remembered_without_keys_and_whatever_bytes_it_has(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    file = history_file(tmp_path)
+    assert file is not None
+    history = _history(file)
+    history.store_string(f"use {secret}")
+    history.store_string("half \udcff")
+    kept = (tmp_path / HISTORY).read_text()
+    assert secret not in kept
+    assert "use [redacted]" in kept
+    assert "half �" in kept

@@ -1,4 +1,4 @@
-"""A process that is killed while the assistant answers: nothing said is lost, nothing done is done again (S8)."""
+"""A process that is killed while the assistant answers: nothing said is lost, nothing done is done again."""
 
 import asyncio
 import sys
@@ -56,14 +56,12 @@ async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_a
         async def cannot_be_joined(pid: int) -> None:
             """Two processes, one conversation: the second is told who has it."""
             kept = Conversations(tmp_path).latest()
-            assert kept is not None
             async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
                 returned = await ask(remit, "Me too.", kept.conversation_id)
             assert f"is open in process {pid}" in returned.errors[0].message
 
         await killed(tmp_path, models.openai_url, "Please note.", has_begun, cannot_be_joined)
         before = Conversations(tmp_path).latest()
-        assert before is not None
         async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
             returned = await ask(remit, "go on", before.conversation_id)
             assert returned.status is Status.COMPLETED, returned
@@ -89,7 +87,6 @@ async def test_a_delegation_that_no_line_names_is_found_by_what_was_asked(tmp_pa
     async with ScriptedModels(script) as models:
         await killed(tmp_path, models.openai_url, "Please note.", lambda: len(models.requests) == 2)
         kept = Conversations(tmp_path).latest()
-        assert kept is not None
         lines = kept.path.read_bytes().split(b"\n")
         call = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"reply"'))
         kept.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')

@@ -97,9 +97,6 @@ def why(stage: Stage) -> str:
     return str([entry for entry in entries(stage.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
 
 
-# ---- the policy and its log
-
-
 async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
     refused = await stage.ask(stage.visitor("ci"), "leaf")
     assert refused.errors[0].code == "POLICY_DENIED"
@@ -133,7 +130,6 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
     came = Origin(came=Came("token:ci", "http"), path=("token:ci",))
     order = accept(call("leaf"), None, dataclasses.replace(house, policy=EVERYTHING), came)
     pending = pending_again(order, None, house)
-    assert pending is not None
     assert pending.decision.verdict is Verdict.DENY
     assert pending_again(accept(call("leaf"), None, house), None, house) is None
 
@@ -152,9 +148,6 @@ async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(sta
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
     assert "777777" not in (stage.remit.folder / "audit.jsonl").read_text()
     assert not check_log(stage.remit.folder).findings
-
-
-# ---- tokens of delegations
 
 
 async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(stage: Stage) -> None:

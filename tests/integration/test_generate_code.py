@@ -42,9 +42,6 @@ async def generated(root: Path, *script: Turn, **parameters: Any) -> tuple[Retur
     return await asked(root, script, "coder.generate_code", spec="A function that adds.", language="python", **parameters)
 
 
-# ---- by an agent
-
-
 async def test_without_a_model_it_is_blocked_and_says_what_to_set(remit: Remit) -> None:
     result = await remit.delegate("coder.generate_code", spec="A function that adds.")
     assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
@@ -84,9 +81,6 @@ async def test_an_agent_that_is_missing_or_the_operation_itself_is_refused(tmp_p
 async def test_a_bad_order_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
     result = await remit.delegate("coder.generate_code", parameters=parameters)
     assert (result.ok, result.errors[0].code) == (False, "INVALID_PARAMETERS")
-
-
-# ---- by the model of the project
 
 
 async def test_what_a_model_writes_is_in_the_workspace_and_parses(tmp_path: Path) -> None:

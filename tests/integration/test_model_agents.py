@@ -1,21 +1,28 @@
-"""Model agents against a scripted model: the ladder of S3.7, the one tool, limits, and what hostile models do (items 2, 3 and 7)."""
+"""Model agents against a scripted model: validation and repair, the one tool, limits, endings, and hostile models."""
 
 import asyncio
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from model_stage import COUNT, DONE, asked, settings_for, shown, stage
+import pytest
+from model_stage import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
 
 from remit import Remit, agent
+from remit.agents.function import FunctionAgent
+from remit.agents.model.keeping import room_in
+from remit.agents.model.taking import ARGUMENT_CHARACTERS, MOST_CALLS
+from remit.core.budget import Limits
 from remit.core.result import Status, StopReason
 from remit.flow.format import format_instruction
-from remit.testing.models import Call, Garbled, Reply, Say, ScriptedModels, Stray, valid_return
-
-# ---- the prompt and the ladder
+from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
+from remit.testing.models.request import ModelRequest
+from support.pace import allowed
 
 
 async def test_the_prompt_ends_with_the_format_instruction_and_the_instructions_are_the_system_prompt(tmp_path: Path) -> None:
-    """S3.8."""
     async with stage(tmp_path, [DONE], instructions="You are terse.") as (remit, server):
         result = await asked(remit)
     prompt, request = server.requests[0].text, server.requests[0]
@@ -29,7 +36,7 @@ async def test_the_prompt_ends_with_the_format_instruction_and_the_instructions_
 
 
 async def test_prose_is_repaired_once_in_the_same_conversation_with_the_exact_errors(tmp_path: Path) -> None:
-    """S3.7: and with the schema of the return, where the provider holds a model to one."""
+    """And with the schema of the return, where the provider holds a model to one."""
     async with stage(tmp_path, [COUNT, Say("I thought about it."), DONE]) as (remit, server):
         result = await asked(remit)
     repair = server.requests[2]
@@ -66,11 +73,8 @@ async def test_a_missing_file_is_written_in_the_repair(tmp_path: Path) -> None:
     assert "artifacts: 'note.txt'" in server.requests[1].last.text
 
 
-# ---- calling
-
-
 async def test_twenty_calls_run_at_once_and_come_back_in_call_order(tmp_path: Path) -> None:
-    """S5.8: and one that fails loses none of the others."""
+    """And one that fails loses none of the others."""
     together = asyncio.Barrier(19)
 
     @agent("meet")
@@ -153,7 +157,7 @@ async def test_a_model_that_never_stops_is_told_to_answer_and_then_ended(tmp_pat
 
 
 async def test_recursion_comes_back_as_a_result(tmp_path: Path) -> None:
-    """S1.3, S1.4: depth and cycles are refused, and said to the model."""
+    """Depth and cycles are refused, and said to the model."""
     other = {"asker": {"kind": "model", "tools": ["thinker"], "timeout": 20}}
     call_other = Call("delegate", target="asker", parameters={"task": "Ask the thinker."})
     call_thinker = Call("delegate", target="thinker", parameters={"task": "Ask the other."})
@@ -168,3 +172,307 @@ async def test_recursion_comes_back_as_a_result(tmp_path: Path) -> None:
     assert result.ok
     assert refused
     assert json.loads(refused[0])["error"]["cause"] == "CYCLE_DETECTED"
+
+
+async def test_a_stream_that_breaks_off_is_named_or_goes_over_to_the_next_model(tmp_path: Path) -> None:
+    async with ScriptedModels([Cut("Half an ans")]) as broken, ScriptedModels([DONE]) as sound:
+        settings = settings_for(broken, {})
+        settings["models"]["second"] = {**settings["models"]["scripted"], "url": sound.openai_url}
+        async with Remit.open(tmp_path, settings=settings) as remit:
+            alone = await asked(remit)
+        async with Remit.open(tmp_path, settings={**settings, "model": ["scripted", "second"]}) as remit:
+            result = await asked(remit)
+            events = await remit.events(result.session_id)
+    assert alone.status is Status.FAILED
+    assert alone.errors[0].code == "AGENT_UNAVAILABLE"
+    assert "scripted" in alone.errors[0].message
+    assert result.ok
+    assert any("scripted did not answer" in str(event.body) and "asked second" in str(event.body) for event in events)
+
+
+async def test_no_model_is_blocked_with_the_line_to_write(tmp_path: Path) -> None:
+    settings = {"agents": {"thinker": {"kind": "model"}}}
+    async with Remit.open(tmp_path, settings=settings) as remit:
+        result = await asked(remit)
+    assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
+    assert "model" in result.errors[0].recommendation
+
+
+@pytest.mark.parametrize("turn", [Drip("A first part of it. " * 40, seconds=60), Silence()], ids=["drips", "is silent"])
+async def test_a_model_that_does_not_end_is_ended_at_the_deadline_with_what_it_said(tmp_path: Path, turn: Drip | Silence) -> None:
+    started = time.monotonic()
+    async with stage(tmp_path, lambda _: turn, timeout=1.5) as (remit, _):
+        result = await asked(remit)
+    assert time.monotonic() - started < allowed(8)
+    assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+    assert isinstance(turn, Silence) or "A first part" in json.dumps(result.data)
+
+
+async def test_at_the_soft_deadline_children_are_stopped_and_it_hands_in(tmp_path: Path) -> None:
+    """An answer comes before the hard deadline."""
+    error = {"type": "timeout", "message": "Not counted.", "code": "TIMEOUT", "recoverable": True, "recommendation": "More time."}
+    hand_in = Reply(lambda request: Say(valid_return(request, status="partial", errors=[error])))
+    forever = Call("delegate", target="count", operation="forever", parameters={})
+    async with stage(tmp_path, [[forever, COUNT], hand_in], timeout=10) as (remit, server):
+        result = await asked(remit, timeout=4)
+        children = await remit.children(result.session_id)
+    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.FINISHED), result
+    assert result.errors[0].message == "Not counted."
+    last = server.requests[-1]
+    assert "Time is nearly up" in last.text
+    assert not last.tools
+    assert last.text.rstrip().endswith("```")
+    assert {child.agent: str(child.state) for child in children} == {"count.forever": "cancelled", "count.up": "completed"}
+
+
+async def test_cancelling_reaches_down_and_nothing_is_asked_any_more(tmp_path: Path) -> None:
+    forever = Call("delegate", target="count", operation="forever", parameters={})
+    async with stage(tmp_path, [[forever, forever]]) as (remit, server):
+        handle = await remit.start("thinker", parameters={"task": "Think."})
+        while len(await remit.children(handle.session_id)) < 2:  # noqa: ASYNC110 - they are another's
+            await asyncio.sleep(0.02)
+        await remit.cancel(handle.session_id, "enough")
+        result = await handle.result()
+        states = {str(child.state) for child in await remit.children(handle.session_id)}
+    assert result.stop_reason is StopReason.CANCELLED
+    assert states == {"cancelled"}
+    assert len(server.requests) == 1
+
+
+async def test_the_budget_of_tokens_stops_it(tmp_path: Path) -> None:
+    async with stage(tmp_path, lambda _: COUNT.using(1000, 10)) as (remit, server):
+        result = await asked(remit, budget=Limits(tokens=3500))
+    assert result.stop_reason is StopReason.BUDGET
+    assert result.errors[0].code == "BUDGET_EXCEEDED"
+    assert len(server.requests) <= 4
+
+
+async def test_its_children_work_in_its_own_room(tmp_path: Path) -> None:
+    write = Call("delegate", target="note", parameters={"text": "Noted."})
+    claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
+    (tmp_path / "old.txt").write_text("old")
+    async with stage(tmp_path, [write, claim], workspace="copy") as (remit, _):
+        result = await asked(remit)
+    assert result.ok, result
+    assert not (tmp_path / "note.txt").exists()
+    assert any(artifact.path.endswith("/note.txt") for artifact in result.artifacts)
+
+
+async def test_a_run_goes_on_with_the_conversation_of_the_one_it_resumes(tmp_path: Path) -> None:
+    """And under its own session id."""
+    slow = lambda request: COUNT if request.answers == 0 else Silence() if "You were interrupted" not in request.text else DONE  # noqa: E731
+    async with stage(tmp_path, slow, resumable=True) as (remit, server):
+        first = await asked(remit, timeout=1)
+        second = await asked(remit, resume=first.session_id)
+    assert first.errors[0].code == "TIMEOUT", second
+    assert second.ok
+    assert len(shown(server.requests[1])) == 1
+    assert [message.role for message in server.requests[-1].messages].count("tool") == 1
+
+
+# ---- answers that are the result itself, and schemas
+
+CITY = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "minLength": 1}, "people": {"type": "integer", "minimum": 1}},
+    "required": ["name", "people"],
+    "additionalProperties": False,
+}
+OSLO = {"name": "Oslo", "people": 700_000}
+
+
+async def test_data_must_be_as_the_output_schema_says_and_is_repaired_once(tmp_path: Path) -> None:
+    wrong = Reply(lambda request: Say(valid_return(request, data={"name": "", "people": "many"})))
+    right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
+    async with stage(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
+        result = await asked(remit)
+    assert result.ok, result
+    assert result.data == OSLO
+    assert '"minLength"' in server.requests[0].text
+    told = server.requests[1].last.text
+    assert "- data.people: 'many' is not of type 'integer'" in told
+    assert "- data.name: " in told
+    async with stage(tmp_path, [DONE], output_schema=CITY) as (remit, _):
+        result = await asked(remit)
+    assert result.errors[0].code == "VALIDATION_FAILED"
+    assert result.errors[0].message.startswith("data: is required")
+
+
+async def test_an_agent_without_tools_is_held_to_its_schema_from_the_start(tmp_path: Path) -> None:
+    right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
+    async with stage(tmp_path, [right], output_schema=CITY, tools=[]) as (remit, server):
+        assert (await asked(remit)).ok
+    assert "minLength" in json.dumps(server.requests[0].body["response_format"])
+
+
+async def test_an_answer_that_is_the_result_itself_is_given_as_it_is(tmp_path: Path) -> None:
+    async with stage(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
+        result = await asked(remit)
+    assert result.ok
+    assert result.data == "Forty-two."
+    assert "How to answer" not in server.requests[0].text
+    fenced = Say(f"Here:\n```json\n{json.dumps(OSLO)}\n```")
+    async with stage(tmp_path, [Say("Oslo, I think."), fenced], answers="value", output_schema=CITY) as (remit, server):
+        result = await asked(remit)
+    assert result.ok, result
+    assert result.data == OSLO
+
+
+async def test_the_schema_of_a_python_agent_is_checked_too(tmp_path: Path) -> None:
+    async def city(people: int) -> dict[str, Any]:
+        return {"name": "Oslo", "people": people}
+
+    declared = agent("city")(city)
+    described = FunctionAgent(city, replace(declared.spec, output_schema=CITY))
+    async with Remit.open(tmp_path, agents=[described]) as remit:
+        good = await remit.delegate("city", people=3)
+        bad = await remit.delegate("city", people=-3)
+    assert good.ok
+    assert bad.errors[0].code == "VALIDATION_FAILED"
+    assert bad.errors[0].message.startswith("data.people: -3")
+
+
+def up(number: int) -> Call:
+    return Call("delegate", target="count", operation="up", parameters={"number": number})
+
+
+def nested(levels: int) -> str:
+    return f'{{"target": "note", "parameters": {{"text": {"[" * levels}{"]" * levels}}}}}'
+
+
+async def test_arguments_that_cannot_be_written_down_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:
+    monsters = [nested(levels) for levels in (100, 300, 900, 990, 10_000)]
+    monsters.append(f'{{"target": "count", "operation": "up", "parameters": {{"number": 1{"0" * 4250}}}}}')
+    monsters.append('{"target": "note", "parameters": {"text": "half \\ud800 a letter"}}')
+    monsters.append(json.dumps({"target": "note", "parameters": {"text": "x" * (ARGUMENT_CHARACTERS + 1)}}))
+    async with stage(tmp_path, [[up(1), *(Garbled("delegate", one) for one in monsters)], DONE]) as (remit, server):
+        result = await asked(remit)
+        assert result.ok, result
+        assert [child.agent for child in await remit.children(result.session_id) if str(child.state) == "completed"] == ["count.up"]
+    told = shown(server.requests[1])
+    assert len(told) == len(monsters) + 1
+    assert json.loads(told[0])["data"] == 2
+    assert all("nested deeper than 60 levels" in one for one in told[1:4])
+    assert "4,000 digits" in told[6]
+    assert "must be one JSON object" in told[8]
+    assert len(json.dumps(server.requests[1].body)) < 60_000
+
+
+async def test_of_a_hundred_calls_the_first_are_made_and_the_others_told_to_come_later(tmp_path: Path) -> None:
+    async with stage(tmp_path, [[up(number) for number in range(100)], DONE]) as (remit, server):
+        result = await asked(remit)
+        assert result.ok, result
+        assert len(await remit.children(result.session_id)) == MOST_CALLS
+    results = [message.text for message in server.requests[1].messages if message.role == "tool"]
+    assert [json.loads(one)["data"] for one in results] == list(range(1, MOST_CALLS + 1))
+    assert server.requests[1].last.text == f"Only the first {MOST_CALLS} of your 100 calls were made. Make the others in your next turn."
+
+
+async def test_one_that_still_calls_when_it_is_to_hand_in_has_run_out_of_time(tmp_path: Path) -> None:
+    """Never failed by its deadline."""
+
+    @agent("doze")
+    async def doze(ctx: Any) -> str:
+        await ctx.wait_hand_in()
+        return "Awake."
+
+    async with stage(tmp_path, lambda _: Stray("delegate", target="doze", parameters={}), agents=[doze], tools=["doze"]) as (remit, server):
+        result = await asked(remit, timeout=3)
+    assert (str(result.status), result.errors[0].code) == ("partial", "TIMEOUT"), result
+    assert len(server.requests) > 1
+
+
+async def test_what_a_model_is_asked_fits_into_what_it_can_read(tmp_path: Path) -> None:
+    """However much its delegations give, and however often: a small local model would refuse, or forget its task."""
+    window = 4000
+    long = Call("delegate", target="count", operation="long", parameters={})
+    write = Call("delegate", target="note", parameters={"text": "y" * 30_000})
+    script = lambda request: [long, write, long] if request.tools and request.answers < 6 else DONE  # noqa: E731
+    async with ScriptedModels(script) as server:
+        settings = settings_for(server, {"instructions": "Be brief."})
+        settings["models"]["scripted"]["context_tokens"] = window
+        async with Remit.open(tmp_path, agents=AGENTS, settings=settings) as remit:
+            assert (await asked(remit)).ok
+    assert len(server.requests) == 7
+    for request in server.requests:
+        assert len(json.dumps(request.body["messages"])) < 3 * window
+        assert request.messages[0].text.startswith("Be brief.")
+        assert "Think about it." in request.text
+    assert (tmp_path / "note.txt").read_text() == "y" * 30_000
+    assert room_in(None, 0) == room_in(1_000_000, 0) == 80_000
+
+
+async def test_the_temperature_of_its_file_is_passed_on_and_left_out_where_the_model_takes_none(tmp_path: Path) -> None:
+    folder = tmp_path / ".opencode" / "agent"
+    folder.mkdir(parents=True)
+    (folder / "cool.md").write_text("---\ndescription: Cool.\ntemperature: 0.2\n---\nBe cool.\n")
+    refuse = Fail(400, "Unsupported parameter: 'temperature' is not supported with this model.")
+    script = lambda request: refuse if "temperature" in request.body and "Refuse it." in request.text else DONE  # noqa: E731
+    async with stage(tmp_path, script) as (remit, server):
+        for task in ("Take it.", "Refuse it."):
+            result = await remit.delegate("cool", parameters={"task": task})
+            assert result.ok, result
+        assert (await asked(remit)).ok
+    assert [request.body.get("temperature") for request in server.requests] == [0.2, 0.2, None, None]
+
+
+async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybody_else(tmp_path: Path) -> None:
+    """Also not of its own tree: what its caller and its siblings were given is theirs."""
+    ids: dict[str, str] = {}
+
+    @agent("vault")
+    async def vault() -> str:
+        return "a secret"
+
+    def read(*names: str) -> list[Call]:
+        return [Call("delegate", target="results", operation="read", parameters={"taskId": ids[name]}) for name in names]
+
+    def thinker(request: ModelRequest) -> Any:
+        if not request.results:
+            return Call("delegate", target="vault", parameters={})
+        ids["sibling"] = json.loads(request.results[0])["taskId"]
+        if len(request.results) == 1:
+            return [Call("delegate", target="spy", parameters={"task": "Spy on it."}), *read("sibling")]
+        return DONE
+
+    def spy(request: ModelRequest) -> Any:
+        if not request.results:
+            return up(1)
+        ids["own"] = json.loads(request.results[0])["taskId"]
+        return read("own", "sibling", "stranger") if len(request.results) == 1 else DONE
+
+    def script(request: ModelRequest) -> Any:
+        return spy(request) if "Spy on it." in request.text else thinker(request)
+
+    async with ScriptedModels(script) as server:
+        settings = settings_for(server, {"tools": ["vault", "spy"]})
+        settings["agents"]["spy"] = {"kind": "model", "tools": ["count"], "timeout": 20}
+        async with Remit.open(tmp_path, agents=[*AGENTS, vault], settings=settings) as remit:
+            ids["stranger"] = (await remit.delegate("vault")).session_id
+            assert (await asked(remit)).ok
+    seen = next(shown(one) for one in server.requests if "Spy on it." in one.text and len(one.results) == 4)
+    assert '"text":"2"' in seen[0]
+    assert all("POLICY_DENIED" in one and "a secret" not in one for one in seen[1:])
+    assert any('"text":"a secret"' in text for one in server.requests for text in one.results)
+
+
+async def test_what_was_left_out_is_read_on_range_by_range_to_the_last_character(tmp_path: Path) -> None:
+    """By what each range says itself, whatever it asked for."""
+    read: list[str] = []
+
+    def script(request: ModelRequest) -> Any:
+        if not request.results:
+            return Call("delegate", target="count", operation="long", parameters={})
+        last = json.loads(request.results[-1])
+        if "readOn" in last:
+            on = last["readOn"]
+            read.append(last["data"][: on["parameters"]["offset"]])
+            return Call("delegate", **{**on, "parameters": {**on["parameters"], "limit": 60_000}})
+        read.append(last["data"]["text"])
+        parameters = {"taskId": last["taskId"], "offset": last["data"]["next"]}
+        return DONE if last["data"]["next"] is None else Call("delegate", target="results", operation="read", parameters=parameters)
+
+    async with stage(tmp_path, script) as (remit, server):
+        assert (await asked(remit)).ok
+    assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
+    assert all(len(text) <= 16_000 for request in server.requests for text in request.results)

@@ -1,4 +1,4 @@
-"""A model agent whose process is killed in the middle of a turn: it goes on, and what was done is not done again (S8)."""
+"""A model agent whose process is killed in the middle of a turn: it goes on, and what was done is not done again."""
 
 import asyncio
 import sys

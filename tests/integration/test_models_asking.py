@@ -1,4 +1,4 @@
-"""Asking a model, over every API: words, calls, signed thoughts, schemas, limits, and what it costs (item 1; S8)."""
+"""Asking a model, over every API: words, calls, signed thoughts, schemas, limits, and what it costs."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def test_twenty_calls_at_once_come_in_order_and_their_results_go_back(kind
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(kind: str) -> None:
-    """Names that are not offered, ids that are missing or taken, arguments that are no JSON (item 7)."""
+    """Names that are not offered, ids that are missing or taken, arguments that are no JSON."""
     script: Script = [
         [Say("Hm."), Stray("rm -rf /", force=True).with_id(""), Stray("a", x=1).with_id("same"), Stray("b", x=2).with_id("same")],
         Garbled("delegate", '{"task": "half') if kind != "google" else Stray("delegate", task="half"),
@@ -155,7 +155,7 @@ async def test_a_provider_that_refuses_the_schema_is_asked_without_it() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> None:
-    """200,000 tokens (item 7): kept out of memory, still paid for, and said to be an estimate."""
+    """200,000 tokens: kept out of memory, still paid for, and said to be an estimate."""
     purse, heard = Purse(), list[str]()
     async with ScriptedModels([Say("word " * 200_000)]) as server:
         asked = await ask(models(server, kind), purse=purse, max_characters=10_000, hear=heard.append)

@@ -31,9 +31,6 @@ async def quick(n: int = 0) -> int:
     return n
 
 
-# ---- an answer that came in time
-
-
 @agent("precious")
 async def precious(ctx: Context) -> dict[str, int]:
     (ctx.root / "report.md").write_text("work")
@@ -72,9 +69,6 @@ async def test_an_answer_survives_its_deadline_falling_while_its_children_are_en
         over.set()
 
 
-# ---- idempotency keys
-
-
 async def test_a_caller_with_less_time_than_the_holder_of_its_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
     holder = Scripted("holder", hang())
     async with Remit.open(tmp_path, agents=[holder]) as remit:
@@ -104,9 +98,6 @@ async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path
         assert (remit.engine.slots.used, remit.engine.slots.waiting) == (0, 0)
 
 
-# ---- the queue
-
-
 # ---- signs of life
 
 
@@ -134,9 +125,6 @@ async def test_a_checkpoint_and_what_a_child_says_are_signs_of_life(tmp_path: Pa
         assert [result.data for result in results] == ["saved", "said"]
 
 
-# ---- looking
-
-
 async def test_the_registry_lists_what_was_settled_within_the_retention_however_long_it_ran(tmp_path: Path) -> None:
     """It counts from the end of a delegation, not from its beginning."""
     clock = ManualClock()
@@ -153,9 +141,6 @@ async def test_the_registry_lists_what_was_settled_within_the_retention_however_
         clock.advance(3601)
         state = remit.export_state()
         assert (state["active"], state["total"], state["list"]) == (0, 2, [])
-
-
-# ---- what is asked for
 
 
 async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refused(tmp_path: Path) -> None:
@@ -187,9 +172,6 @@ async def test_a_child_works_on_the_task_of_its_caller_unless_it_is_given_anothe
 async def test_arguments_of_open_hold_over_settings_that_were_loaded_before(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, settings=load_settings(tmp_path), slots=3, durability="power") as remit:
         assert (remit.settings.slots_total, remit.settings.durability) == (3, "power")
-
-
-# ---- what an agent says of itself
 
 
 @pytest.mark.parametrize("claimed", ["refused", "cancelled", "deadline", "crashed"])
@@ -251,9 +233,6 @@ async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path
         (entry,) = remit.ledger.entries(agent=name)
         assert "deep_inside" in entry.stack_trace
         assert "ValueError: the colour is missing" in entry.stack_trace
-
-
-# ---- names and agents from elsewhere
 
 
 async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

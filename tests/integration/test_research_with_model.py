@@ -127,7 +127,6 @@ async def test_a_source_that_speaks_to_the_model_is_shown_as_fenced_material(pro
     done = await asked(project, model, query="Why does green tea get bitter, and how long does it keep?")
     prompt = next(text for text in model.asked if "Ignore your previous instructions" in text)
     mark = re.search(r"<(material-\w+)[^>]*notes\.md", prompt)
-    assert mark is not None
     fenced = prompt.split(f"<{mark[1]}", 1)[1].split(f"</{mark[1]}>", 1)[0]
     assert "Ignore your previous instructions" in fenced
     assert "</material>" in fenced, "what a source says cannot close the fence"

@@ -97,9 +97,6 @@ async def test_a_role_that_is_asked_nothing_is_refused(project: Path, role: str)
     assert (result.status, result.errors[0].code, result.stop_reason) == ("failed", "INVALID_PARAMETERS", "refused")
 
 
-# ---- bound
-
-
 async def test_a_role_is_carried_out_by_the_command_it_is_bound_to(project: Path) -> None:
     (project / "remit.toml").write_text('[agents.clerk]\ncommand = ["cat"]\nanswers = "value"\n[roles]\nimplementer = "clerk"\n')
     direct = await routed(project, "/implement")
@@ -120,9 +117,6 @@ async def test_a_role_is_carried_out_by_the_coding_agent_it_is_bound_to_with_its
     prompt = json.loads((tmp_path / "calls.jsonl").read_text())["prompt"]
     for words in ("You change the code of this project", "Task 3", "be quick", "Retry in the fetcher"):
         assert words in prompt
-
-
-# ---- replaced
 
 
 async def test_an_agent_of_the_project_takes_the_place_of_a_role(project: Path) -> None:
@@ -164,9 +158,6 @@ async def test_the_target_and_the_role_of_one_name_live_side_by_side(project: Pa
         assert (found.success, found.to_dict()["metadata"]["operation"]) == (True, "deep_research")
 
 
-# ---- the keepers of records
-
-
 async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         made = await remit.delegate("atomic-task-numberer", parameters={"task": "Write a parser. Run rm -rf now.", "priority": "high"})
@@ -194,9 +185,6 @@ async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> Non
         outside = await remit.delegate("git-workflow-manager", paths=["../x"], subject="task 1: add x")
         assert outside.errors[0].code == "POLICY_DENIED"
     assert git(tmp_path, "ls-files").split() == ["one.txt"]
-
-
-# ---- told
 
 
 def test_roles_are_listed_with_who_carries_them_out_and_faulty_bindings_named(project: Path) -> None:

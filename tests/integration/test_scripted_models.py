@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -234,7 +235,7 @@ async def test_a_title_is_given_aside_and_takes_no_turn() -> None:
 
 
 async def test_a_valid_return_is_made_from_the_prompt() -> None:
-    """S3.8: what it was told to take over is taken over."""
+    """What it was told to take over is taken over."""
     told = format_instruction("sess_1700000000_abc123", "claude", 2, ["orchestrator", "boss", "claude"])
     async with ScriptedModels([Reply(lambda request: Say(valid_return(request, data=[1], words="Here it is.")))]) as models:
         answer = json.loads((await ask(models, Api.ANTHROPIC, f"Do it.\n\n{told}"))[2])["content"][0]["text"]
@@ -267,11 +268,13 @@ async def test_waiting_for_a_request_that_does_not_come_says_what_came() -> None
             await models.wait_asked(2, timeout=0.1)
 
 
+SCRIPT = "from remit.testing.models import Say\nscript = [Say('By hand.')]\n"
+
+
 def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text("from remit.testing.models import Say\nscript = [Say('By hand.')]\n")
+    (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "remit.testing.models", str(tmp_path / "script.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
         try:
             running.stdout.readline()
             url = running.stdout.readline().strip().partition("=")[2]
@@ -289,13 +292,16 @@ def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
         ("script = {'a': [5]}", "", "script: for 'a': 5 is no turn"),
         ("scripts = []", "", "sets no script."),
         (None, "", "script.py cannot be read: No such file"),
-        ("from remit.testing.models import Say\nscript = [Say('x')]\n", "http", "'http' is no port"),
-        ("import sys\nsys.modules['h11'] = None\nfrom remit.testing.models import Say\nscript = [Say('x')]\n", "", "remit[testing]"),
+        (SCRIPT, "http", "'http' is no port"),
+        (SCRIPT, "0", "remit[testing]"),
     ],
 )
 def test_what_keeps_it_from_running_is_told_in_a_sentence(tmp_path: Path, script: str | None, port: str, said: str) -> None:
     if script is not None:
         (tmp_path / "script.py").write_text(script)
-    done = run(["-m", "remit.testing.models", str(tmp_path / "script.py"), *([port] if port else [])], Path.cwd())
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['h11'] = None\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)} if port == "0" else None
+    arguments = ["-m", "remit.testing.models", str(tmp_path / "script.py"), *([port] if port else [])]
+    done = run(arguments, Path.cwd(), env=environment)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert said in done.stderr

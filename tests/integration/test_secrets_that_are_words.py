@@ -1,4 +1,4 @@
-"""A secret may be a word that our own records are made of, or be written in another way: neither breaks them nor leaks (S5.10)."""
+"""No secret is written: not one that is a word of our own records, not one that is written in another way, and no key of a provider."""
 
 from pathlib import Path
 from typing import Any
@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, agent
+from remit.assistant.asking import ask
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import MOST, hold_secrets, redacted_text
 from remit.ledger import ErrorLedger
 from remit.ledger.entry import MESSAGE_LIMIT, Noted
+from remit.testing.models import Call, Fail, Say, ScriptedModels
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
 
@@ -40,8 +42,6 @@ async def test_a_password_that_is_a_word_of_our_own_leaves_the_history_readable(
         for word, live in told.items():
             root, child = await remit.tree(live.session_id)
             assert (root.path, child.path) == (("orchestrator", "above"), ("orchestrator", "above", "asking")), word
-            assert root.result is not None
-            assert child.result is not None
             assert (root.result.status, root.result.stop_reason) == (live.status, live.stop_reason)
             assert str(child.result.status) == ("failed" if breaks else "completed")
     assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to look for
@@ -89,3 +89,41 @@ def test_so_many_secrets_that_looking_for_them_would_take_for_ever_are_hidden_by
     held = hold_secrets({"password": [f"value-number-{number}" for number in range(100_000)]})
     assert held is not None
     assert len(held.forms) <= 5 * MOST
+
+
+API_KEY = "sk-" + "never-to-be-kept-" * 2
+
+
+def _script(request: Any) -> Any:
+    if "fail" in request.messages[-1].text:
+        return Fail(401, f"the key {API_KEY} is wrong")
+    if request.results:
+        return Say(f"You sent me {API_KEY}, thank you.")
+    return [
+        Say(f"First of all, {API_KEY}. "),
+        Call("delegate", target="worker", operation="search_files", parameters={"pattern": API_KEY}),
+    ]
+
+
+def _files_below(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_no_file_of_a_project_ever_holds_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither database, conversation, ledger, log nor scratch, nor what people are told."""
+    monkeypatch.setenv("KEPT_NOWHERE", API_KEY)
+    async with ScriptedModels(_script) as server:
+        table = {"kind": "openai", "url": server.openai_url, "model": "scripted", "key_variable": "KEPT_NOWHERE"}
+        settings: dict[str, Any] = {"model": "scripted", "models": {"scripted": table}}
+        heard: list[str] = []
+        async with Remit.open(tmp_path, settings=settings) as remit:
+            first = await ask(remit, "Hello", hear=heard.append)
+            second = await ask(remit, "Now fail", first.data["conversation"], hear=heard.append)
+        assert API_KEY in str(server.requests[0].headers), "the server was sent it"
+    assert first.ok, first
+    assert len(first.data["delegations"]) == 1
+    assert not second.ok
+    assert API_KEY not in f"{first} {second} {''.join(heard)}"
+    files = _files_below(tmp_path)
+    assert any(name.endswith(".jsonl") for name in files)
+    assert [name for name, content in files.items() if API_KEY.encode() in content] == []

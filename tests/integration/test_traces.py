@@ -82,7 +82,6 @@ async def test_a_tree_is_one_trace_with_each_span_below_its_caller(tmp_path: Pat
     collected.spans = second
     assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent apart")
     told = parse(from_process.data)
-    assert told is not None
     assert told.span_id == collected.span("invoke_agent apart").span_id.hex()
     assert {resource["service.name"] for resource in collected.resources} == {"remit"}
 

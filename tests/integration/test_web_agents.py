@@ -1,4 +1,4 @@
-"""`worker.web_fetch` through a project: its policy decides, its record holds no secret (S5.2, S5.10; issue items 3 and 7)."""
+"""`worker.web_fetch` through a project: its policy decides, its record holds no secret."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`worker.web_search`: providers in their order, at their pace, by the guarded way; advice when none answers (issue item 3)."""
+"""`worker.web_search`: providers in their order, at their pace, by the guarded way; advice when none answers."""
 
 import asyncio
 import functools
@@ -163,9 +163,6 @@ async def test_duckduckgo_is_asked_only_if_the_policy_allows_its_host(tmp_path: 
     """Its client connects by itself, so the name is judged before: here it does not resolve, and nothing is sent."""
     found = await search(tmp_path, Search(providers=("duckduckgo",), seconds_between=0))
     assert "html.duckduckgo.com cannot be resolved" in found.tried["duckduckgo"]
-
-
-# ---- through a project
 
 
 async def test_without_a_provider_the_advice_names_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

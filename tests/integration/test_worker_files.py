@@ -1,12 +1,13 @@
-"""The worker's files as its callers know it: read, write, delete, list."""
+"""The worker's files as its callers know it: read, write, delete, list, also on disks that are not as one thinks."""
 
 import asyncio
 import base64
 import os
 import signal
-import stat
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
+from remit.agents.builtin.worker import files
 from remit.agents.builtin.worker.files import READ_BYTES
-from remit.system.edits import TEMPORARY
+from remit.system.beneath import Root
+from remit.system.edits import TEMPORARY, replace_file
 
 
 @pytest.fixture
@@ -199,14 +202,6 @@ async def test_bytes_are_written_as_base64_and_other_encodings_by_name(remit: Re
     assert (tmp_path / "b").read_bytes() == b"\0\xff"
 
 
-async def test_permissions_are_kept(remit: Remit, tmp_path: Path) -> None:
-    script = tmp_path / "run.sh"
-    script.write_text("old")
-    script.chmod(0o755)
-    await ask(remit, "write_file", path="run.sh", content="new")
-    assert stat.S_IMODE(script.stat().st_mode) == 0o755
-
-
 async def test_a_worker_below_an_agent_with_its_own_folder_works_there(tmp_path: Path) -> None:
     @agent("copyist", workspace="copy")
     async def copyist(ctx: Context) -> Any:
@@ -237,7 +232,6 @@ while True:
 @pytest.mark.parametrize("delay", [0.0, 0.011])
 def test_a_writer_killed_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path, delay: float) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
         writer.stdout.readline()
         time.sleep(delay)
         writer.send_signal(signal.SIGKILL)
@@ -261,18 +255,6 @@ async def test_folders_with_something_in_them_are_deleted_only_when_asked(remit:
     await ask(remit, "delete_file", path="empty")
     assert not (tmp_path / "old").exists()
     assert not (tmp_path / "empty").exists()
-
-
-async def test_a_link_is_deleted_and_what_it_names_stays(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "x").write_text("x")
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "link").symlink_to(outside)
-    async with Remit.open(root, settings={"policy_mode": "disabled"}) as remit:
-        assert (await ask(remit, "delete_file", path="link", recursive=True))["type"] == "link"
-    assert (outside / "x").exists()
 
 
 async def test_a_folder_that_holds_a_repository_is_left_alone(remit: Remit, tmp_path: Path) -> None:
@@ -345,3 +327,124 @@ async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(re
     assert "create_parents=true" in done.errors[0].recommendation
     assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()
+
+
+_ACCESS_LIST = "system.posix_acl_access"
+_NOBODY = 0xFFFFFFFF
+
+
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def test_access_lists_and_attributes_are_kept_and_nobody_gains_anything(tmp_path: Path) -> None:
+    """Neither by the mode of a file that is replaced, nor by what its folder hands on to new files."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    for path in (shared, own):
+        path.write_text("old")
+    own.chmod(0o640)
+    # Its owner and user 1234 may write, its group nothing: yet the mode of such a file reads rw-rw----.
+    granted = access_list((1, 6, _NOBODY), (2, 6, 1234), (4, 0, _NOBODY), (16, 6, _NOBODY), (32, 0, _NOBODY))
+    handed_on = access_list((1, 7, _NOBODY), (2, 7, 1234), (4, 7, _NOBODY), (16, 7, _NOBODY), (32, 0, _NOBODY))
+    try:
+        os.setxattr(shared, _ACCESS_LIST, granted)
+        os.setxattr(shared, "user.note", b"kept")
+        os.setxattr(tmp_path, "system.posix_acl_default", handed_on)
+    except OSError:
+        pytest.skip("this disk knows no access lists")
+    for name in ("shared", "own"):
+        with Root(tmp_path) as root, root.place(name) as place:
+            replace_file(place, b"new")
+    assert (shared.read_text(), os.getxattr(shared, _ACCESS_LIST), os.getxattr(shared, "user.note")) == ("new", granted, b"kept")
+    assert _ACCESS_LIST not in os.listxattr(own)
+    assert own.stat().st_mode & 0o777 == 0o640
+
+
+_DELETE = """
+import asyncio, sys
+from remit import Remit
+async def main():
+    async with Remit.open(sys.argv[1]) as remit:
+        for path in ("tree", "tree/mounted"):
+            done = await remit.delegate("worker.delete_file", path=path, recursive=True)
+            print(done.status, done.errors[0].message)
+asyncio.run(main())
+"""
+
+
+def test_what_is_mounted_in_a_folder_is_not_deleted_with_it(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "tree" / "mounted").mkdir(parents=True)
+    (root / "tree" / "own").write_text("x")
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    script = 'mount --bind "$1" "$2/tree/mounted" || exit 77; exec "$3" -c "$4" "$2"'
+    try:
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "-", outside, root, sys.executable, _DELETE],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("nothing can be mounted here")
+    first, second = done.stdout.splitlines()
+    assert first == "partial 1 entry could not be deleted: tree/mounted: something else is mounted there"
+    assert second == "failed tree/mounted is where something else is mounted."
+    assert (outside / "precious").exists()
+    assert not (root / "tree" / "own").exists()
+
+
+async def test_a_folder_is_no_way_round_a_rule_on_what_is_in_it(remit: Remit, tmp_path: Path) -> None:
+    """Deny beats allow: nothing is deleted where something in it must not be."""
+    (tmp_path / "app" / "deep").mkdir(parents=True)
+    (tmp_path / "app" / "deep" / ".env").write_text("KEY=x")
+    (tmp_path / "app" / "a").write_text("x")
+    done = await remit.delegate("worker.delete_file", path="app", recursive=True)
+    assert done.errors[0].code == "POLICY_DENIED"
+    assert done.errors[0].message.startswith("app holds app/deep/.env, so nothing was deleted.")
+    assert (tmp_path / "app" / "a").exists()
+
+
+async def test_a_file_that_is_rewritten_all_the_time_can_be_read(remit: Remit, tmp_path: Path) -> None:
+    path = tmp_path / "flicker"
+    path.write_text("é")
+    is_over = threading.Event()
+
+    def flicker() -> None:
+        while not is_over.is_set():
+            path.write_bytes("é".encode() * 100)
+
+    thread = threading.Thread(target=flicker)
+    thread.start()
+    try:
+        for _ in range(100):
+            done = await remit.delegate("worker.read_file", path="flicker", limit=1)
+            assert done.ok, done.errors
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["ripgrep", "python"])
+async def test_a_file_that_is_no_text_is_not_said_to_hold_nothing(
+    remit: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    if not is_there:
+        monkeypatch.setattr(files, "find_ripgrep", lambda: None)
+    (tmp_path / "image").write_bytes(b"hit\n\0")
+    os.truncate(tmp_path / "image", 1 << 40)
+    done = await remit.delegate("worker.search_files", path="image", pattern="hit", timeout=20)
+    assert "It is not text" in done.summary
+    assert done.data["filesSearched"] == 0
+
+
+async def test_what_a_glob_leaves_out_takes_no_room_from_what_it_lets_in(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "noise").mkdir()
+    for number in range(20):
+        (tmp_path / "noise" / f"{number}.[x]").write_text(("needle " + "z" * 500 + "\n") * 500)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.[x]").write_text("needle\n")
+    done = await remit.delegate("worker.search_files", pattern="needle", glob="src/*.[[]x]", max_results=1)
+    assert [one["path"] for one in done.data["matches"]] == ["src/a.[x]"]
+    assert done.data["truncated"] is False

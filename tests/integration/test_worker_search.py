@@ -1,4 +1,4 @@
-"""The worker's search through contents: by ripgrep and, where there is none, by a process of ours; one suite for both (issue 4, item 2)."""
+"""The worker's search through contents: by ripgrep and, where there is none, by a process of ours; one suite for both."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What enters the assistant's context (S5.8): no raw output beyond the limit, ever; and always a history that providers take."""
+"""What enters the assistant's context: no raw output beyond the limit, ever; and always a history that providers take."""
 
 import asyncio
 import json

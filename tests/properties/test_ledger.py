@@ -1,4 +1,4 @@
-"""When two errors are the same one, for any text (S4.7)."""
+"""When two errors are the same one, for any text."""
 
 import string
 import uuid
@@ -58,14 +58,12 @@ def twins(draw: st.DrawFn) -> tuple[str, str]:
 
 @given(twins())
 def test_messages_that_differ_only_in_their_particulars_fall_together(messages: tuple[str, str]) -> None:
-    """S4.7"""
     left, right = messages
     assert normalised(left) == normalised(right)
 
 
 @given(st.one_of(st.text(max_size=60), st.text("a1 '\"/.`-x:<>_0\n", max_size=60), twins().map(lambda pair: "".join(pair))))
 def test_normalising_twice_changes_nothing(message: str) -> None:
-    """S4.7"""
     assert normalised(normalised(message)) == normalised(message)
 
 

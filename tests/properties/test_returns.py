@@ -198,7 +198,6 @@ def test_a_sound_return_is_accepted_whatever_stands_in_its_open_fields(
         "errors": [] if status is Status.COMPLETED else [{"type": "build_error", "message": "It does not build."}],
     }
     result = judged(fields, known(root))
-    assert result is not None
     obeys(result, known(root))
     assert judge(result.to_dict(), known(root)) == result
 

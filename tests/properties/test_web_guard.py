@@ -1,4 +1,4 @@
-"""No spelling of an address inside gets through (issue item 3): `ipaddress` is the truth, and nothing is connected in any of these."""
+"""No spelling of an address inside gets through: `ipaddress` is the truth, and nothing is connected in any of these."""
 
 import ipaddress
 import ssl

@@ -1,15 +1,18 @@
-"""What a model is shown of a result keeps to its limit whatever the result is, and the conversation to the order that providers want."""
+"""What a model is shown of a result keeps to its limit, and the conversation to the order that providers want, whatever they hold."""
 
 import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.test import TestModel
 
 from remit.agents.model.keeping import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.talking import in_words, unanswered
 from remit.core.result import Artifact
-from remit.models.messages import Message, Reply, Result, Said, ToolCall, repaired
+from remit.models.messages import Choice, Message, Question, Reply, Result, Said, ToolCall, repaired
+from remit.models.stream import request_of
 from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
 from remit.tool.shortening import LEAST_CHARACTERS, shortened, text_of
 
@@ -96,3 +99,52 @@ def test_a_kept_conversation_is_the_same_one_and_shrinks_where_it_can(said: list
     cut = trimmed(said, limit)
     assert [type(message) for message in cut] == [type(message) for message in said]
     assert sum(map(size_of, cut)) <= max(limit, sum(map(size_of, said)))
+
+
+texts = st.text(alphabet=st.characters(), max_size=12) | st.sampled_from(["", " ", "\0", "\ud800"])
+ids = st.sampled_from(["1", "2", "3", "", "x y", "a" * 80])
+arguments = st.dictionaries(texts, st.integers() | texts, max_size=2) | texts
+any_calls = st.builds(ToolCall, call_id=ids, name=texts, arguments=arguments)
+any_messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Said, text=texts),
+    st.builds(
+        Reply,
+        text=texts,
+        calls=st.lists(any_calls, max_size=3).map(tuple),
+        model=st.sampled_from(["m", "n"]),
+        raw=st.none() | st.just({"kind": 1}),
+    ),
+    st.builds(Result, call_id=ids, name=texts, text=texts, is_error=st.booleans()),
+)
+
+
+@given(st.lists(any_messages, max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_every_history_becomes_one_that_providers_take(history: list[Message]) -> None:
+    question = Question(choice=Choice(names=("m",)), instructions="Be kind.", messages=history)
+    sent, _ = request_of(question, "m", TestModel(), structured=True)
+    assert isinstance(sent[0], ModelRequest)
+    assert isinstance(sent[-1], ModelRequest)
+    assert sent[-1].instructions == "Be kind."
+    waiting: list[str] = []
+    for before, message in zip([None, *sent], sent, strict=False):
+        assert type(before) is not type(message), "the two take turns"
+        if isinstance(message, ModelResponse):
+            waiting = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
+            assert len(set(waiting)) == len(waiting)
+            assert message.parts
+        else:
+            results = [part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)]
+            assert results == waiting
+            assert [isinstance(part, ToolReturnPart) for part in message.parts][: len(results)] == [True] * len(results)
+            waiting = []
+        for part in message.parts:
+            assert _text(part).strip(), "nothing is empty"
+            _text(part).encode()
+
+
+def _text(part: Any) -> str:
+    if isinstance(part, ToolCallPart):
+        return part.tool_name + part.args_as_json_str()
+    assert isinstance(part, TextPart | UserPromptPart | ToolReturnPart)
+    return str(part.content)

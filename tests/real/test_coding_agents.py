@@ -6,20 +6,23 @@ Their models are scripted; everything else is the program that users run. Skippe
 import asyncio
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import CLAUDE, CODERS, CODEX, OPENCODE, Coder, Stage, need, staged
+from stage import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Stage, need, staged
 
+from remit.agents.coding.detect import detect
+from remit.core.events import EventKind
 from remit.core.result import Return
 from remit.system.processes import look
 from remit.testing.models import Call, Fail, ModelRequest, Reply, Say, Silence, Turn, valid_return
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"
-WRITE_HALF_AND_HANG = "printf 'half' > half.txt; setsid sleep 3600 & sleep 3600"
+HALF_AND_HANG = "printf 'half' > half.txt; setsid sleep 3600 & sleep 3600"
 
 SITS = """
 import subprocess, time
@@ -53,7 +56,7 @@ def told(result: Return, stage: Stage) -> str:
 async def test_it_returns_a_valid_result_as_a_delegate_and_one_in_prose_is_repaired_in_the_same_session(
     coder: Coder, tmp_path: Path
 ) -> None:
-    """S3: text, a file it wrote, tokens counted (item 3). S3.7: asked once more, with the faults, by the session that did the work."""
+    """Text, a file it wrote, tokens counted. Asked once more, with the faults, by the session that did the work."""
     prose = Say("I did all you wanted, and it was easy.")
     found = good(summary="Found three things. They are written down.", artifacts=["report.md"])
     async with staged(tmp_path, [coder.shell(WRITE_REPORT).using(300, 30), prose, found]) as stage:
@@ -78,8 +81,8 @@ async def test_it_returns_a_valid_result_as_a_delegate_and_one_in_prose_is_repai
 async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back_its_half_written_file(
     coder: Coder, tmp_path: Path
 ) -> None:
-    """S2.5, S2.6: partial, TIMEOUT, the file; nothing is left, not even what it put into a session of its own."""
-    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+    """Partial, TIMEOUT, the file; nothing is left, not even what it put into a session of its own."""
+    async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", coder)
         async with stage.open() as remit:
             loop = asyncio.get_running_loop()
@@ -95,9 +98,9 @@ async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back
 
 
 async def test_it_can_be_cancelled_in_the_middle(tmp_path: Path) -> None:
-    """The others are, and are taken up again, in `test_sessions.py`."""
+    """The others are, and are taken up again, in this file, below."""
     need(OPENCODE)
-    async with staged(tmp_path, [OPENCODE.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+    async with staged(tmp_path, [OPENCODE.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", OPENCODE)
         async with stage.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
@@ -109,7 +112,7 @@ async def test_it_can_be_cancelled_in_the_middle(tmp_path: Path) -> None:
 
 
 async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond(coder: Coder, tmp_path: Path) -> None:
-    """S1.3, items 7 and 8: over MCP, in another process, and still in the same tree under the same limits."""
+    """Over MCP, in another process, and still in the same tree under the same limits."""
     need(CLAUDE)
 
     def play(request: ModelRequest) -> Turn:
@@ -129,15 +132,14 @@ async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond
         assert result.status == "completed", told(result, stage)
         second = next(record for record in tree if record.agent == "two")
         assert (second.depth, second.parent_id, second.state) == (2, result.session_id, "completed")
-        assert second.result is not None
         assert "MAX_DEPTH_EXCEEDED" in second.result.data["heard"]
         assert [record.state for record in tree if record.agent == "counter"] in ([], ["refused"])
         await stage.wait_for_nobody()
 
 
 async def test_it_is_killed_together_with_its_caller(coder: Coder, tmp_path: Path) -> None:
-    """S8: kill -9 of the process that delegates leaves no process behind."""
-    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+    """Kill -9 of the process that delegates leaves no process behind."""
+    async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", coder)
         caller = stage.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
         try:
@@ -150,7 +152,7 @@ async def test_it_is_killed_together_with_its_caller(coder: Coder, tmp_path: Pat
 
 
 async def test_two_vendors_and_a_function_are_one_tree(tmp_path: Path) -> None:
-    """Item 8: claude delegates over MCP to codex, which delegates over MCP to a Python function; `remit show` prints one tree."""
+    """Claude delegates over MCP to codex, which delegates over MCP to a Python function; `remit show` prints one tree."""
     need(CLAUDE, CODEX)
 
     def play(request: ModelRequest) -> Turn:
@@ -183,11 +185,11 @@ async def test_two_vendors_and_a_function_are_one_tree(tmp_path: Path) -> None:
 def hanging_hand(request: ModelRequest) -> Turn:
     if "the boss" in request.text:
         return Call("delegate", target="hand", parameters={"task": "You are the hand."})
-    return CODEX.shell(WRITE_HALF_AND_HANG)
+    return CODEX.shell(HALF_AND_HANG)
 
 
 async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_and_what_it_started(tmp_path: Path) -> None:
-    """The whole tree of item 8 at work: claude, codex, and a Python function in a process that has a process of its own."""
+    """The whole tree at work: claude, codex, and a Python function in a process that has a process of its own."""
     need(CLAUDE, CODEX)
 
     def play(request: ModelRequest) -> Turn:
@@ -212,7 +214,7 @@ async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_a
 
 
 async def test_killing_the_process_above_two_vendors_leaves_no_process(tmp_path: Path) -> None:
-    """S8: codex was started for claude's delegation; both die with the process they were delegated from, and are settled afterwards."""
+    """Codex was started for claude's delegation; both die with the process they were delegated from, and are settled afterwards."""
     need(CLAUDE, CODEX)
     async with staged(tmp_path, hanging_hand) as stage:
         stage.cast("boss", CLAUDE, delegates=True)
@@ -231,7 +233,7 @@ async def test_killing_the_process_above_two_vendors_leaves_no_process(tmp_path:
 
 @pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
 async def test_a_key_that_is_not_accepted_is_said_in_plain_words(coder: Coder, tmp_path: Path) -> None:
-    """Item 3: the vendors' errors are mapped to ours, with what to do next."""
+    """The vendors' errors are mapped to ours, with what to do next."""
     need(coder)
     async with staged(tmp_path, [Fail(401)]) as stage:
         stage.cast("one", coder)
@@ -243,7 +245,7 @@ async def test_a_key_that_is_not_accepted_is_said_in_plain_words(coder: Coder, t
 
 
 async def test_what_it_changes_in_a_worktree_is_accepted_and_merged(tmp_path: Path) -> None:
-    """Items 4 and 6: nothing is changed in the project before the acceptance commands have passed in the worktree."""
+    """Nothing is changed in the project before the acceptance commands have passed in the worktree."""
     need(CLAUDE)
     async with staged(tmp_path, [CLAUDE.shell(WRITE_REPORT), good(artifacts=["report.md"])]) as stage:
         stage.cast("one", CLAUDE, workspace="worktree", merge=True)
@@ -254,3 +256,130 @@ async def test_what_it_changes_in_a_worktree_is_accepted_and_merged(tmp_path: Pa
             )
         assert (result.status, result.evidence) == ("completed", "verified"), told(result, stage)
         assert (stage.project / "report.md").read_text() == "three findings"
+
+
+# ---- between their turns
+
+LATE = {"type": "timeout", "message": "Half is missing", "code": "TIMEOUT", "recoverable": True, "recommendation": "Go on."}
+
+
+async def test_at_the_soft_deadline_it_is_told_to_hand_in_and_its_session_does(coder: Coder, tmp_path: Path) -> None:
+    """By the protocol or by a signal; what it hands in then is its return."""
+
+    def play(request: ModelRequest) -> Turn:
+        if "Time is nearly up" in request.last.text:
+            return Say(valid_return(request, status="partial", errors=[LATE], data="handed in"))
+        return coder.shell(HALF_AND_HANG)
+
+    async with staged(tmp_path, play) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            handle = await remit.start("one", task="Take your time.", timeout=120)
+            await stage.wait_for_file("half.txt")
+            running = remit.engine.running[handle.session_id]
+            running.hand_in = True  # the clock's part: its soft deadline is two minutes away
+            running.hand_in_event.set()
+            result = await asyncio.wait_for(handle.result(), 60)
+            await stage.wait_for_nobody()
+        assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, stage.models.faults)
+        asked = stage.models.requests[-1]
+        assert asked.answers >= 1, "it is asked in the session that did the work"
+        assert "Take your time." in asked.text
+
+
+@pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
+async def test_one_that_was_stopped_is_taken_up_in_its_own_session(coder: Coder, tmp_path: Path) -> None:
+    """The handle of the vendor's session is kept, and `resume=` leads back into it."""
+    need(coder)
+
+    def play(request: ModelRequest) -> Turn:
+        return Say(valid_return(request, data="went on")) if "You were interrupted" in request.last.text else coder.shell(HALF_AND_HANG)
+
+    async with staged(tmp_path, play) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            handle = await remit.start("one", task="Take your time.", timeout=120)
+            await stage.wait_for_file("half.txt")
+            await handle.cancel("later")
+            stopped = await asyncio.wait_for(handle.result(), 15)
+            assert (stopped.stop_reason, stopped.errors[0].code) == ("cancelled", "CANCELLED"), (stopped, stage.models.faults)
+            await stage.wait_for_nobody()
+            result = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
+        assert (result.status, result.data) == ("completed", "went on"), (result, stage.models.faults)
+        assert stage.models.requests[-1].answers >= 1, "the new question holds what was said before: it is the same session"
+
+
+async def test_what_its_allow_list_does_not_name_is_denied_and_recorded(tmp_path: Path) -> None:
+    """Allow-list, else deny, and recorded. Codex has its sandbox in place of a list; opencode is tried below."""
+    need(CLAUDE)
+    script = [CLAUDE.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
+    async with staged(tmp_path, script) as stage:
+        stage.cast("one", CLAUDE, allow=["read"])
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Write a file.", timeout=90)
+            chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
+        assert not (stage.project / "bad.txt").exists()
+        decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
+        assert decisions == ["denied"], (result, stage.models.faults)
+
+
+async def test_settings_of_the_project_for_opencode_do_not_widen_its_allow_list_over_acp(tmp_path: Path) -> None:
+    """They come along with any clone, and what they say of one of its agents goes before what is said of all."""
+    need(OPENCODE_ACP)
+    generous = {
+        "permission": {"*": "ask", "bash": {"*": "allow"}},
+        "default_agent": "theirs",
+        "agent": {"build": {"permission": {"bash": "allow"}}, "theirs": {"mode": "primary", "permission": {"*": "allow"}}},
+    }
+    script = [OPENCODE_ACP.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
+    async with staged(tmp_path, script) as stage:
+        stage.cast("one", OPENCODE_ACP, allow=["read"])
+        (stage.project / "opencode.json").write_text(json.dumps(generous))
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Write a file.", timeout=90)
+            chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
+        assert not (stage.project / "bad.txt").exists()
+        decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
+        assert decisions == ["denied"], (result, stage.models.faults)
+
+
+@pytest.mark.parametrize("coder", [CLAUDE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
+async def test_no_instructions_are_taken_for_a_command_of_the_project(coder: Coder, tmp_path: Path) -> None:
+    """A command runs programs unasked, and an agent file that begins with its name would call it."""
+    need(coder)
+    async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
+        stage.cast("one", coder, allow=["read"], instructions="/trap now")
+        for folder in (".claude/commands", ".opencode/command"):
+            (stage.project / folder).mkdir(parents=True)
+            (stage.project / folder / "trap.md").write_text("---\nallowed-tools: Bash\n---\nIt is !`printf 'bad' > bad.txt` done.\n")
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Do nothing.", timeout=90)
+        assert result.status == "completed", (result, stage.models.faults)
+        assert "/trap now" in stage.models.requests[0].text
+        assert not (stage.project / "bad.txt").exists()
+
+
+async def test_an_agent_file_is_carried_out_by_the_coding_agent_that_is_declared(tmp_path: Path) -> None:
+    """Its words reach the model before the task, and its return is checked under its own name."""
+    need(CLAUDE)
+    async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
+        stage.cast("coder", CLAUDE)
+        files = stage.project / ".claude" / "agents"
+        files.mkdir(parents=True)
+        (files / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews code.\ntools: Read\n---\nYou review code.\n")
+        async with stage.open() as remit:
+            result = await remit.delegate("reviewer", task="Look at it.", timeout=90)
+        assert (result.status, result.metadata.agent_type) == ("completed", "reviewer"), (result, stage.models.faults)
+        asked = stage.models.requests[0].text
+        assert asked.index("You review code.") < asked.index("Look at it.")
+
+
+async def test_what_is_installed_is_detected_with_its_version(tmp_path: Path) -> None:
+    """Item 3: `remit agents --detect`; a key that is set counts as a login."""
+    need(CLAUDE, CODEX, OPENCODE)
+    environment = {"PATH": f"{TOOLS}:{os.environ['PATH']}", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
+    found = {one.known.name: one for one in (await detect(environment))[0]}
+    assert {"claude", "codex", "opencode"} <= set(found)
+    for name in ("claude", "codex", "opencode"):
+        assert re.fullmatch(r"\d+\.\d+\.\d+.*", found[name].version), found[name]
+    assert found["claude"].is_usable

@@ -1,4 +1,4 @@
-"""The real claude, codex and opencode see the entry that `remit install` writes, and start what it names (issue 3, item 9)."""
+"""The real claude, codex and opencode see the entry that `remit install` writes, and start what it names."""
 
 import json
 import os

@@ -142,7 +142,6 @@ def test_it_dies_with_whoever_started_it(project: Path) -> None:
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=project, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         started = process_start(pid)
         assert is_alive(pid, started)

@@ -1,4 +1,4 @@
-"""Agent files that are language models: which model, whom they may delegate to, what is said of a faulty one (item 2 of the models)."""
+"""Agent files that are language models: which model, whom they may delegate to, what is said of a faulty one."""
 
 import unicodedata
 from pathlib import Path
@@ -251,18 +251,6 @@ def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path
     (left,) = directory.problems
     assert "'helpr'" in left
     assert "'helper.look'" in second
-
-
-def test_a_link_out_of_the_project_is_neither_followed_nor_looked_into(tmp_path: Path) -> None:
-    outside, root = tmp_path / "outside", tmp_path / "project"
-    (outside / "deep").mkdir(parents=True)
-    (outside / "spy.md").write_text("---\nname: spy\ndescription: x\n---\nBody.\n")
-    (root / ".claude").mkdir(parents=True)
-    (root / ".claude/agents").symlink_to(outside)
-    (root / ".opencode").symlink_to(outside)
-    definitions, problems = definitions_of(root, load_settings(root, environ={}))
-    assert definitions == []
-    assert any("leads out of the project" in problem for problem in problems)
 
 
 def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,6 @@ def test_a_conversation_is_found_by_its_id_a_beginning_its_last_letters_or_as_th
             kept.open(word)
     assert [seen.title for seen in kept.list()] == ["two", "one"]
     latest = kept.latest()
-    assert latest is not None
     assert latest.title == "two"
 
 
@@ -101,7 +100,6 @@ def test_one_holds_it_at_a_time_and_others_are_told_who(tmp_path: Path) -> None:
         "    print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(Refused, match=f"is open in process {process.pid}") as refused, conversation.writing():
             pass
@@ -155,7 +153,6 @@ def test_whatever_lies_in_the_folder_the_listing_goes_on(tmp_path: Path) -> None
     assert len(seen) == 9
     assert [name for name, one in seen.items() if not one.fault] == [good.conversation_id]
     latest = kept.latest()
-    assert latest is not None
     assert latest.conversation_id == good.conversation_id
     for name in seen:
         if name != good.conversation_id:

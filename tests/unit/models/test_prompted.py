@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.models.messages import RESTART, Choice, Question, Reply, Result, Said, ToolCall, ToolOffer
-from remit.models.prompted import AnswerHeard, in_words, is_needed, reply_schema, understood
+from remit.models.prompted import AnswerHeard, in_words, reply_schema, understood
 
 STRICT: dict[str, Any] = {
     "type": "object",
@@ -102,12 +102,6 @@ def test_what_was_called_before_is_told_in_the_form_it_is_asked_for() -> None:
     assert json.loads(answered.text) == {"answer": "There."}
 
 
-def test_only_a_question_with_tools_or_calls_is_changed() -> None:
-    assert not is_needed(question(Said(text="?"), Reply(text="!"), tools=()))
-    assert is_needed(question(Said(text="?"), Result(call_id="1", name="d", text=""), tools=()))
-    assert is_needed(question(Said(text="?")))
-
-
 @pytest.mark.parametrize(
     "text",
     ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}'],
@@ -118,19 +112,12 @@ def test_a_call_is_found_also_in_a_fence_or_a_list(text: str) -> None:
     assert (reply.text, reply.raw, reply.model) == ("", None, "m")
 
 
-def test_several_calls_have_ids_of_their_own() -> None:
+def test_several_calls_have_ids_of_their_own_and_what_is_cut_off_is_kept_as_far_as_it_goes() -> None:
     reply = reply_of('{"delegate": [{"target": "a"}, {"target": "b"}], "answer": "wait"}')
-    assert [one.arguments for one in reply.calls] == [{"target": "a"}, {"target": "b"}]
+    assert ([one.arguments["target"] for one in reply.calls], reply.text) == (["a", "b"], "wait")
     assert len({one.call_id for one in reply.calls}) == 2
-    assert reply.text == "wait"
-
-
-def test_a_call_that_is_cut_off_is_kept_as_the_text_it_is() -> None:
     reply = reply_of('{"delegate": {"target": "w", "oper')
     assert [one.arguments for one in reply.calls] == ['{"target": "w", "oper']
-
-
-def test_an_answer_that_is_cut_off_is_given_as_far_as_it_goes() -> None:
     assert reply_of('{"answer": "one\\ntwo \\u00').text == "one\ntwo "
 
 

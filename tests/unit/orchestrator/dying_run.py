@@ -1,4 +1,4 @@
-"""A process that researches task 12 of the project at argv[1] and kills itself at the point named by argv[2]. Run by `test_killed_runs`."""
+"""A process that researches task 12 of the project at argv[1] and kills itself at the point named by argv[2]."""
 
 import asyncio
 import os

@@ -23,9 +23,6 @@ def put(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text)
 
 
-# ---- filling in
-
-
 def test_arguments_are_filled_in_once_and_literally_or_put_at_the_end_and_a_missing_one_is_told() -> None:
     text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
@@ -53,9 +50,6 @@ def test_any_arguments_stand_in_the_text_as_they_were_typed(body: str, arguments
     text = fill_arguments(body, arguments).text
     assert all(one in text for one in arguments)
     assert fill_arguments("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
-
-
-# ---- finding
 
 
 def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) -> None:
@@ -117,12 +111,8 @@ def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path: Path) -> 
     ]
 
 
-# ---- carrying out
-
-
 def bound_file(root: Path, name: str) -> tuple[CommandFile, Bound]:
     command = find(root, name)
-    assert command is not None
     return command, bound(root, command)
 
 
@@ -130,7 +120,6 @@ async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> An
     command, found = bound_file(root, name)
     async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
         done = await run(remit, command, arguments, found)
-        assert done.result is not None
         return done, await remit.describe(done.result.session_id)
 
 

@@ -74,9 +74,6 @@ async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
     assert (outcome.status, outcome.summary) == ("blocked", "No agent was made. No key. Get one.")
 
 
-# ---- names
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

@@ -1,7 +1,9 @@
-"""Research, plan and revise: what a return comes to on the board, whatever the agent does."""
+"""Research, plan and revise: what a return comes to on the board, whatever the agent does and whenever the process is killed."""
 
 import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +18,10 @@ from remit.board.statuses import Status
 from remit.board.task import State, Task, slug_of
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.flow.context import Context
+from remit.orchestrator.lifecycle import complexity_of, context_words, loaded_context
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.research_plan import plan, research, revise
-from support.repository import begin
+from support.repository import begin, git
 from support.repository import git as git_in
 
 PLAN = "# Plan\n\n### Phase 1: Lay the ground [NOT STARTED]\n- **Goal**: ground\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: house\n"
@@ -244,9 +247,9 @@ async def test_a_plan_that_cannot_be_carried_out_does_not_count(tmp_path: Path, 
 async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
     board = board_with(tmp_path, task())
     async with Remit.open(tmp_path, agents=[planning]) as remit:
-        with pytest.raises(Misused, match=r"^Task 99 not found$"):
+        with pytest.raises(Misused, match=r"^Task 99 not found "):
             await research(remit, board, 99)
-        with pytest.raises(Misused, match=r"^Task 12 has no plan\. Use plan instead\.$"):
+        with pytest.raises(Misused, match=r"^Task 12 has no plan\. Use plan instead\."):
             await revise(remit, board, 12)
 
 
@@ -377,7 +380,6 @@ async def test_route_context_and_steps_are_on_record(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[diligent]) as remit:
         outcome = await research(remit, board, 12)
         record = await remit.describe(outcome.session_id)
-    assert record.task is not None
     assert record.task.extra["route"] == "Routing /research (task 12, Language: python) to researcher"
     context = record.task.extra["context"]
     assert (context["level"], context["reason"], context["files"]) == (2, "moderate: 1 dependency", ["common/style.md"])
@@ -432,3 +434,106 @@ async def test_an_agent_that_researches_a_task_has_the_researcher_as_its_child(t
         marker, session_id = done.unwrap().split()
         record = await remit.describe(session_id)
     assert (marker, record.path) == ("RESEARCHED", ("orchestrator", "outer", "researcher"))
+
+
+RUN = Path(__file__).with_name("dying_run.py")
+
+
+@agent("researcher")
+async def second(ctx: Context, write_to: str) -> dict[str, Any]:
+    (ctx.root / write_to).write_text("# From the second")
+    return {"status": "completed", "summary": "Looked again. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+
+def killed(root: Path, point: str) -> Task:
+    board = Board(root)
+    with board.change(make=True) as draft:
+        draft.state = State(tasks=(Task(number=12, title="Dig", slug="dig", language="python"),), next_number=13)
+    ended = subprocess.run([sys.executable, str(RUN), str(root), point], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == -9, ended.stderr
+    return board.look().state.task(12)
+
+
+async def again(root: Path) -> Outcome:
+    async with Remit.open(root, agents=[second]) as remit:
+        return await research(remit, Board(root), 12)
+
+
+@pytest.mark.parametrize("point", ["after the marker", "while the agent runs"])
+async def test_a_study_that_did_not_finish_runs_again(tmp_path: Path, point: str) -> None:
+    assert killed(tmp_path, point).status is Status.RESEARCHING
+    outcome = await again(tmp_path)
+    assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
+    assert any("begins again" in words for words in outcome.warnings)
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the second"
+    linked = {one.path: dict(one.extra) for one in Board(tmp_path).look().state.task(12).artifacts}
+    assert linked[outcome.artifacts[0].path] == {}
+    if point == "while the agent runs":
+        assert linked["specs/012_dig/reports/research-001.md"] == {"partial": True}, "what it left is kept, as what it is"
+
+
+async def test_a_study_that_had_finished_is_filed_and_not_run_again(tmp_path: Path) -> None:
+    assert killed(tmp_path, "after the return").status is Status.RESEARCHING
+    outcome = await again(tmp_path)
+    assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the one that died"
+    assert any("nothing ran again" in words for words in outcome.warnings)
+    task = Board(tmp_path).look().state.task(12)
+    assert (task.session_id, "run" in task.extra) == (outcome.session_id, False)
+
+
+async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_path: Path) -> None:
+    begin(tmp_path)
+    hook = tmp_path / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text('#!/bin/sh\nkill -9 "$REMIT_TEST_VICTIM"\nexit 1\n')
+    hook.chmod(0o755)
+    assert killed(tmp_path, "before the commit").status is Status.RESEARCHED
+    hook.unlink()
+    outcome = await again(tmp_path)
+    assert outcome.artifacts[0].path.endswith("research-002.md")
+    assert any("Committed what an earlier command" in words for words in outcome.warnings)
+    assert git(tmp_path, "log", "--format=%s").split("\n")[:2] == ["task 12: complete research"] * 2
+    assert git(tmp_path, "status", "--porcelain", "specs").strip() == ""
+
+
+def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: str = "", parent: int | None = None) -> Task:
+    return Task(number=number, title="Dig", slug="dig", dependencies=dependencies, complexity=complexity, parent=parent)
+
+
+@pytest.mark.parametrize(
+    ("task", "subtasks", "phases", "complexity", "reason"),
+    [
+        (a_task(), 0, 0, "simple", "one task, no dependencies, no plan of several phases"),
+        (a_task(), 0, 1, "simple", "one task, no dependencies, no plan of several phases"),
+        (a_task(), 0, 2, "moderate", "2 phases"),
+        (a_task(dependencies=(7,)), 0, 0, "moderate", "1 dependency"),
+        (a_task(), 1, 0, "moderate", "1 subtask"),
+        (a_task(dependencies=(7, 8, 9, 10)), 0, 0, "complex", "4 dependencies"),
+        (a_task(), 4, 0, "complex", "4 subtasks"),
+        (a_task(), 0, 5, "complex", "5 phases"),
+        (a_task(dependencies=(7, 8, 9, 10), complexity="simple"), 0, 9, "simple", "the task says so"),
+        (a_task(complexity="hard"), 0, 2, "moderate", "2 phases; the task's own 'hard' is none of simple, moderate, complex"),
+    ],
+)
+def test_complexity_follows_the_stated_rule(task: Task, subtasks: int, phases: int, complexity: str, reason: str) -> None:
+    state = State(tasks=(task, *(a_task(20 + one, parent=task.number) for one in range(subtasks))))
+    assert complexity_of(task, state, phases) == (complexity, reason)
+
+
+def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    context = tmp_path / ".remit" / "context"
+    for name in ("common/style.md", "python/typing.md", "history/old.md"):
+        (context / name).parent.mkdir(parents=True)
+        (context / name).write_text("Read me.")
+    (context / "common" / "huge.md").write_text("x" * 300_000)
+    loaded = {
+        level: loaded_context(tmp_path, *complexity_of(a_task(complexity=level)), "python") for level in ("simple", "moderate", "complex")
+    }
+    assert loaded["simple"]["files"] == ["common/style.md"]
+    assert loaded["moderate"]["files"] == ["common/style.md", "python/typing.md"]
+    assert loaded["complex"]["files"] == ["common/style.md", "python/typing.md", "history/old.md"]
+    assert loaded["simple"]["bytes"] == len("--- common/style.md\nRead me.\n")
+    words = context_words(loaded["simple"])
+    assert words.startswith("level 1 (simple: the task says so): common/style.md (29 bytes).")
+    assert "huge.md was left out" in words

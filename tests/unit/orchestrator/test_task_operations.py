@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from remit.board import claims
+from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.statuses import Status
-from remit.board.task import Priority, Task, TaskArtifact
+from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.cli.project import open_directory
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.flow.route import DEFAULT_TABLE, GENERAL, route
+from remit.orchestrator.changes import find_tasks
+from remit.orchestrator.implement import order_tasks
+from remit.orchestrator.lifecycle import carried_by, must_exist
 from remit.orchestrator.maintenance import sync, todo
 from remit.orchestrator.tasks import Wanted, abandon, divide, record, recover, title_of
 from support.repository import begin
@@ -363,3 +367,51 @@ def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
     assert git("status", "--porcelain", "--", "specs", "mine.txt") == "A  mine.txt\n"
     assert "specs/archive/002_a/notes.md" in git("ls-files")
     assert json.loads(board.archive_path.read_text())["active_projects"][0]["project_number"] == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (Status.COMPLETED, "It is in the archive, [COMPLETED]: `remit board 1` shows it."),
+        (Status.ABANDONED, "It is in the archive, [ABANDONED]: `remit task --recover 1` brings it back."),
+    ],
+)
+def test_whoever_names_an_archived_task_is_told_where_it_is(tmp_path: Path, status: Status, advice: str) -> None:
+    board = Board(tmp_path)
+    with board.change(make=True) as draft:
+        task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
+        draft.state = State(tasks=(task, Task(number=2, title="Two", slug="two")), next_number=3)
+    with board.change() as draft:
+        archive.put_away(board, draft, [1])
+    state = board.look().state
+    for ask in (lambda: must_exist(board, 2, 1), lambda: order_tasks(board, [2, 1], False), lambda: find_tasks(board, state, [1])):
+        with pytest.raises(Misused, match="Task 1 not found") as told:
+            ask()
+        assert told.value.advice == advice
+    with pytest.raises(Misused) as told:
+        must_exist(board, 3)
+    assert told.value.advice == "`remit board` lists the tasks."
+
+
+def test_a_project_without_a_board_is_told_how_to_begin_one_in_one_way(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    told = []
+    for ask in (lambda: must_exist(board, 1), lambda: board.change().__enter__()):
+        with pytest.raises(Misused) as error:
+            ask()
+        told.append((error.value.message, error.value.advice))
+    assert told == [("This project has no board yet.", '`remit task "TEXT"` records the first task and makes it.')] * 2
+
+
+AGENT = 'from remit import agent\n\n@agent("planner")\nasync def planner(task: str) -> str:\n    return "x"\n'
+
+
+def test_who_carries_a_role_out_is_named_as_the_settings_name_it(tmp_path: Path) -> None:
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "planner.py").write_text(AGENT)
+    (tmp_path / "remit.toml").write_text('[agents.patcher]\ncommand = ["true"]\n\n[roles]\nimplementer = "patcher"\n')
+    find = open_directory(tmp_path).find
+    roles = ("researcher", "implementer", "lean-implementation-agent", "no-such-role")
+    assert [carried_by(find(role)) for role in roles] == ["built-in", "patcher (command)", "nobody", "nobody"]
+    assert carried_by(find("planner")).startswith("function (")
+    assert carried_by(find("planner")).endswith("planner.py:planner)")
