@@ -106,7 +106,17 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
     if len(request.text) > MAX_TEXT:
         raise Misused(f"The description has {len(request.text):,} characters.", advice=f"At most {MAX_TEXT:,} are taken.")
     taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
-    return place_for(root, request.kind, request.name, request.text, taken)
+    if request.name is None:
+        places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
+        return next(place for place in places if not _why_taken(root, place, taken))
+    if not command_files.is_name(request.name):
+        what = "an agent file" if request.kind is Kind.AGENT else "a command"
+        advice = "Use up to 64 letters, digits, - and _; begin with a letter or digit."
+        raise Misused(f"{request.name!r} is not a name for {what}.", advice=advice)
+    place = Place(kind=request.kind, name=request.name)
+    if why := _why_taken(root, place, taken):
+        raise Refused(why, code="INVALID_PARAMETERS", advice="Give another name with --name.")
+    return place
 
 
 async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
@@ -120,7 +130,8 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
             remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence_untrusted(text[:MAX_TEXT])}"
         )
     if result.status is not Status.COMPLETED:
-        return _not_written(place, result)
+        summary = f"No {place.kind} was made. {result.summary}"
+        return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
     if fault or text is None:
         return await off_loop(_not_loaded, remit.root, place, result, text, fault)
     return await off_loop(_file, remit.root, place, result, text)
@@ -216,23 +227,7 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
     )
 
 
-def _not_written(place: Place, result: Return) -> Outcome:
-    summary = f"No {place.kind} was made. {result.summary}"
-    return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
-
-
 # ---- the file
-
-
-def place_for(root: Path, kind: Kind, name: str | None, text: str, taken: Collection[str]) -> Place:
-    """Where the file goes. `taken`: names that exist already, of agents or of commands. Raises where a name that was given cannot be."""
-    if name is not None:
-        _check_name(kind, name)
-        if why := _why_taken(root, kind, name, taken):
-            raise Refused(why, code="INVALID_PARAMETERS", advice="Give another name with --name.")
-        return Place(kind=kind, name=name)
-    free = next(one for one in _names_from(text) if not _why_taken(root, kind, one, taken))
-    return Place(kind=kind, name=free)
 
 
 def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
@@ -246,11 +241,10 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
     path = root / place.path
     try:
         page = page_of(text.replace("\r\n", "\n"), path)
-        if page is None and place.kind is Kind.AGENT:
-            return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
         if place.kind is Kind.AGENT:
             return _fault_of_agent(page, place, agents)
-        return _fault_of_command(page or Page(path=path, head={}, body=text.strip(), lines={}), root, agents)
+        page = page or Page(path=path, head={}, body=text.strip(), lines={})
+        return _fault_of_carrier(page, "agent", command_files.command_of(page, root).agent, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
 
@@ -289,7 +283,8 @@ def kept_aside(root: Path, place: Place, text: str) -> str:
 
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
-    assert page is not None
+    if page is None:
+        return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
     be_modest(page)
     declared = ours(page)
     if declared is None:
@@ -298,38 +293,24 @@ def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) ->
         return f"line {page.lines.get('name', 1)}: it names itself {declared.name!r}, and is to be {place.name!r}."
     if not page.body:
         return "it says nothing below its head: the agent would not know what it is."
-    carrier = definition_for(declared).runs_on
-    if carrier is not None and carrier not in agents:
-        return f"line {page.lines.get('runs_on', 2)}: there is no agent {carrier!r} that could carry it out."
-    return ""
+    return _fault_of_carrier(page, "runs_on", definition_for(declared).runs_on, agents)
 
 
-def _fault_of_command(page: Page, root: Path, agents: Collection[str]) -> str:
-    command = command_files.command_of(page, root)
-    if command.agent is not None and command.agent not in agents:
-        return f"line {page.lines.get('agent', 2)}: there is no agent {command.agent!r} that could carry it out."
-    return ""
+def _fault_of_carrier(page: Page, key: str, carrier: str | None, agents: Collection[str]) -> str:
+    if carrier is None or carrier in agents:
+        return ""
+    return f"line {page.lines.get(key, 2)}: there is no agent {carrier!r} that could carry it out."
 
 
-def _check_name(kind: Kind, name: str) -> None:
-    """Alike for both: an agent file whose name begins with an underscore would be read by nobody."""
-    if not command_files.is_name(name):
-        what = "an agent file" if kind is Kind.AGENT else "a command"
-        raise Misused(f"{name!r} is not a name for {what}.", advice="Use up to 64 letters, digits, - and _; begin with a letter or digit.")
-
-
-def _why_taken(root: Path, kind: Kind, name: str, taken: Collection[str]) -> str:
+def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:
     """Names that differ only in their letters' case would be one file on many a disk."""
-    place = Place(kind=kind, name=name)
-    ours = (*ROLES, *COME_WITH_REMIT) if kind is Kind.AGENT else ()
-    if name.casefold() in ours:
-        return f"The agent {name.casefold()!r} comes with remit."
-    same = next((one for one in taken if one.casefold() == name.casefold()), None)
+    name = place.name.casefold()
+    if place.kind is Kind.AGENT and name in (*ROLES, *COME_WITH_REMIT):
+        return f"The agent {name!r} comes with remit."
+    same = next((one for one in taken if one.casefold() == name), None)
     if same is not None:
-        return f"There is {'an agent' if kind is Kind.AGENT else 'a command'} {same!r} already."
-    if (root / place.path).exists() or (root / place.path).is_symlink():
-        return f"{place.path} is there already."
-    return ""
+        return f"There is {'an agent' if place.kind is Kind.AGENT else 'a command'} {same!r} already."
+    return f"{place.path} is there already." if os.path.lexists(root / place.path) else ""
 
 
 def _names_from(text: str) -> Iterator[str]:

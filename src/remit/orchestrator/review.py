@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +161,8 @@ class FollowUps:
 
     state: State
     tasks: tuple[Task, ...] = ()
-    known: Mapping[int, int] = field(default_factory=dict)
-    """How many of the findings an open task has already, by its number."""
-    left_out: int = 0
-    """Files beyond the most that are made at once."""
+    notes: tuple[str, ...] = ()
+    """Why other findings have no task of their own, a sentence each."""
 
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
@@ -302,11 +300,8 @@ def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: Fol
         yield _PROSE_ALONE
     elif not any(one.rank <= WORTH_A_TASK for one in findings):
         yield "No tasks were made: nothing found is medium or worse."
-    if follow_ups is not None and follow_ups.known:
-        numbers = ", ".join(map(str, sorted(follow_ups.known)))
-        yield f"{sum(follow_ups.known.values())} of the findings have an open task already: {numbers}."
-    if follow_ups is not None and follow_ups.left_out:
-        yield f"{follow_ups.left_out} more files have findings: settle these tasks first, then review again."
+    if follow_ups is not None:
+        yield from follow_ups.notes
 
 
 def _outcome(
@@ -376,7 +371,7 @@ def _without_report(board: Board, done: Review) -> Outcome:
 def make_tasks(board: Board, state: State, findings: Sequence[Finding], report: str, *, at: str) -> FollowUps:
     """One task per file, of findings that are medium or worse and have no open task; the gravest files first."""
     taken = {one: task.number for task in state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
-    known: dict[int, int] = {}
+    known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.rank > WORTH_A_TASK:
@@ -385,14 +380,18 @@ def make_tasks(board: Board, state: State, findings: Sequence[Finding], report: 
         if number is None:
             groups.setdefault(finding.file, []).append(finding)
         else:
-            known[number] = known.get(number, 0) + 1
+            known[number] += 1
     chosen = sorted(groups.items(), key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
     made: list[Task] = []
     for file, group in chosen[:MAX_TASKS]:
         task = replace(number_task(board, state, _wanted(file, group, report), at=at), extra={KEY: [one.fingerprint for one in group]})
         state = state.with_task(task)
         made.append(task)
-    return FollowUps(state=state, tasks=tuple(made), known=known, left_out=max(0, len(chosen) - MAX_TASKS))
+    open_tasks = ", ".join(map(str, sorted(known)))
+    notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
+    if len(chosen) > MAX_TASKS:
+        notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
+    return FollowUps(state=state, tasks=tuple(made), notes=tuple(notes))
 
 
 def _wanted(file: str, group: Sequence[Finding], report: str) -> Wanted:
@@ -415,8 +414,7 @@ def _wanted(file: str, group: Sequence[Finding], report: str) -> Wanted:
 def _task_section(follow_ups: FollowUps) -> str:
     """The section of the report that names the tasks; empty: there is none."""
     lines = [f"- Task {task.number}: {task.title}" for task in follow_ups.tasks]
-    lines += [f"- Task {number} exists already for {count} of the findings." for number, count in sorted(follow_ups.known.items())]
-    lines += [f"- {follow_ups.left_out} more files have findings; settle these first."] if follow_ups.left_out else []
+    lines += [f"- {words}" for words in follow_ups.notes]
     return "\n## Tasks\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 

@@ -559,8 +559,9 @@ class ChangeSource:
     def commit(self, revision: str) -> Change:
         git = open_git(self._files.root, self._stop_at)
         commit = _commit_id(git, revision)
-        parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")
-        return self._between(git, parent[1].decode().strip(), commit, f"the commit {revision} ({commit[:10]})")
+        parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")[1].decode().strip()
+        what = f"the commit {revision} ({commit[:10]})"
+        return self._compare(what, git, _tree(git, parent) if parent else "", lambda store: _tree(git, commit) or store.empty)
 
     def range(self, left: str, dots: str, right: str) -> Change:
         """From one revision to another; with three dots, from their merge base."""
@@ -571,13 +572,12 @@ class ChangeSource:
             start = said.decode().strip()
             if code:
                 raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.")
-        return self._between(git, start, end, f"{left}{dots}{right} ({start[:10]} to {end[:10]})")
+        what = f"{left}{dots}{right} ({start[:10]} to {end[:10]})"
+        return self._compare(what, git, _tree(git, start), lambda store: _tree(git, end) or store.empty)
 
     def staged(self) -> Change:
         git = open_git(self._files.root, self._stop_at)
-        with self._store(git) as store:
-            new = store.write_index(git.run("ls-files", "-s", "-z"))
-            return Change(what="what is staged", files=store.compare(_tree(git, "HEAD") or store.empty, new, self._files))
+        return self._compare("what is staged", git, _tree(git, "HEAD"), lambda store: store.write_index(git.run("ls-files", "-s", "-z")))
 
     def working(self) -> Change:
         """Everything that is not committed, new files among it."""
@@ -591,20 +591,21 @@ class ChangeSource:
     def _workspace(self, what: str, names: Sequence[str], git: Git | None = None, base: str = "") -> Change:
         """These files of the workspace against a tree."""
         contents = self._files.read(names[:FILES_LIMIT], LIMIT_CHARACTERS // 2)
-        with self._store(git) as store:
-            written = {name: content.data for name, content in contents.items() if content.data is not None}
-            new = store.write(written, base, [name for name, content in contents.items() if content == Content()])
-            changed = store.compare(base or store.empty, new, self._files)
-        for name, content in contents.items():
-            if content.fault:
-                changed.append(ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld))
+        written = {name: content.data for name, content in contents.items() if content.data is not None}
+        gone = [name for name, content in contents.items() if content == Content()]
         more = f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
-        return Change(what=f"{what}{more}", files=changed)
+        change = self._compare(f"{what}{more}", git, base, lambda store: store.write(written, base, gone))
+        faults = [
+            ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld)
+            for name, content in contents.items()
+            if content.fault
+        ]
+        return replace(change, files=[*change.files, *faults])
 
-    def _between(self, git: Git, start: str, end: str, what: str) -> Change:
+    def _compare(self, what: str, git: Git | None, base: str, new: Callable[["TreeStore"], str]) -> Change:
+        """Two trees; no `base`: everything in the other is new."""
         with self._store(git) as store:
-            base = (_tree(git, start) if start else "") or store.empty
-            return Change(what=what, files=store.compare(base, _tree(git, end) or store.empty, self._files))
+            return Change(what=what, files=store.compare(base or store.empty, new(store), self._files))
 
     @contextmanager
     def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
