@@ -45,6 +45,7 @@ from remit.orchestrator.lifecycle import (
 )
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
 from remit.orchestrator.phases import (
+    MIN_SECONDS,
     WHOLE,
     FinishedPiece,
     ImplementRun,
@@ -65,8 +66,6 @@ from remit.settings import Settings
 from remit.system.threads import off_loop
 
 GIT_SECONDS = 10.0
-MIN_SECONDS = 1.0
-"""With less time than that no phase is begun."""
 
 
 async def implement(

@@ -43,7 +43,7 @@ from remit.orchestrator.verdicts import (
 from remit.system.threads import off_loop
 
 MIN_SECONDS = 1.0
-"""What a phase is given that was begun just before the time was up."""
+"""With less time than that no phase is begun; one that was begun just before has at least that."""
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
 KEY = "phases"

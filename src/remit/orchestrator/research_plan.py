@@ -21,6 +21,7 @@ from remit.core.errors import Misused
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.flow.artifacts import read_bounded
+from remit.flow.route import Route
 from remit.orchestrator.lifecycle import (
     FiledTask,
     Find,
@@ -127,7 +128,7 @@ async def revise(
 
 async def work_on(remit: Remit, board: Board, command: Command, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Carry a task through one command. Whatever the agent does or returns, the board is true afterwards."""
-    await off_loop(check, remit, board, command)
+    await off_loop(check, board, remit.settings, remit.directory.find, command)
     seconds = claim_seconds(remit, command.routed_as, command.timeout)
     with claims.claim(board, command.number, command.routed_as, seconds=seconds) as held:
         notices = await off_loop(pay_left, board)
@@ -155,53 +156,50 @@ async def work_on(remit: Remit, board: Board, command: Command, *, waiting: Wait
         return await run_to_end(_file, held, board, brief, result, mark.before.status, (*notices, *mark.warnings), earlier)
 
 
-def check(remit: Remit, board: Board, command: Command) -> None:
+def check(board: Board, settings: Settings, find: Find, command: Command) -> tuple[State, Task, Brief, Route]:
     """Everything that can be refused before anything is touched. Blocking."""
     must_exist(board, command.number)
     state = board.look().state
     task = state.task(command.number)
-    _must_stay_inside(board, command.brief(board, state, task))
+    brief = command.brief(board, state, task)
+    _must_stay_inside(board, brief)
+    chosen = route_task(settings.routing, command.routed_as, task)
     if not command.agent:
-        require_agent(remit.directory.find, route_task(remit.settings.routing, command.routed_as, task))
+        require_agent(find, chosen)
     if command.timeout is not None:
-        allowed_timeout(command.timeout, remit.settings.limits_for(command.routed_as))
+        allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
+    return state, task, brief, chosen
 
 
 def dry_run(board: Board, settings: Settings, find: Find, command: Command) -> Outcome:
-    """Of research, plan or revise."""
-    must_exist(board, command.number)
-    seen = board.look()
-    task = seen.state.task(command.number)
-    brief = command.brief(board, seen.state, task)
+    """What the command would do with the task. Refuses whatever it would refuse; writes nothing and opens no record. Blocking."""
+    state, task, brief, chosen = check(board, settings, find, command)
     skipped = check_entry(task, command.name, force=command.force)
-    chosen = route_task(settings.routing, command.name, task)
-    require_agent(find, chosen)
     agent = find(chosen.agent) if chosen.agent is not None else None
-    complexity, reason = complexity_of(task, seen.state, phase_count(board.root, brief.plan))
+    complexity, reason = complexity_of(task, state, phase_count(board.root, brief.plan))
     context = loaded_context(board.root, complexity, reason, task.language)
     missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists those there are.",)
-    data: dict[str, Any] = {
-        "dry_run": True,
-        "route": chosen.log_line,
-        "agent": chosen.agent,
-        "carried_by": carried_by(agent),
-        "status_now": task.status.marker,
-        "status_meanwhile": BEGINS[command.name].marker,
-        "context": context,
-        "context_words": context_words(context),
-        "write_to": brief.write_to,
-        "reports": list(brief.reports),
-        "plan": brief.plan,
-        "timeout_seconds": allowed_timeout(command.timeout, settings.limits_for(command.name)),
-    }
     return Outcome(
         command=command.name,
         status="completed",
         summary=f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
         task_number=command.number,
         task_status=task.status.marker,
-        warnings=(*seen.notices, *skipped, *open_dependencies(seen.state, task), *claimed_now(board, command.number), *missing),
-        data=data,
+        warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *claimed_now(board, command.number), *missing),
+        data={
+            "dry_run": True,
+            "route": chosen.log_line,
+            "agent": chosen.agent,
+            "carried_by": carried_by(agent),
+            "status_now": task.status.marker,
+            "status_meanwhile": BEGINS[command.name].marker,
+            "context": context,
+            "context_words": context_words(context),
+            "write_to": brief.write_to,
+            "reports": list(brief.reports),
+            "plan": brief.plan,
+            "timeout_seconds": allowed_timeout(command.timeout, settings.limits_for(command.name)),
+        },
     )
 
 

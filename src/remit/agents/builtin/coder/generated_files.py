@@ -31,11 +31,6 @@ _FORBIDDEN = frozenset(
     {".git", "git~1", ".hg", ".svn", ".remit", ".claude", ".opencode", ".codex", ".gemini", ".cursor", ".mcp.json", ".husky", ".githooks"}
 )
 """Where tools and agents take commands and rules from."""
-_FENCE = re.compile(r"[ \t]*(`{3,})(.*)")
-_HEAD = re.compile(
-    r"[ \t]*(?:[#*>-]{1,6}[ \t]*)?(?:\d{1,2}[.)][ \t]*)?(?:File(?:name)?:?[ \t]*)?[`*]{0,3}([\w./@+-]{1,200}\.\w{1,12})[`*:]{0,4}[ \t]*"
-)
-_TITLE = re.compile(r"[\w+.#-]*[ \t]+(?:title=|path=|file=)?[\"']?([\w./@+-]{1,200}\.\w{1,12})[\"']?[ \t]*")
 _INSTRUCTIONS = (
     "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
     " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
@@ -123,15 +118,12 @@ def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) 
 
 
 def read_files(text: str) -> tuple[dict[str, str], str]:
-    """Text by path, out of JSON or out of code blocks with a name. Raises `Failed` for what cannot be taken, saying why."""
-    found = object_in(text)
-    if found is not None and isinstance(found.get("files"), list):
-        pairs: list[tuple[Any, Any]] = [(one.get("path"), one.get("content")) for one in found["files"] if isinstance(one, dict)]
-        notes = found.get("notes")
-    else:
-        pairs, notes = [*_blocks(text)], ""
+    """Text by path, and notes, out of the JSON that was asked for. Raises `Failed` for what cannot be taken, saying why."""
+    found = object_in(text) or {}
+    listed, notes = found.get("files"), found.get("notes")
     files: dict[str, str] = {}
-    for path, content in pairs:
+    for one in listed if isinstance(listed, list) else ():
+        path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
         if isinstance(path, str) and isinstance(content, str):
             told = whole_text(content)
             files[checked_path(path)] = told if told.endswith("\n") or not told else f"{told}\n"
@@ -142,30 +134,6 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
 def whole_text(text: str) -> str:
     """What can be written as UTF-8: JSON can hold halves of a character."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _blocks(text: str) -> list[tuple[str, str]]:
-    """Code blocks that have a name, on the line before or behind the fence. One that is not closed is none: it was cut off. Line by line,
-    so that no answer takes long."""
-    found: list[tuple[str, str]] = []
-    before, name, mark = "", "", ""
-    block: list[str] = []
-    for line in text.split("\n"):
-        fence = _FENCE.match(line)
-        if mark:
-            if fence is not None and fence[1].startswith(mark) and not fence[2].strip():
-                if name:
-                    found.append((name, "\n".join(block)))
-                mark, before = "", ""
-            else:
-                block.append(line)
-        elif fence is not None:
-            title, head = _TITLE.fullmatch(fence[2][:400]), _HEAD.fullmatch(before[:400])
-            name = title[1] if title is not None else head[1] if head is not None else ""
-            mark, block = fence[1], []
-        elif line.strip():
-            before = line
-    return found
 
 
 def _bound(files: Mapping[str, str]) -> None:
