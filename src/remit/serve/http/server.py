@@ -11,18 +11,18 @@ nothing. The server handles no signals and creates no sockets."""
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from remit.core.errors import Misused
 from remit.serve.http.problems import problem_bytes
@@ -140,13 +140,24 @@ class Closing:
                 future.set_result(None)
 
 
+@functools.cache
+def _http_protocol() -> Callable[..., asyncio.Protocol]:
+    """The protocol class that uvicorn chooses for `http="h11"`."""
+
+    async def no_app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    config = uvicorn.Config(no_app, interface="asgi3", http="h11", ws="none", lifespan="off", log_config=None)
+    config.load()
+    return config.http_protocol_class
+
+
 class Connection(asyncio.Protocol):
     """One connection: uvicorn's protocol within the limits of the server."""
 
     def __init__(self, server: "HttpServer", options: Mapping[str, Any]) -> None:
         self._server = server
         state = {**options["app_state"], CONNECTION: self}
-        self._http = H11Protocol(**{**options, "app_state": state})
+        self._http: Any = _http_protocol()(**{**options, "app_state": state})
         self._loop = asyncio.get_running_loop()
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
