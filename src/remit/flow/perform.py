@@ -156,7 +156,7 @@ async def _run(work: Work) -> Any:
         except (Misused, Stopped, InvalidReturn):
             raise
         except Exception as error:
-            pause = min(0.05 * 2**attempt, 5.0)
+            pause = min(0.05 * 2 ** min(attempt, 10), 5.0)
             if work.remaining() <= pause:
                 raise
             work.notice(f"Attempt {attempt} failed ({words_of(error)}); trying again, {spec.retries - attempt + 1} left.")

@@ -134,7 +134,7 @@ class Following:
             raise error
         if self._streams and self.task_id is not None and self._failures >= FAILING_STREAMS:
             self._streams = False
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self._failures - 1)) * random.uniform(0.7, 1.3)
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.3)
         pause = max(pause, error.retry_after or 0.0)
         if now + pause >= self._errand.until:
             raise self._gave_up(error)

@@ -1,0 +1,49 @@
+"""Following a task on another server over a long outage."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from remit.core.errors import Failed
+from remit.proto.v1 import tasks_pb2 as pb
+from remit.tool.elsewhere.faults import Lost
+from remit.tool.elsewhere.following import Errand, Following
+from remit.tool.result import Chunk, begun, ended, result_of_error
+
+OUTAGE = 1_100
+"""Failures in a row: with a pause of a second each, the server was away for less than 20 minutes."""
+
+
+class Server:
+    """Starts the task, cannot be reached for a long time, and then has its end."""
+
+    address = "unix:/gone"
+    failures = 0
+
+    async def run(self, _request: Any, _more: Any) -> AsyncGenerator[Chunk]:
+        yield begun("task_1", "worker")
+
+    async def stream(self, *_: Any) -> AsyncGenerator[Chunk]:
+        yield ended(await self.look())
+
+    async def look(self, *_: Any) -> Any:
+        self.failures += 1
+        if self.failures <= OUTAGE:
+            raise Lost("It could not be reached.")
+        return result_of_error(Failed("It failed."), "worker", 0.0, 1.0, "task_1")
+
+
+async def test_a_task_is_followed_over_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    errand = Errand(request=pb.ExecuteTaskRequest(), until=time.monotonic() + 3600)
+    chunks = [chunk async for chunk in Following(Server(), errand).chunks()]  # type: ignore[arg-type]
+    assert chunks[-1].result is not None
+    assert max(pauses) < 2
