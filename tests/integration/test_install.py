@@ -242,6 +242,7 @@ REFUSED = [
     (CLAUDE, "[]", "must be an object"),
     (CLAUDE, '{"mcpServers": 3}', "mcpServers must be a table"),
     (CLAUDE, '{"a": 1, "a": 2}', "a key is written twice"),
+    (CLAUDE, '{"a": "\\ud800"}', "half a character"),
     (OPENCODE, '{\n"a": tru\n}', "line 2"),
     (OPENCODE, '{"a": "b\n"}', "line 1"),
     (OPENCODE, "[" * 50_000, "nested too deeply"),

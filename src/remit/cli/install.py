@@ -380,7 +380,10 @@ def _faults(file: Path) -> Any:
 
 def _with_mark(before: bytes | None, text: str) -> bytes:
     """Some editors write a byte order mark; it stays."""
-    return (b"\xef\xbb\xbf" if (before or b"").startswith(b"\xef\xbb\xbf") else b"") + text.encode()
+    try:
+        return (b"\xef\xbb\xbf" if (before or b"").startswith(b"\xef\xbb\xbf") else b"") + text.encode()
+    except UnicodeEncodeError:  # JSON writes it as an escape
+        raise Unfit("it has half a character, which UTF-8 text cannot contain") from None
 
 
 def _text_of(data: bytes) -> str:
