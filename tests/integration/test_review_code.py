@@ -215,6 +215,19 @@ async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
     assert "very-own-value" not in page
 
 
+@pytest.mark.parametrize("name", ["a.py", "a\tb.py", "a\nb.py"])
+async def test_files_of_a_commit_that_the_policy_closes_are_not_read(project: Path, name: str) -> None:
+    (project / "closed").mkdir()
+    (project / "closed" / name).write_text("very_own_value = eval(input())\n")
+    commit_all(project, "closed")
+    rules = "permit(principal, action, resource);\n"
+    rules += 'forbid(principal, action, resource) when { context has path && context.path like "closed/*" };'
+    async with Remit.open(project, policy=rules) as remit:
+        result = await review(remit, commit="HEAD")
+    assert "very_own_value" not in str(result.data), result.data
+    assert (result.data["files"][0]["applies"], result.data["files"][0]["why"]) == ("not checked", "the policy does not let it be read")
+
+
 @pytest.mark.parametrize(
     "text",
     [

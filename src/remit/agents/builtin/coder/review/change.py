@@ -297,14 +297,14 @@ class Files:
         self._permitted = permitted
 
     def withheld(self, paths: Iterable[str]) -> set[str]:
-        asked = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths if not leads_out(path)}
+        asked = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths}
         may_read = set(self._permitted(list(asked.values())))
         return {path for path, name in asked.items() if name not in may_read}
 
     def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
         """Each of them, and what does not fit into so many bytes with a fault."""
         names = list(dict.fromkeys(paths))
-        withheld, found = self.withheld(names), dict[str, Content]()
+        withheld, found = self.withheld(name for name in names if not leads_out(name)), dict[str, Content]()
         for name in names:
             content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else read_below(self.root, name)
             room -= len(content.data or b"")
