@@ -19,7 +19,7 @@ from remit.core.agents import AgentSpec
 from remit.core.events import EventKind
 from remit.core.result import Return
 from remit.testing.models import Call, ModelRequest, Script, ScriptedModels, Turn
-from remit.testing.models.playing import Player
+from remit.testing.models.turns import Player
 
 
 class Present:

@@ -14,8 +14,7 @@ from chat_stage_set import echoing_project
 from remit import Remit, agent
 from remit.access.visitor import OWNER, Visitor
 from remit.assistant.asking import ask
-from remit.assistant.conversations import Conversations
-from remit.assistant.lines import Spent
+from remit.assistant.conversations import Conversations, Spent
 from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
@@ -157,7 +156,8 @@ async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobod
         first = await ask(remit, "The first one.")
         ids.append(first.data["delegations"][0]["taskId"])
         second = await ask(remit, "Read it.", first.data["conversation"])
-        assert "characters 0 to 300 of 300; this is the end" in second.data["text"]
+        data = json.loads(second.data["text"])["data"]
+        assert (data["offset"], data["total"], data["next"]) == (0, 300, None)
         other = await ask(remit, "Read what is not yours.")
         assert "is no delegation of yours" in other.data["text"]
         alone = await remit.delegate("results.read", task_id=ids[0])

@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from remit import Remit, agent
 from remit.agents.model.bounding import tokens_of
-from remit.assistant.compacting import Room
-from remit.assistant.conversations import Conversations
-from remit.assistant.history import history_of
-from remit.assistant.lines import Spoken, decoded, encoded
-from remit.assistant.memory import Memory
+from remit.assistant.conversations import Conversations, Spoken, decoded, encoded
+from remit.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
 from remit.flow.context import Context
 from remit.models.client import Models

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
-from remit.agents.model.keeping import from_plain, size_of, to_plain, trimmed
+from remit.agents.model.bounding import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.talking import in_words, unanswered
 from remit.core.result import Artifact
 from remit.models.messages import Choice, Message, Question, Reply, Result, Said, ToolCall, repaired

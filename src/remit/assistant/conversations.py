@@ -9,20 +9,417 @@ listing shows it with its fault rather than fail. Used by the assistant and by t
 """
 
 import contextlib
+import fcntl
+import json
 import os
 import re
+import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
 
-from remit.assistant.lines import Compacted, Header, Line, Spent, Spoken, Started, Stopped, Titled, Torn, Turn, decoded
-from remit.assistant.storing import Pen, create_file, first_line, lines_of, read_file
-from remit.core.errors import Failed, Misused, RemitError, Unavailable
+from pydantic import Field, TypeAdapter
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
+from remit.core.secrets import Shape, redacted_json, redacted_parameters
 from remit.flow.plain import clean
-from remit.models.messages import Message, Reply, Said
-from remit.system.files import make_folder
+from remit.models.messages import Message, Reply, Result, Said
+from remit.system.files import make_folder, write_beside
+
+# ---- lines of a file
+
+VERSION = 1
+_OURS: Shape = dict.fromkeys(
+    (
+        *("kind", "version", "at", "id", "created", "session", "root", "call_id", "model"),
+        *("count", "bytes", "kept", "tokens", "cost", "is_error", "principal"),
+    )
+)
+"""What we say ourselves and must find again: never struck out."""
+_Moment = Annotated[float, Field(strict=True, ge=0, lt=1e11)]
+_Count = Annotated[int, Field(strict=True, ge=0, lt=10**15)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first line."""
+
+    conversation_id: str
+    title: str = ""
+    created: _Moment
+    project: str = ""
+    model: str = ""
+    principal: str = ""
+    """Whose it is, where that is an authenticated principal; empty: the owner's of the project."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A message was taken up: by this delegation, of this tree. All lines up to the next one are of it."""
+
+    at: _Moment
+    session_id: str
+    root_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """A message between the person, the model and what it called."""
+
+    at: _Moment
+    message: Message
+    by: str = ""
+    """`remit`, where we said it to the model and not the person."""
+    stopped: str = ""
+    """Of a reply that did not come to its end: why."""
+    session_id: str = ""
+    """Of a result: the delegation that gave it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A call has become a delegation."""
+
+    at: _Moment
+    call_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A turn ended before the model had answered. What became of its calls, and this as a reply, is added when the next one begins."""
+
+    at: _Moment
+    text: str
+    """What it had said so far."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """The model is shown this summary instead of the first `count` messages; the file keeps them."""
+
+    at: _Moment
+    count: _Count
+    summary: str
+    by: str = ""
+    """The model that wrote it, or `excerpt`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Titled:
+    at: _Moment
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a turn cost."""
+
+    at: _Moment
+    tokens: _Count
+    cost: _Moment | None = None
+    """None: the price is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torn:
+    """The last line had been cut off by a crash; what there was of it is kept in a file beside this one."""
+
+    at: _Moment
+    size: _Count
+    kept: str = ""
+
+
+Line = Header | Turn | Spoken | Started | Stopped | Compacted | Titled | Spent | Torn
+_KINDS: dict[str, type[Any]] = {
+    "conversation": Header, "turn": Turn, "said": Said, "reply": Reply, "result": Result, "started": Started, "stopped": Stopped,
+    "compacted": Compacted, "title": Titled, "spent": Spent, "torn": Torn,
+}  # fmt: skip
+_KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
+_MESSAGES = ("said", "reply", "result")
+_NAMES = {"id": "conversation_id", "session": "session_id", "root": "root_id", "bytes": "size"}
+"""What fields are called in a file, where that differs."""
+_IN_FILE = {name: written for written, name in _NAMES.items()}
+_ONLY_WHERE_SAID = ("by", "stopped", "session_id", "principal")
+
+
+@cache
+def _adapter(shape: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(shape)
+
+
+def encoded(line: Line) -> bytes:
+    """With the newline that makes it whole. Secrets are struck out, as they are of every record."""
+    fields = _fields(line)
+    try:
+        data = to_json(fields)
+    except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair, or what JSON cannot hold
+        fields = _speakable(fields, 60)
+        data = to_json(fields, fallback=repr)
+    return redacted_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
+
+
+def _fields(line: Line) -> dict[str, Any]:
+    shape, values = type(line), _values(line)
+    if isinstance(line, Header):
+        values["version"] = VERSION
+    if isinstance(line, Spoken):
+        message = values.pop("message")
+        shape, values = type(message), {**values, **_values(message)}
+    if isinstance(line, Spoken) and isinstance(line.message, Reply):
+        del values["raw"]  # a provider wants it back only within the turn it was said in, and a turn is never gone on with from a file
+        values["calls"] = [{**_values(call), "arguments": _arguments(call.arguments)} for call in line.message.calls]
+    said = {name: value for name, value in values.items() if value or name not in _ONLY_WHERE_SAID}
+    return {"kind": _KIND_OF[shape], **{_IN_FILE.get(name, name): value for name, value in said.items()}}
+
+
+def _values(one: Any) -> dict[str, Any]:
+    return {each.name: getattr(one, each.name) for each in dataclass_fields(one)}
+
+
+def _arguments(given: Mapping[str, Any] | str) -> Any:
+    return given if isinstance(given, str) else redacted_parameters(given)
+
+
+def _speakable(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if levels == 0:
+        return "…"
+    if isinstance(value, Mapping):
+        return {clean(str(name)): _speakable(one, levels - 1) for name, one in value.items()}
+    return [_speakable(one, levels - 1) for one in value] if isinstance(value, list | tuple) else value
+
+
+def decoded(data: bytes) -> Line:
+    """Raises `ValueError` for whatever is no line of ours."""
+    try:
+        fields = from_json(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(fields, dict) or fields.get("kind") not in _KINDS:
+        raise ValueError("it is no line of a conversation")
+    kind, values = fields["kind"], {_NAMES.get(name, name): value for name, value in fields.items() if name != "raw"}
+    found: Line | Message = _adapter(_KINDS[kind]).validate_python(values)
+    if kind in _MESSAGES:
+        found = _adapter(Spoken).validate_python({**values, "message": found})
+    return found  # type: ignore[return-value]
+
+
+# ---- files
+# Whatever is in the folder may have come with a clone: no link is followed, no pipe waited for, no huge file read. A line is with the
+# kernel when `append` returns, so a killed process loses at most the one that was being written; the next writer keeps such a rest aside.
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Of one conversation, in all: read in a fraction of a second, and far more than a model could."""
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NOTE_BYTES = 4096
+_HEADER_BYTES = 64 * 1024
+
+
+def _opened(path: Path, flags: int) -> int:
+    """Raises `Misused` where there is no such file, `Failed` where it is not one of ours."""
+    try:
+        descriptor = os.open(path, flags | _FLAGS)
+    except OSError as error:
+        raise _cannot_open(path, error) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_file(path)
+    return descriptor
+
+
+def _beginning(path: Path, most: int) -> bytes:
+    with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+        return file.read(most)
+
+
+def create_file(path: Path, first: Line) -> None:
+    """With its first line, or not at all. Raises `FileExistsError`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(encoded(first))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def lines_of(data: bytes) -> tuple[list[Line], int]:
+    """The lines, and how many there are that say nothing: a rest that a crash left, or what somebody else wrote."""
+    found: list[Line] = []
+    unread = 0
+    for line in data.split(b"\n"):
+        if line.strip():
+            try:
+                found.append(decoded(line))
+            except ValueError:
+                unread += 1
+    return found, unread
+
+
+class Pen:
+    """The right to write to a conversation: one at a time, until it is put down. Freed by the kernel when its holder dies."""
+
+    __slots__ = ("_descriptor", "_note", "path", "torn")
+
+    def __init__(self, path: Path, session_id: str, at: float) -> None:
+        """Raises `Refused` when another has it."""
+        self.path = path
+        self._note = path.with_suffix(".lock")
+        self.torn: Torn | None = None
+        self._descriptor = _locked(path, self._note)
+        try:
+            self._sign(session_id, at)
+            self._mend(at)
+        except BaseException:
+            self.put_down()
+            raise
+
+    def append(self, line: Line) -> None:
+        """With the kernel when this returns: the death of the process does not lose it."""
+        data = encoded(line)
+        size = self.size
+        if size + len(data) > MAX_BYTES:
+            raise Refused(
+                f"The conversation {self.path.stem} is full ({MAX_BYTES // 1024 // 1024} MB).",
+                code="INVALID_OPERATION",
+                advice="Begin a new one; this one can still be read.",
+            )
+        try:
+            _write_all(self._descriptor, data)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, size)  # half a line would be taken for a crash
+            raise _cannot("written", self.path, error) from None
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def sync(self) -> None:
+        """To the disk: also a power cut does not lose it. Blocking."""
+        os.fsync(self._descriptor)
+
+    def put_down(self) -> None:
+        if self._descriptor < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._note.unlink()
+        # Unlocked by name and not only closed: a child forked meanwhile holds the same open file and would keep the lock.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def unlink(self) -> None:
+        """The file itself, and what lies beside it."""
+        self.path.unlink()
+        for rest in self.path.parent.glob(f"{self.path.stem}.torn*"):
+            rest.unlink(missing_ok=True)
+
+    def _sign(self, session_id: str, at: float) -> None:
+        """Who has it, in words for others: only the lock decides."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps({"pid": os.getpid(), "session": session_id, "since": at}).encode())
+
+    def _mend(self, at: float) -> None:
+        """What a crash left of a last line is kept aside."""
+        size = self.size
+        # Larger ones are no conversations: to be deleted at most.
+        rest = os.pread(self._descriptor, size, 0).rpartition(b"\n")[2] if size <= MAX_BYTES else b""
+        if not rest:
+            return
+        try:
+            decoded(rest)
+        except ValueError:
+            kept = write_beside(self.path.parent, f"{self.path.stem}.torn", rest)
+            os.ftruncate(self._descriptor, size - len(rest))
+            self.torn = Torn(at=at, size=len(rest), kept=kept.name)
+            self.append(self.torn)
+        else:
+            _write_all(self._descriptor, b"\n")  # it was whole but for its end
+
+
+def _locked(path: Path, note: Path) -> int:
+    descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink == 0:
+            raise _unknown(path)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise _taken(path, note) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _taken(path: Path, note: Path) -> Refused:
+    pid, session_id, since = _signed(note)
+    who = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
+    stop = f", or stop that: remit cancel {session_id}" if session_id else ""
+    return Refused(
+        f"The conversation {path.stem} is open in {who}{since}.",
+        code="INVALID_OPERATION",
+        advice=f"Wait until its message is answered{stop}; or begin a new conversation.",
+    )
+
+
+def _signed(note: Path) -> tuple[int | None, str, str]:
+    try:
+        descriptor = os.open(note, os.O_RDONLY | _FLAGS)
+        with os.fdopen(descriptor, "rb") as file:
+            said = json.loads(file.read(_NOTE_BYTES))
+        since = datetime.fromtimestamp(said["since"], UTC).astimezone().strftime(" since %H:%M:%S")
+        return int(said["pid"]), str(said["session"])[:40], since
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return None, "", ""
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _cannot_open(path: Path, error: OSError) -> RemitError:
+    if isinstance(error, FileNotFoundError):
+        return _unknown(path)
+    if isinstance(error, IsADirectoryError):
+        return _no_file(path)
+    if path.is_symlink():
+        return Failed(f"{path.name} is a link, and no conversation.", advice=f"Move it away: {path}")
+    return _cannot("opened", path, error)
+
+
+def _no_file(path: Path) -> Failed:
+    return Failed(f"{path.name} is no file.", advice=f"Move it away: {path}")
+
+
+def _unknown(path: Path) -> Misused:
+    return Misused(f"There is no conversation {path.stem}.", code="INVALID_TARGET", advice="`remit conversations` lists them.")
+
+
+def _cannot(verb: str, path: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"The conversation {path.stem} cannot be {verb}: {error.strerror or error}.",
+        code="STORE_UNAVAILABLE",
+        advice="Check free space and permissions of its folder.",
+    )
+
+
+# ---- conversations
 
 CONVERSATION_ID = re.compile(r"^conv_[0-9]{8,}_[a-z0-9]{6}\Z")
 TITLE_CHARACTERS = 80
@@ -304,7 +701,9 @@ class Conversations:
 
 
 def _read(path: Path) -> Conversation:
-    data = read_file(path)
+    data = _beginning(path, MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise Failed(f"{path.name} has more bytes than a conversation can have ({MAX_BYTES}).", advice=f"Move it away: {path}")
     lines, unread = lines_of(data)
     if not lines or not isinstance(lines[0], Header) or lines[0].conversation_id != path.stem:
         raise Failed(f"{path.name} is no conversation: its first line does not say so.", advice=f"Move it away, or delete it: {path}")
@@ -315,7 +714,7 @@ def _read(path: Path) -> Conversation:
 def holder_of(path: Path) -> str:
     """Whose it is, as its first line says; empty: the owner's."""
     try:
-        header = decoded(first_line(path))
+        header = decoded(_beginning(path, _HEADER_BYTES).partition(b"\n")[0])
     except (RemitError, ValueError):
         return ""
     return header.principal if isinstance(header, Header) else ""

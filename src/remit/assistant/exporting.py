@@ -4,8 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.assistant.conversations import Conversation, reply_of
-from remit.assistant.lines import Compacted, Line, Spoken, Started, Stopped, Turn
+from remit.assistant.conversations import Compacted, Conversation, Line, Spoken, Started, Stopped, Turn, reply_of
 from remit.core.errors import Misused
 from remit.models.messages import Reply, Result, Said, ToolCall
 

@@ -245,10 +245,9 @@ class _SummaryBudget:
 
 async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str, Spent]:
     """In words, what was done, and what it cost. Raises `Unavailable` where there is no model, `Refused` while it is being answered."""
-    from remit.assistant.compacting import summarised
-    from remit.assistant.lines import Compacted
-    from remit.assistant.lines import Spent as Noted
-    from remit.assistant.memory import room_for
+    from remit.assistant.conversations import Compacted
+    from remit.assistant.conversations import Spent as Noted
+    from remit.assistant.memory import room_for, summarised
 
     remit.models.choice()  # raises
     settings = remit.settings.assistant

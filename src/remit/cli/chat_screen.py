@@ -438,7 +438,7 @@ class Blocks:
 
 def spent_in(conversation: "Conversation") -> Spent:
     """As it was written down with each of its messages."""
-    from remit.assistant.lines import Spent as Noted
+    from remit.assistant.conversations import Spent as Noted
 
     total = Spent()
     for line in conversation.lines:

@@ -23,8 +23,7 @@ from remit.models.providers import EXAMPLE, LOCAL, Meant, meant_by
 from remit.settings.values import Settings
 
 if TYPE_CHECKING:
-    from remit.models.faults import Fault
-    from remit.models.stream import Heard
+    from remit.models.stream import Fault, Heard
 
 
 # ---- circuit breaker
@@ -266,8 +265,7 @@ class _Attempt:
             return None
 
     async def _once(self, tried: Sequence[Tried], *, structured: bool) -> "Asked | Fault":
-        from remit.models.faults import fault_of
-        from remit.models.stream import Heard, answer
+        from remit.models.stream import Heard, answer, fault_of
 
         heard = Heard()
         most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)

@@ -203,7 +203,6 @@ def _imported(meant: Meant) -> None:
     try:
         from pydantic_ai.providers import infer_provider_class
 
-        import remit.models.faults
         import remit.models.stream  # noqa: F401 - imported here, on a thread, so that the loop finds it there
 
         if meant.provider == LOCAL:

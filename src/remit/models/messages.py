@@ -160,6 +160,7 @@ class Asked:
 
 NO_RESULT = "No result was recorded for this call: it was interrupted. Look before you make it again."
 GO_ON = "Go on."
+NOTHING = "(nothing)"
 _EARLIER = "(What was said before is left out.)"
 
 
@@ -170,7 +171,7 @@ def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list
     `keep_pending`: calls at the end that have no result yet stay as they are, and so does the end.
     """
     ordered: list[Message] = []
-    waiting = [replace(message, text=plain_text(message.text)) for message in messages]
+    waiting = [_with_plain_text(message) for message in messages]
     while waiting:
         message = waiting.pop(0)
         if isinstance(message, Result):
@@ -219,6 +220,11 @@ def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
         seen.add(fresh.call_id)
         calls.append(fresh)
     return reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)
+
+
+def _with_plain_text(message: Message) -> Message:
+    text = plain_text(message.text)
+    return replace(message, text=NOTHING if isinstance(message, Result) and not text.strip() else text)
 
 
 def plain_text(text: str) -> str:

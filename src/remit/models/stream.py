@@ -8,13 +8,28 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from httpx2 import AsyncByteStream, Response
 from pydantic import ValidationError
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 from pydantic_ai.messages import (
     FilePart,
     ModelMessage,
@@ -39,8 +54,9 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from remit.core.secret_looks import REDACTED
-from remit.models.connecting import Connection
-from remit.models.messages import GO_ON, Ended, Message, Question, Reply, Result, Said, ToolCall, plain_text, repaired
+from remit.core.secrets import redacted_text
+from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
+from remit.models.messages import GO_ON, NOTHING, Ended, Message, Question, Reply, Result, Said, ToolCall, plain_text, repaired
 from remit.models.pricing import Spent, spent
 from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
 
@@ -95,7 +111,6 @@ async def _beginning(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # ---- messages
 
 
-_NOTHING = "(nothing)"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _INVALID = "INVALID_JSON"
@@ -144,8 +159,7 @@ def _translated(message: Message, name: str) -> ModelMessage:
         return ModelRequest(parts=[UserPromptPart(content=message.text)])
     if isinstance(message, Result):
         outcome: Any = "failed" if message.is_error else "success"
-        text = message.text if message.text.strip() else _NOTHING
-        result = ToolReturnPart(tool_name=_name(message.name), content=text, tool_call_id=_id(message.call_id), outcome=outcome)
+        result = ToolReturnPart(tool_name=_name(message.name), content=message.text, tool_call_id=_id(message.call_id), outcome=outcome)
         return ModelRequest(parts=[result])
     if message.raw is not None and message.model == name:
         own = _from_raw(message)
@@ -153,7 +167,7 @@ def _translated(message: Message, name: str) -> ModelMessage:
             return own
     parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text.strip() else []
     parts += [ToolCallPart(tool_name=_name(call.name), args=_arguments(call), tool_call_id=_id(call.call_id)) for call in message.calls]
-    return ModelResponse(parts=parts or [TextPart(content=_NOTHING)])
+    return ModelResponse(parts=parts or [TextPart(content=NOTHING)])
 
 
 def _from_raw(message: Reply) -> ModelResponse | None:
@@ -336,7 +350,9 @@ async def answer(connection: Connection, question: Question, heard: Heard, *, ma
         connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
     )
     struck = KeyStruck(connection.key)
-    async with _within(patience, stream) as opened:
+    async with AsyncExitStack() as stack:
+        async with _within(patience, asyncio.get_running_loop().time() + patience):
+            opened = await stack.enter_async_context(stream)
         try:
             await _listen(opened, question, heard, patience, struck)
         finally:
@@ -349,24 +365,16 @@ def _takes_retries(connection: Connection) -> bool:
     return "max_retries" not in getattr(connection.model, "unsupported_settings", ())
 
 
-class _within:
-    """A stream that must open in time."""
-
-    def __init__(self, seconds: float, stream: Any) -> None:
-        self._seconds, self._stream = seconds, stream
-
-    async def __aenter__(self) -> StreamedResponse:
-        try:
-            async with asyncio.timeout(self._seconds) as limit:
-                opened: StreamedResponse = await self._stream.__aenter__()
-        except TimeoutError:
-            if limit.expired():
-                raise Silent(self._seconds) from None
-            raise
-        return opened
-
-    async def __aexit__(self, *how: Any) -> Any:
-        return await self._stream.__aexit__(*how)
+@asynccontextmanager
+async def _within(seconds: float, end: float) -> AsyncIterator[None]:
+    """Raises `Silent` when nothing came until `end`, which is `seconds` after the last sign of life."""
+    try:
+        async with asyncio.timeout_at(end) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise Silent(seconds) from None
+        raise
 
 
 async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float, struck: KeyStruck) -> None:
@@ -375,15 +383,11 @@ async def _listen(stream: StreamedResponse, question: Question, heard: Heard, pa
     last = clock()
     while True:
         try:
-            async with asyncio.timeout_at(last + patience) as limit:
+            async with _within(patience, last + patience):
                 event = await anext(events)
         except StopAsyncIteration:
             _tell(question, heard, struck.rest())
             return
-        except TimeoutError:
-            if limit.expired():
-                raise Silent(patience) from None
-            raise
         words, others = _said(event)
         if words or others:  # events that say nothing, however many, are silence
             last = clock()
@@ -448,3 +452,165 @@ def _judged(connection: Connection, question: Question, heard: Heard) -> Answere
     ended = Ended.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), Ended.FINISHED)
     reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
     return Answered(reply=reply, ended=ended, used=spent(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut))
+
+
+# ---- faults
+
+_MOST = 300
+"""Of a provider's own words."""
+DEFAULT_WAIT = 1.0
+MOST_WAIT = 86_400.0
+_BUSY = (429, 503, 529)
+_UNREACHED = ("ConnectError", "ConnectionRefusedError", "gaierror")
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    words: str
+    counts: bool = True
+    """Whether it speaks against the model: a question it cannot take does not."""
+    retry_after: float | None = None
+    """It is busy, and may answer after so many seconds; None: asking again at once is no use."""
+    is_rejected: bool = False
+    """The request itself was refused, as it stands."""
+
+
+def fault_of(error: Exception, connection: Connection) -> Fault:
+    status = _status(error)
+    busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
+    can_wait = busy and not isinstance(error, ModelQuotaExceededError)
+    said = _short(without_key(_faults_said(error), connection))  # struck out before it is cut: half a key is one too many
+    words = _words(error, connection, status, f" It says: {said}" if said else "")
+    return Fault(
+        words=without_key(words, connection),
+        counts=not isinstance(error, ModelContextWindowExceededError) and status not in (400, 413, 422),
+        retry_after=_wait(error) if can_wait else None,
+        is_rejected=status in (400, 422),
+    )
+
+
+def _wait(error: Exception) -> float:
+    """As the provider asked; it may say a part of a second, which the library does not read."""
+    asked = getattr(error, "retry_after", None)
+    if asked is None:
+        with suppress(ValueError):
+            asked = float((getattr(error, "headers", None) or {}).get("retry-after", ""))
+    return asked if asked is not None and 0 < asked < MOST_WAIT else DEFAULT_WAIT if not asked else MOST_WAIT
+
+
+def without_key(text: str, connection: Connection) -> str:
+    key = connection.key
+    return redacted_text(text.replace(key, REDACTED) if key else text)
+
+
+def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
+    ours = next((cause for cause in _causes(error) if isinstance(cause, Died | Silent | BodyError)), None)
+    if ours is not None:
+        return f"{ours}."
+    if isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):
+        return f"it said nothing for {connection.idle_seconds:g} s."
+    if isinstance(error, ModelQuotaExceededError):
+        return f"its quota or credit is used up.{said}"
+    if status is not None:
+        return _of_status(error, connection, status, said)
+    if isinstance(error, ModelConnectionError):
+        return _of_connection(error, connection)
+    if isinstance(error, ModelAPIError) and "decode" not in said:
+        return f"it answered with an error.{said}"
+    where = f" at {connection.url}" if connection.url else ""
+    return f"what it answered could not be read ({type(error).__name__}): is there a model's API{where}?{said}"
+
+
+def _of_status(error: Exception, connection: Connection, status: int, said: str) -> str:
+    meant, where = connection.meant, f" at {connection.url}" if connection.url else ""
+    match status:
+        case 401 | 403:
+            return f"its key was refused ({status}){where}: {_which_key(connection)}.{said}"
+        case 404:
+            hint = (
+                ", or the address is wrong (most end in /v1)" if meant.url and meant.provider in ("openai-chat", "openai-responses") else ""
+            )
+            return f"there is no model {meant.model!r}{where} (404): check its name{hint}.{said}"
+        case 429:
+            return f"it takes no more requests for now (429, rate limit).{said}"
+        case 529 | 503:
+            return f"it is overloaded or being restarted ({status}).{said}"
+        case 413:
+            return f"the question is too long for it (413).{said}"
+        case 400 | 422:
+            what = (
+                "the conversation is longer than it can read"
+                if isinstance(error, ModelContextWindowExceededError)
+                else "it refused the request"
+            )
+            return f"{what} ({status}).{said}"
+        case _ if 300 <= status < 400:
+            return f"its address{where} leads elsewhere ({status}): write the address it leads to."
+    if isinstance(error, ModelNotFoundError | ModelAuthenticationError | ModelOverloadedError):
+        return f"it refused ({status}).{said}"
+    return f"it failed ({status}).{said}"
+
+
+def _which_key(connection: Connection) -> str:
+    meant = connection.meant
+    if not meant.key_variables:
+        return f'none was sent; name its variable: key_variable = "…" in [models.{meant.name}]' if meant.is_named else "none was sent"
+    return f"check the variable {meant.key_variable or meant.key_variables[0]}"
+
+
+def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
+    where = connection.url or "its address"
+    if isinstance(error, ModelTimeoutError):
+        return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
+    unsafe = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
+    if unsafe is not None:
+        return f"no safe connection to {where} can be made ({unsafe.reason or 'TLS'}): is it https that is spoken there?"
+    if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
+        return nobody_at(where)
+    return "the connection broke off in the middle of its answer."
+
+
+def _status(error: Exception) -> int | None:
+    """Of the answer, also where only the client below says it."""
+    found = (getattr(cause, name, None) for cause in _causes(error) for name in ("status_code", "code"))
+    return next((status for status in found if isinstance(status, int) and 300 <= status < 600), None)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_DEEPEST):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _faults_said(error: Exception) -> str:
+    """The provider's own words."""
+    body = getattr(error, "body", None)
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return body
+    message = _message_in(body)
+    if message:
+        return message
+    return "" if isinstance(error, ModelHTTPError) else str(error)
+
+
+def _message_in(body: Any) -> str:
+    if isinstance(body, list):
+        return next(filter(None, map(_message_in, body)), "")
+    if not isinstance(body, Mapping):
+        return ""
+    inner = body.get("error")
+    if isinstance(inner, Mapping):
+        return _message_in(inner)
+    found = body.get("message") or inner or body.get("detail")
+    return found if isinstance(found, str) else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST else f"{line[:_MOST]}…"

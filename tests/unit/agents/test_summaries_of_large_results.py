@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remit.core.errors import Stopped, Unavailable
 from remit.models.client import Models
 from remit.models.messages import Asked, Purse, Reply
-from remit.models.summarising import MOST_CHUNKS, shortened, summarised
+from remit.models.optional import MOST_CHUNKS, shortened, summarised
 from remit.settings.values import ModelAddress, Settings
 from remit.testing.models import Say, ScriptedModels
 

@@ -9,11 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistant.conversations import CONVERSATION_ID, Conversation, Conversations
+from remit.assistant.conversations import (
+    CONVERSATION_ID,
+    MAX_BYTES,
+    Compacted,
+    Conversation,
+    Conversations,
+    Spent,
+    Spoken,
+    Started,
+    Stopped,
+    Turn,
+    decoded,
+    encoded,
+)
 from remit.assistant.exporting import exported
-from remit.assistant.history import history_of
-from remit.assistant.lines import Compacted, Spent, Spoken, Started, Stopped, Turn, decoded, encoded
-from remit.assistant.storing import MAX_BYTES
+from remit.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.models.messages import NO_RESULT, Message, Reply, Result, Said, ToolCall, repaired
 from support.histories import faults_of

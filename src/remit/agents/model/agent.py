@@ -4,30 +4,145 @@ Says what is asked and what counts as the answer; `talking` holds the talk. It a
 definition names. A repair, and a run after a crash, go on with the same conversation, which is kept in the checkpoint.
 """
 
-from collections.abc import Mapping
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.definition import Definition, checked_task
-from remit.agents.model.answer import holds_return, value_in
-from remit.agents.model.bounding import tokens_of_text
-from remit.agents.model.keeping import characters_in, fitted, from_plain, is_struck, room_in, to_plain, trimmed
-from remit.agents.model.reach import names_for_prompt, reachable
+from remit.agents.model.bounding import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
 from remit.agents.model.talking import Talk, Talked, offer_of, talk, unanswered
-from remit.agents.model.telling import Telling
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.core.agents import AgentSpec, Answers
-from remit.core.errors import Failed, OutOfTime
-from remit.flow.context import Context
+from remit.agents.transcript import Words
+from remit.core.agents import COME_WITH_REMIT, AgentSpec, Answers
+from remit.core.errors import Failed, InvalidReturn, OutOfTime
+from remit.flow.context import Context, warn
 from remit.flow.format import return_schema, value_repair
 from remit.flow.output_schema import schema_faults
+from remit.flow.plain import clean
 from remit.flow.receive import read_answer
+from remit.flow.validate import Expected, judge
 from remit.models.client import Models
-from remit.models.messages import Choice, Ended, Message, Reply, Result, Said, repaired
+from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, repaired
 from remit.system.threads import off_loop
 from remit.tool.catalogue import json_text
-from remit.tool.shortening import shortened
+from remit.tool.shortening import READ, SUMMARISE, shortened
 from remit.tool.tool import DelegateTool, Office
+
+# ---- answers
+
+_FENCED = re.compile(r"^(`{3,}|~{3,})(?:json)?[ \t]*\n(.*?)\n[ \t]*\1", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_SEARCHED_CHARACTERS = 400_000
+
+
+def holds_return(answer: str, ctx: Context, spec: AgentSpec) -> bool:
+    """Whether the flow will take it, which judges for itself."""
+    received = read_answer(answer)
+    if received.candidate is None:
+        return False
+    expected = Expected(
+        root=ctx.workspace, session_id=ctx.session_id, agent=spec.name, depth=ctx.depth, path=ctx.path, output_schema=spec.output_schema,
+        requires_artifacts=spec.requires_artifacts,
+    )  # fmt: skip
+    try:
+        judge(received.candidate, expected)
+    except InvalidReturn:
+        return False
+    return True
+
+
+def value_in(answer: str) -> Any:
+    """The JSON that the answer is, or that its last block holds; the answer itself where there is none."""
+    answer = answer.strip()
+    for text in (answer, *(found[2] for found in reversed(list(_FENCED.finditer(answer[-_SEARCHED_CHARACTERS:]))))):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+    candidate = read_answer(answer).candidate
+    return answer if candidate is None else candidate
+
+
+# ---- reachable agents
+
+_RESULTS = (READ, SUMMARISE)
+
+
+def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
+    """`tools`: names of agents and targets, `target.operation`, `target.*`; None: those that come with remit."""
+    entries = tuple(entry.removesuffix(".*") for entry in (COME_WITH_REMIT if tools is None else tools))
+
+    def is_reachable(spec: AgentSpec) -> bool:
+        return spec.name != itself and (
+            spec.name in _RESULTS or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries)
+        )
+
+    return is_reachable
+
+
+def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
+    return sorted(spec.name for spec in specs if spec.name not in _RESULTS)
+
+
+# ---- progress
+
+PIECE_CHARACTERS = 800
+PIECE_SECONDS = 0.5
+"""Words are told on in pieces of so many characters or seconds: an event for each token is worth nothing."""
+_FAULT_CHARACTERS = 300
+
+
+class Telling:
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._words = Words(ctx)
+        self._waiting: list[str] = []
+        self._told_at = time.monotonic()
+        self._known: set[str] = set()
+
+    def hear(self, text: str) -> None:
+        if text == RESTART:
+            self._waiting = []
+            self._words = Words(self._ctx)
+            return
+        self._waiting.append(text)
+        if sum(map(len, self._waiting)) >= PIECE_CHARACTERS or time.monotonic() - self._told_at >= PIECE_SECONDS:
+            self._flush()
+
+    def end(self, message: Message) -> None:
+        """A message is whole; the return at the end of an answer is no news: it reaches the caller as the return."""
+        if isinstance(message, Reply):
+            self._flush()
+            if message.calls:
+                self._words.end_message()
+            else:
+                self._words.end_turn()
+
+    def asked(self, asked: Asked) -> None:
+        by = asked.reply.model
+        for tried in asked.tried:
+            if self._is_news(f"{tried.model} {tried.fault}"):
+                fault = clean(" ".join(tried.fault.split()))[:_FAULT_CHARACTERS].rstrip(".")
+                self._ctx.progress(f"{tried.model} did not answer ({fault}); asked {by}.")
+        if asked.cost is None and self._is_news(f"price of {by}"):
+            warn(self._ctx, f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
+        if asked.ended is Ended.LENGTH:
+            self._ctx.progress(f"A reply of {by} was longer than is taken, and was cut off.")
+
+    def _flush(self) -> None:
+        text, self._waiting, self._told_at = "".join(self._waiting), [], time.monotonic()
+        if text:
+            self._words.say(text)
+
+    def _is_news(self, what: str) -> bool:
+        is_news = what not in self._known
+        self._known.add(what)
+        return is_news
+
+
+# ---- the agent
 
 REPAIR_SECONDS = 2.0
 """With less than this left at the soft deadline there is no time for a repair."""

@@ -5,19 +5,19 @@ Results, and the arguments of calls, never take more characters than the setting
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.core.secrets import is_redacted, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.summarising import shortened
+from remit.models.optional import shortened
+from remit.tool.shortening import LEAST_CHARACTERS, SHOWN_CHARACTERS
+
+# ---- bounds
 
 _BYTES_PER_TOKEN = 3
 """Four for English, three for code, and a sign of Chinese has three: rather too many tokens than too few."""
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
-"""What every provider takes for the name of a tool; a model may have called anything."""
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
 
@@ -44,7 +44,7 @@ def _text_of(arguments: Mapping[str, Any] | str) -> str:
 
 
 def bounded(messages: Sequence[Message], characters: int) -> list[Message]:
-    """No result, and no call's arguments, longer than so many characters; and no name of a tool that a provider would not take back."""
+    """No result, and no call's arguments, longer than so many characters."""
     return [_bounded(message, characters) for message in messages]
 
 
@@ -67,12 +67,9 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
 
 def _bounded(message: Message, characters: int) -> Message:
     if isinstance(message, Result):
-        if _length_of(message) <= characters and _NAME.match(message.name):
-            return message
-        return replace(message, name=_name_of(message.name), text=_short_text(message, characters))
-    if isinstance(message, Reply) and any(_is_long(call, characters) or not _NAME.match(call.name) for call in message.calls):
-        calls = (replace(with_short_arguments(call, characters), name=_name_of(call.name)) for call in message.calls)
-        return replace(message, calls=tuple(calls), raw=None)
+        return message if _length_of(message) <= characters else replace(message, text=_short_text(message, characters))
+    if isinstance(message, Reply) and any(_is_long(call, characters) for call in message.calls):
+        return replace(message, calls=tuple(with_short_arguments(call, characters) for call in message.calls), raw=None)
     return message
 
 
@@ -87,10 +84,6 @@ def _short_text(result: Result, characters: int) -> str:
         room -= over
         short = replace(result, text=shortened(result.text, max(0, room)))
     return short.text
-
-
-def _name_of(name: str) -> str:
-    return name if _NAME.match(name) else _ODD.sub("_", name[:64]) or "unnamed"
 
 
 def _with_short_text(reply: Reply, characters: int) -> Reply:
@@ -129,3 +122,114 @@ def _short(value: Any, length: int, levels: int) -> Any:
     if isinstance(value, list | tuple):
         return [_short(one, length, levels - 1) for one in value[: max(4, length // 20)]]
     return value
+
+
+# ---- checkpoints
+
+KEPT_CHARACTERS = 240_000
+"""Of a conversation that is kept."""
+ASKED_TOKENS = 80_000
+"""What a model is asked with at most, also where it can read more."""
+LEAST_TOKENS = 400
+WINDOW_SHARE = 0.7
+"""Of what a model can read: the rest is for what it says, and for having counted wrong."""
+_STUB_CHARACTERS = 300
+_RECENT = 6
+"""So many messages at the end are never cut."""
+_LEFT_OUT = "… (left out here, since the conversation has grown; ask again for what you still need)"
+
+
+def to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [_fields(message) for message in messages]
+
+
+def from_plain(kept: Any) -> list[Message] | None:
+    """None where it is no conversation of ours."""
+    if not isinstance(kept, list):
+        return None
+    try:
+        return [_message(fields) for fields in kept]
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def trimmed(messages: Sequence[Message], characters: int = KEPT_CHARACTERS) -> list[Message]:
+    """The same conversation in so many characters, as far as cutting old results and replies leads there; nothing is left out whole."""
+    kept = list(messages)
+    over = sum(map(size_of, kept)) - characters
+    for number in range(1, max(1, len(kept) - _RECENT)):
+        if over <= 0:
+            break
+        before = kept[number]
+        kept[number] = _cut(before)
+        over -= size_of(before) - size_of(kept[number])
+    return kept
+
+
+def room_in(window: int | None, overhead: int) -> int:
+    """In tokens, for the conversation: of a model that can read so many (None: unknown), less what stands beside it."""
+    most = ASKED_TOKENS if window is None else min(ASKED_TOKENS, int(WINDOW_SHARE * window))
+    return max(LEAST_TOKENS, most - overhead)
+
+
+def characters_in(tokens: int) -> int:
+    """Of one result, where there is room for so many tokens: about a third of it."""
+    return max(LEAST_CHARACTERS, min(SHOWN_CHARACTERS, tokens))
+
+
+def fitted(messages: Sequence[Message], tokens: int) -> list[Message]:
+    """What is asked instead of the whole conversation, which has no calls left to make."""
+    characters = characters_in(tokens)
+    kept = bounded(messages, characters)
+    if tokens_of(kept) > tokens:
+        kept = trimmed(kept, 2 * tokens)
+    return kept if tokens_of(kept) <= tokens else squeezed(kept, tokens, characters)
+
+
+def size_of(message: Message) -> int:
+    if isinstance(message, Reply):
+        return len(message.text) + sum(len(str(call.arguments)) for call in message.calls) + (len(str(message.raw)) if message.raw else 0)
+    return len(message.text)
+
+
+def _cut(message: Message) -> Message:
+    if isinstance(message, Reply):
+        # As the provider keeps it, it can only be given back whole.
+        calls = tuple(with_short_arguments(call, _STUB_CHARACTERS) for call in message.calls)
+        return replace(message, text=_stub(message.text), calls=calls, raw=None)
+    return message if isinstance(message, Said) else replace(message, text=_stub(message.text))
+
+
+def _stub(text: str) -> str:
+    return text if len(text) <= _STUB_CHARACTERS + len(_LEFT_OUT) else text[:_STUB_CHARACTERS] + _LEFT_OUT
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    match message:
+        case Said():
+            return {"said": message.text}
+        case Result():
+            return {"result": message.text, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
+        case Reply():
+            calls = [{"call_id": call.call_id, "name": call.name, "arguments": _kept_arguments(call)} for call in message.calls]
+            is_whole = all(kept["arguments"] == call.arguments for kept, call in zip(calls, message.calls, strict=True))
+            return {"reply": message.text, "calls": calls, "model": message.model, "raw": message.raw if is_whole else None}
+
+
+def is_struck(call: ToolCall) -> bool:
+    """Whether a secret stood in its arguments: it is kept without, so it cannot be made again."""
+    return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
+
+
+def _kept_arguments(call: ToolCall) -> Any:
+    """Without secrets under telling names, as the parameters of every delegation are kept."""
+    return redacted_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
+
+
+def _message(fields: Mapping[str, Any]) -> Message:
+    if "said" in fields:
+        return Said(text=fields["said"])
+    if "result" in fields:
+        return Result(call_id=fields["call_id"], name=fields["name"], text=fields["result"], is_error=fields["is_error"])
+    calls = tuple(ToolCall(call_id=call["call_id"], name=call["name"], arguments=call["arguments"]) for call in fields["calls"])
+    return Reply(text=fields["reply"], calls=calls, model=fields["model"], raw=fields["raw"])

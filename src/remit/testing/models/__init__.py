@@ -5,8 +5,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from remit.testing.models.request import Api, Message, ModelRequest, Tool
-from remit.testing.models.returns import valid_return
+from remit.testing.models.request import Api, Message, ModelRequest, Tool, valid_return
 from remit.testing.models.turns import Call, Cut, Drip, Fail, Garbled, Reply, Say, Script, Silence, Stray, Think, Turn, Usage
 
 if TYPE_CHECKING:

@@ -1,0 +1,538 @@
+"""The four APIs that scripted models speak: Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Gemini."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remit.testing.models.request import Api, Asked, Message, ModelRequest, Tool
+from remit.testing.models.turns import Answer, NamedCall, Usage
+
+_MOST_PIECES = 24
+"""Of one text: enough to see that it streams, and few enough for a long one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event."""
+
+    data: Mapping[str, Any] | str
+    name: str | None = None
+    is_piece: bool = False
+    """Whether it carries a piece of the answer: what a drip waits between, and a cut cuts after."""
+
+    def encode(self) -> bytes:
+        data = self.data if isinstance(self.data, str) else json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))
+        head = f"event: {self.name}\n" if self.name else ""
+        return f"{head}data: {data}\n\n".encode()
+
+
+class Dialect(Protocol):
+    """One API: how its requests are read and its answers written."""
+
+    def read(self, body: Mapping[str, Any]) -> ModelRequest: ...
+    def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]: ...
+    def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]: ...
+    def error(self, status: int, message: str) -> dict[str, Any]: ...
+
+
+def pieces(text: str) -> list[str]:
+    """The text, cut as a model streams it."""
+    size = max(8, -(-len(text) // _MOST_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def text_of(content: Any) -> str:
+    """The words in a content that is a text or a list of parts, whatever the parts are called."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        return text_of(content.get("text") or content.get("content") or content.get("output") or "")
+    if isinstance(content, Sequence):
+        return "\n".join(filter(None, (text_of(part) for part in content)))
+    return ""
+
+
+def tables(value: Any) -> list[Mapping[str, Any]]:
+    """Those entries of a list that are objects; a request may hold anything."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def parsed(arguments: Any) -> Any:
+    """Arguments that came as JSON text."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def dumped(arguments: Mapping[str, Any] | str) -> str:
+    """As JSON text; what is to be none stays as it is."""
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(dict(arguments), ensure_ascii=False)
+
+
+# ---- Anthropic Messages
+
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+class Anthropic:
+    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+        messages = [Message(role="system", text=text_of(body["system"]))] if body.get("system") else []
+        for message in tables(body.get("messages")):
+            messages += _messages(message)
+        tools = [Tool(name=str(tool.get("name")), schema=table(tool.get("input_schema"))) for tool in tables(body.get("tools"))]
+        return ModelRequest(
+            api=Api.ANTHROPIC,
+            model=str(body.get("model", "")),
+            stream=body.get("stream") is True,
+            messages=tuple(messages),
+            tools=tuple(tools),
+            body=body,
+        )
+
+    def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
+        start = self._message(request, answer) | {"content": [], "stop_reason": None, "usage": _usage(answer.usage, output_tokens=1)}
+        yield _event("message_start", message=start)
+        yield _event("ping")
+        for index, block in enumerate(_blocks(answer)):
+            yield from _block(index, block)
+        yield _event("message_delta", delta={"stop_reason": _stop(answer), "stop_sequence": None}, usage=_usage(answer.usage))
+        yield _event("message_stop")
+
+    def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
+        return self._message(request, answer)
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"type": "error", "error": {"type": _KINDS.get(status, "api_error"), "message": message}, "request_id": "req_scripted"}
+
+    def _message(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
+        return {
+            "id": f"msg_{request.number:05d}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.model,
+            "content": _blocks(answer),
+            "stop_reason": _stop(answer),
+            "stop_sequence": None,
+            "usage": _usage(answer.usage),
+        }
+
+
+def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
+    """One message of theirs may be several of ours: results of tools stand inside what the user says."""
+    role, content = str(message.get("role")), message.get("content")
+    if isinstance(content, str):
+        yield Message(role=role, text=content)
+        return
+    blocks = tables(content)
+    for result in (block for block in blocks if block.get("type") == "tool_result"):
+        yield Message(role="tool", text=text_of(result.get("content")))
+    calls = tuple(Asked(str(block.get("name")), block.get("input")) for block in blocks if block.get("type") == "tool_use")
+    words = text_of([block for block in blocks if block.get("type") == "text"])
+    if words or calls:
+        yield Message(role=role, text=words, calls=calls)
+
+
+def _event(name: str, *, is_piece: bool = False, **fields: Any) -> Event:
+    return Event({"type": name, **fields}, name, is_piece)
+
+
+def _block(index: int, block: dict[str, Any]) -> Iterator[Event]:
+    if block["type"] == "thinking":
+        yield from _thinking(index, block)
+        return
+    is_text = block["type"] == "text"
+    empty = {"type": "text", "text": ""} if is_text else block | {"input": {}}
+    yield _event("content_block_start", index=index, content_block=empty)
+    for piece in pieces(block["text"] if is_text else dumped(block["input"])):
+        delta = {"type": "text_delta", "text": piece} if is_text else {"type": "input_json_delta", "partial_json": piece}
+        yield _event("content_block_delta", is_piece=True, index=index, delta=delta)
+    yield _event("content_block_stop", index=index)
+
+
+def _thinking(index: int, block: dict[str, Any]) -> Iterator[Event]:
+    yield _event("content_block_start", index=index, content_block={"type": "thinking", "thinking": "", "signature": ""})
+    yield _event("content_block_delta", index=index, delta={"type": "thinking_delta", "thinking": block["thinking"]})
+    yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": block["signature"]})
+    yield _event("content_block_stop", index=index)
+
+
+def _blocks(answer: Answer) -> list[dict[str, Any]]:
+    thoughts = [{"type": "thinking", "thinking": answer.thought, "signature": answer.signature}] if answer.thought else []
+    words = [{"type": "text", "text": answer.text}] if answer.text else []
+    return thoughts + words + [_tool_use(call) for call in answer.calls]
+
+
+def _tool_use(call: NamedCall) -> dict[str, Any]:
+    given = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+    return {"type": "tool_use", "id": f"toolu_{call.call_id}" if call.call_id else "", "name": call.name, "input": given}
+
+
+def _stop(answer: Answer) -> str:
+    return "tool_use" if answer.calls else answer.finish_as("end_turn", "max_tokens", "refusal")
+
+
+def _usage(usage: Usage, *, output_tokens: int | None = None) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input_tokens - usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens if output_tokens is None else output_tokens,
+    }
+
+
+# ---- OpenAI Chat Completions
+
+_chat_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 429: "rate_limit_exceeded"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_ROLES = {"developer": "system"}
+_CREATED = 1_700_000_000
+"""A scripted answer is the same each time, its date too."""
+
+
+class ChatCompletions:
+    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+        tools = [table(tool.get("function")) for tool in tables(body.get("tools"))]
+        return ModelRequest(
+            api=Api.CHAT,
+            model=str(body.get("model", "")),
+            stream=body.get("stream") is True,
+            messages=tuple(_message(message) for message in tables(body.get("messages"))),
+            tools=tuple(Tool(name=str(tool.get("name")), schema=table(tool.get("parameters"))) for tool in tools),
+            body=body,
+        )
+
+    def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
+        yield _chunk(request, {"role": "assistant", "content": ""})
+        for piece in pieces(answer.text):
+            yield _chunk(request, {"content": piece}, is_piece=True)
+        for index, call in enumerate(answer.calls):
+            yield _chunk(request, {"tool_calls": [{"index": index, **_call(call), "function": {"name": call.name, "arguments": ""}}]})
+            for piece in pieces(dumped(call.arguments)):
+                yield _chunk(request, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, is_piece=True)
+        yield _chunk(request, {}, finish=_finish(answer))
+        if table(request.body.get("stream_options")).get("include_usage"):
+            yield Event({**_head(request, "chat.completion.chunk"), "choices": [], "usage": _chat_usage(answer.usage)})
+        yield Event("[DONE]")
+
+    def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
+        if answer.calls:
+            message["tool_calls"] = [_call(call) for call in answer.calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(answer)}
+        return {**_head(request, "chat.completion"), "choices": [choice], "usage": _chat_usage(answer.usage)}
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"message": message, "type": _chat_KINDS.get(status, "server_error"), "param": None, "code": _CODES.get(status)}}
+
+
+def _message(message: Mapping[str, Any]) -> Message:
+    role = str(message.get("role"))
+    functions = [table(call.get("function")) for call in tables(message.get("tool_calls"))]
+    calls = tuple(Asked(str(function.get("name")), parsed(function.get("arguments"))) for function in functions)
+    return Message(role=_ROLES.get(role, role), text=text_of(message.get("content")), calls=calls)
+
+
+def _chunk(request: ModelRequest, delta: dict[str, Any], *, finish: str | None = None, is_piece: bool = False) -> Event:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return Event({**_head(request, "chat.completion.chunk"), "choices": [choice]}, is_piece=is_piece)
+
+
+def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{request.number:05d}", "object": kind, "created": _CREATED, "model": request.model}
+
+
+def _call(call: NamedCall) -> dict[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": dumped(call.arguments)}}
+
+
+def _finish(answer: Answer) -> str:
+    return "tool_calls" if answer.calls else answer.finish_as("stop", "length", "content_filter")
+
+
+def _chat_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+# ---- OpenAI Responses
+
+_responses_CODES = {400: "invalid_request_error", 401: "invalid_api_key", 429: "rate_limit_exceeded", 503: "server_is_overloaded"}
+_responses_ROLES = {"developer": "system"}
+_responses_CREATED = 1_700_000_000
+"""A scripted answer is the same each time, its date too."""
+
+
+class Responses:
+    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+        messages = [Message(role="system", text=text_of(body["instructions"]))] if body.get("instructions") else []
+        asked = body.get("input")
+        messages += [Message(role="user", text=asked)] if isinstance(asked, str) else filter(None, map(_responses_message, tables(asked)))
+        return ModelRequest(
+            api=Api.RESPONSES,
+            model=str(body.get("model", "")),
+            stream=body.get("stream") is True,
+            messages=tuple(messages),
+            tools=tuple(_tools(body)),
+            body=body,
+        )
+
+    def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
+        numbers = itertools.count()
+        begun = _response(request, "in_progress", [], None)
+        for event in self._unnumbered(request, answer, begun):
+            yield Event({**table(event.data), "sequence_number": next(numbers)}, event.name, event.is_piece)
+
+    def _unnumbered(self, request: ModelRequest, answer: Answer, begun: dict[str, Any]) -> Iterator[Event]:
+        yield _responses_event("response.created", response=begun)
+        yield _responses_event("response.in_progress", response=begun)
+        for index, item in enumerate(_items(request, answer)):
+            yield from _words(index, item) if item["type"] == "message" else _responses_call(index, item)
+        last = "response.completed" if answer.ended == "finished" else "response.incomplete"
+        yield _responses_event(last, response=self.document(request, answer))
+
+    def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
+        response = _response(request, "completed", _items(request, answer), answer.usage)
+        if answer.ended == "finished":
+            return response
+        reason = answer.finish_as("", "max_output_tokens", "content_filter")
+        return response | {"status": "incomplete", "incomplete_details": {"reason": reason}}
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        code = _responses_CODES.get(status, "server_error")
+        return {"error": {"message": message, "type": code, "param": None, "code": code}}
+
+
+def _responses_message(item: Mapping[str, Any]) -> Message | None:
+    match item.get("type", "message"):
+        case "message":
+            role = str(item.get("role"))
+            return Message(role=_responses_ROLES.get(role, role), text=text_of(item.get("content")))
+        case "function_call" | "custom_tool_call":
+            asked = Asked(str(item.get("name")), parsed(item.get("arguments", item.get("input"))))
+            return Message(role="assistant", text="", calls=(asked,))
+        case "function_call_output" | "custom_tool_call_output":
+            return Message(role="tool", text=text_of(item.get("output")))
+    return None  # reasoning, and whatever else stands in a conversation
+
+
+def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
+    for tool in tables(body.get("tools")):
+        name = str(tool.get("name", tool.get("type")))
+        if tool.get("type") != "namespace":
+            yield Tool(name=name, schema=table(tool.get("parameters")))
+            continue
+        for inner in tables(tool.get("tools")):
+            yield Tool(name=str(inner.get("name")), namespace=name, schema=table(inner.get("parameters")))
+
+
+def _responses_event(name: str, /, *, is_piece: bool = False, **fields: Any) -> Event:
+    return Event({"type": name, **fields}, name, is_piece)
+
+
+def _words(index: int, item: dict[str, Any]) -> Iterator[Event]:
+    part = item["content"][0]
+    where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+    yield _responses_event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "content": []})
+    yield _responses_event("response.content_part.added", **where, part=part | {"text": ""})
+    for piece in pieces(part["text"]):
+        yield _responses_event("response.output_text.delta", is_piece=True, **where, delta=piece, logprobs=[])
+    yield _responses_event("response.output_text.done", **where, text=part["text"], logprobs=[])
+    yield _responses_event("response.content_part.done", **where, part=part)
+    yield _responses_event("response.output_item.done", output_index=index, item=item)
+
+
+def _responses_call(index: int, item: dict[str, Any]) -> Iterator[Event]:
+    where = {"item_id": item["id"], "output_index": index}
+    yield _responses_event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "arguments": ""})
+    for piece in pieces(item["arguments"]):
+        yield _responses_event("response.function_call_arguments.delta", is_piece=True, **where, delta=piece)
+    yield _responses_event("response.function_call_arguments.done", **where, name=item["name"], arguments=item["arguments"])
+    yield _responses_event("response.output_item.done", output_index=index, item=item)
+
+
+def _items(request: ModelRequest, answer: Answer) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    if answer.text:
+        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
+        items.append({"id": f"msg_{request.number:05d}", "type": "message", "status": "completed", "role": "assistant", "content": [part]})
+    return items + [_function_call(call, f"fc_{request.number:05d}_{index}") for index, call in enumerate(answer.calls)]
+
+
+def _function_call(call: NamedCall, item_id: str) -> dict[str, Any]:
+    item = {
+        "id": item_id,
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call.call_id,
+        "name": call.name,
+        "arguments": dumped(call.arguments),
+    }
+    return item | {"namespace": call.namespace} if call.namespace else item
+
+
+def _response(request: ModelRequest, status: str, output: list[dict[str, Any]], usage: Usage | None) -> dict[str, Any]:
+    return {
+        "id": f"resp_{request.number:05d}",
+        "object": "response",
+        "created_at": _responses_CREATED,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "model": request.model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "metadata": {},
+        "usage": _responses_usage(usage) if usage else None,
+    }
+
+
+def _responses_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+# ---- Google's Gemini API
+
+VERBS = {"generateContent": False, "streamGenerateContent": True}
+"""What stands behind the model in the path, and whether it streams."""
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+_google_ROLES = {"model": "assistant"}
+_BROKEN = "MALFORMED_FUNCTION_CALL"
+"""How Gemini tells of arguments that were no JSON: the call itself it keeps back."""
+
+
+def asked_by(path: str) -> Mapping[str, Any]:
+    """What the path says of a request and the body does not; empty when it is none of Google's."""
+    model, sign, verb = path.rpartition("/")[2].partition(":")
+    return {"model": model, "stream": VERBS[verb]} if sign and verb in VERBS else {}
+
+
+class Google:
+    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+        """`body` with what `asked_by` found in the path."""
+        system = table(body.get("systemInstruction") or body.get("system_instruction"))
+        messages = [Message(role="system", text=text_of(tables(system.get("parts"))))] if system else []
+        for content in tables(body.get("contents")):
+            messages += _google_messages(content)
+        declared = [one for tool in tables(body.get("tools")) for one in tables(tool.get("functionDeclarations"))]
+        return ModelRequest(
+            api=Api.GOOGLE,
+            model=str(body.get("model", "")),
+            stream=body.get("stream") is True,
+            messages=tuple(messages),
+            tools=tuple(
+                Tool(name=str(one.get("name")), schema=table(one.get("parametersJsonSchema") or one.get("parameters"))) for one in declared
+            ),
+            body=body,
+        )
+
+    def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
+        if answer.thought:
+            yield self._chunk(request, answer, [_thought(answer)])
+        for piece in pieces(answer.text):
+            yield self._chunk(request, answer, [{"text": piece}], is_piece=True)
+        for call in answer.calls:
+            if isinstance(call.arguments, Mapping):
+                yield self._chunk(request, answer, [_google_call(call, answer)], is_piece=True)
+        yield self._chunk(request, answer, [{"text": ""}], finish=_google_finish(answer))
+
+    def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
+        parts = [_thought(answer)] if answer.thought else []
+        parts += [{"text": answer.text}] if answer.text else []
+        parts += [_google_call(call, answer) for call in answer.calls if isinstance(call.arguments, Mapping)]
+        return _google_response(request, answer, parts, _google_finish(answer))
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"code": status, "message": message, "status": _STATUS.get(status, "INTERNAL")}}
+
+    @staticmethod
+    def _chunk(
+        request: ModelRequest, answer: Answer, parts: list[dict[str, Any]], *, finish: str | None = None, is_piece: bool = False
+    ) -> Event:
+        return Event(_google_response(request, answer, parts, finish), is_piece=is_piece)
+
+
+def _google_messages(content: Mapping[str, Any]) -> Iterator[Message]:
+    parts = tables(content.get("parts"))
+    role = str(content.get("role", "user"))
+    for part in parts:
+        if "functionResponse" in part:
+            given = table(table(part["functionResponse"]).get("response"))
+            yield Message(role="tool", text=str(next(iter(given.values()), "")))
+    calls = tuple(
+        Asked(str(call.get("name")), parsed(call.get("args"))) for part in parts if (call := table(part.get("functionCall"))).get("name")
+    )
+    words = text_of([part for part in parts if "text" in part and not part.get("thought")])
+    if words or calls:
+        yield Message(role=_google_ROLES.get(role, role), text=words, calls=calls)
+
+
+def _google_response(request: ModelRequest, answer: Answer, parts: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    return {
+        "candidates": [candidate | {"finishReason": finish} if finish else candidate],
+        "usageMetadata": _google_usage(answer.usage),
+        "modelVersion": request.model,
+        "responseId": f"resp_{request.number:05d}",
+    }
+
+
+def _thought(answer: Answer) -> dict[str, Any]:
+    return {"text": answer.thought, "thought": True}
+
+
+def _google_call(call: NamedCall, answer: Answer) -> dict[str, Any]:
+    assert isinstance(call.arguments, Mapping)
+    part: dict[str, Any] = {"functionCall": {"id": call.call_id, "name": call.name, "args": dict(call.arguments)}}
+    return part | {"thoughtSignature": answer.signature} if answer.signature and call is answer.calls[0] else part
+
+
+def _google_finish(answer: Answer) -> str:
+    return _BROKEN if any(isinstance(call.arguments, str) for call in answer.calls) else answer.finish_as("STOP", "MAX_TOKENS", "SAFETY")
+
+
+def _google_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "promptTokenCount": usage.input_tokens,
+        "candidatesTokenCount": usage.output_tokens,
+        "totalTokenCount": usage.input_tokens + usage.output_tokens,
+        "cachedContentTokenCount": usage.cached_tokens,
+    }
