@@ -152,8 +152,8 @@ _ONLY_WHERE_SAID = ("by", "stopped", "session_id", "principal")
 
 
 @cache
-def _adapter(shape: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(shape)
+def _adapter(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_KINDS.get(kind, Spoken))
 
 
 def encoded(line: Line) -> bytes:
@@ -208,9 +208,9 @@ def decoded(data: bytes) -> Line:
     if not isinstance(fields, dict) or fields.get("kind") not in _KINDS:
         raise ValueError("it is no line of a conversation")
     kind, values = fields["kind"], {_NAMES.get(name, name): value for name, value in fields.items() if name != "raw"}
-    found: Line | Message = _adapter(_KINDS[kind]).validate_python(values)
+    found: Line | Message = _adapter(kind).validate_python(values)
     if kind in _MESSAGES:
-        found = _adapter(Spoken).validate_python({**values, "message": found})
+        found = _adapter("").validate_python({**values, "message": found})
     return found  # type: ignore[return-value]
 
 
