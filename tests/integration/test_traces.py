@@ -13,7 +13,7 @@ import pytest
 from collector import Collected, attributes, collecting
 from remit import Remit, agent
 from remit.core.tracing import parse
-from support.cli import run
+from support.cli import run_process
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -126,7 +126,7 @@ def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
     )
     with collecting() as collected:
         told = {**os.environ, "TRACEPARENT": GIVEN, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url, "OTEL_SERVICE_NAME": "library"}
-        ran = run("delegate", "shelf", cwd=tmp_path, env=told)
+        ran = run_process("delegate", "shelf", cwd=tmp_path, env=told)
         assert ran.code == 0, ran.stderr
         tree = collected.span("invoke_workflow shelf")
         assert hangs_below(collected, "invoke_agent shelf", "invoke_workflow shelf")
