@@ -22,7 +22,7 @@ MORE = "<!-- more -->"
 """The end of what is shown of the report at a glance."""
 _VERDICTS = {
     "looks fine": "The checks found nothing that speaks against it.",
-    "worth a look": "Nothing grave; some points deserve a look before it is merged.",
+    "worth a look": "Nothing grave; some points, or what was not checked, deserve a look before it is merged.",
     "needs changes": "Some findings should be settled before it is merged.",
     "does not apply": "It cannot be applied to the files of the workspace.",
 }
@@ -119,7 +119,7 @@ class Review:
             return "does not apply"
         if severities & {Severity.CRITICAL, Severity.HIGH}:
             return "needs changes"
-        return "worth a look" if Severity.MEDIUM in severities else "looks fine"
+        return "worth a look" if self.is_late or Severity.MEDIUM in severities else "looks fine"
 
     @property
     def is_unfit(self) -> bool:
