@@ -13,7 +13,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -141,12 +141,6 @@ class Connection:
             raise Gone(str(error)) from None
 
 
-def slices(data: bytes, count: int) -> Iterable[bytes]:
-    """The data in at most `count` parts."""
-    size = max(1, -(-len(data) // count))
-    return (data[start : start + size] for start in range(0, len(data), size))
-
-
 # ---- `ScriptedModels`
 
 MOST_REQUESTS = 10_000
@@ -259,8 +253,9 @@ class ScriptedModels:
             fault = str(error.args[0] if error.args else error)
             self.faults.append(fault)
             return await connection.answer(400, dialect.error(400, fault))
-        write = _stream if request.stream else _whole
-        return await write(connection, dialect, request, answer, turn)
+        parts = _parts(dialect, request, answer)
+        length = {"content-type": "application/json", "content-length": str(sum(len(data) for data, _ in parts))}
+        return await _write_answer(connection, parts, turn, _EVENT_STREAM if request.stream else length)
 
     async def _taken(self, request: ModelRequest) -> tuple[ModelRequest, Turn]:
         """On record, and what it is answered with."""
@@ -279,38 +274,26 @@ class ScriptedModels:
         return {"object": "list", "data": known, "has_more": False}
 
 
-_Write = Callable[[Connection, Dialect, ModelRequest, Answer, Turn], Awaitable[None]]
+def _parts(dialect: Dialect, request: ModelRequest, answer: Answer) -> list[tuple[bytes, bool]]:
+    """What is sent one after the other, and whether each carries a piece of the answer that a drip or a cut counts."""
+    if request.stream:
+        return [(event.encode(), event.is_piece) for event in dialect.events(request, answer)]
+    body = json.dumps(dialect.document(request, answer), ensure_ascii=False).encode()
+    size = max(1, -(-len(body) // 10))
+    return [(body[start : start + size], start + size < len(body)) for start in range(0, len(body), size)]
 
 
-async def _stream(connection: Connection, dialect: Dialect, request: ModelRequest, answer: Answer, turn: Turn) -> None:
-    events = list(dialect.events(request, answer))
-    count = sum(event.is_piece for event in events)
-    await connection.begin(200, _EVENT_STREAM)
-    for event in events:
-        await connection.send(event.encode())
-        count -= event.is_piece
-        if isinstance(turn, Cut) and count == 0:
+async def _write_answer(connection: Connection, parts: list[tuple[bytes, bool]], turn: Turn, headers: Mapping[str, str]) -> None:
+    count = left = sum(is_piece for _, is_piece in parts)
+    await connection.begin(200, headers)
+    for data, is_piece in parts:
+        await connection.send(data)
+        left -= is_piece
+        if isinstance(turn, Cut) and left == 0:
             raise await _reset(connection)
-        if isinstance(turn, Drip) and event.is_piece and count:
-            await _pause(connection, turn.seconds / max(1, sum(event.is_piece for event in events) - 1))
+        if isinstance(turn, Drip) and is_piece and left:
+            await _pause(connection, turn.seconds / max(1, count - 1))
     await connection.end()
-
-
-async def _whole(connection: Connection, dialect: Dialect, request: ModelRequest, answer: Answer, turn: Turn) -> None:
-    document = dialect.document(request, answer)
-    if not isinstance(turn, Cut | Drip):
-        return await connection.answer(200, document)
-    body = json.dumps(document, ensure_ascii=False).encode()
-    await connection.begin(200, {"content-type": "application/json", "content-length": str(len(body))})
-    parts = list(slices(body, 10))
-    for part in parts[:-1]:
-        await connection.send(part)
-        if isinstance(turn, Drip):
-            await _pause(connection, turn.seconds / len(parts))
-    if isinstance(turn, Cut):
-        raise await _reset(connection)
-    await connection.send(parts[-1])
-    return await connection.end()
 
 
 async def _reset(connection: Connection) -> Gone:
