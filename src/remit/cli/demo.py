@@ -43,8 +43,6 @@ MOST_FILES, MOST_GROUPS, MOST_BYTES = 3_000, 8, 2_000_000
 NEXT = {
     "show last": "the tree with its times, evidence and return",
     "history": "everything delegated here",
-    "ledger": "the recorded errors",
-    "status": "in a second terminal, while something runs",
 }
 OWN_AGENT = """
 Your own agent: put this into .remit/agents/hello.py
