@@ -114,6 +114,10 @@ _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 _LOG = logging.getLogger("remit.watchdog")
 
 
+RESEND_SECONDS = 1.0
+"""A signal that was not handled for so long is sent again."""
+
+
 class BlockedLoop(BaseException):
     """Raised inside an agent that blocks the event loop past a limit. Like a cancellation, not to be caught."""
 
@@ -149,6 +153,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
         self._has_signal = False
+        self._signalled_at = 0.0
+        """When a signal was sent that the loop's thread has not handled yet; 0: none."""
 
     def started(self) -> None:
         """An agent began to run."""
@@ -213,7 +219,11 @@ class Watchdog:
 
     def _look_inside(self, blocked: float, must_stop: bool) -> None:
         if self._has_signal:
+            now = time.monotonic()
+            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up inside their handler
+                return
             self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
+            self._signalled_at = now
             signal.pthread_kill(self._loop_thread, _SIGNAL)
             return
         self._look_from_outside(blocked, must_stop)
@@ -234,6 +244,9 @@ class Watchdog:
             return  # said already
         who = task.get_name() if running is None else running.delegation.agent
         _LOG.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
+
+    def signal_handled(self) -> None:
+        self._signalled_at = 0.0
 
     def whose_turn(self) -> "Running | None":
         """The delegation of ours whose code the loop is running now."""
@@ -285,7 +298,8 @@ def _is_pending() -> bool:
 
 
 def _on_signal(_signal: int, frame: FrameType | None) -> None:
-    for watchdog in _listening:
+    for watchdog in list(_listening):
+        watchdog.signal_handled()
         running = watchdog.whose_turn()
         if running is not None:
             watchdog.interrupt(running, frame)
