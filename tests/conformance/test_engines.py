@@ -32,6 +32,6 @@ async def test_the_engine_keeps_its_promise(check: Check, open_remit: OpenRemit,
 
 
 def test_the_suites_need_no_test_framework() -> None:
-    modules = "clock, scripted, hostile, chaos, engine_suite, store_suite"
+    modules = "clock, scripted, hostile, engine_suite, store_suite"
     blocked = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None"
     subprocess.run([sys.executable, "-c", f"{blocked}; from remit.testing import {modules}"], check=True, timeout=30)

@@ -298,7 +298,7 @@ def _is_pending() -> bool:
 
 
 def _on_signal(_signal: int, frame: FrameType | None) -> None:
-    for watchdog in list(_listening):
+    for watchdog in tuple(_listening):  # an exception raised in an agent may close one
         watchdog.signal_handled()
         running = watchdog.whose_turn()
         if running is not None:

@@ -71,6 +71,10 @@ _BUDGET = {
 
 
 def tools_of(catalogue: Catalogue) -> list[Tool]:
+    return [*_delegation_tools(catalogue), *_query_tools(), *_other_tools(catalogue)]
+
+
+def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
     delegation = {
         **request.properties(catalogue, rest=SEE),
         "key": _text("Idempotency: work with the same key is never done twice; its return is given again."),
@@ -83,7 +87,6 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
     }
     needed = ["target", "parameters"]
     many = {"type": "array", "items": _object(delegation, needed), "minItems": 1, "maxItems": MANY}
-    targets = request.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
     return [
         Tool(
             name="delegate",
@@ -115,6 +118,11 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
             ),
             annotations=ACTS,
         ),
+    ]
+
+
+def _query_tools() -> list[Tool]:
+    return [
         Tool(
             name="delegation_status",
             title="How a delegation is doing",
@@ -151,6 +159,12 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
             output_schema=_object({**_RETURN, "page": OBJECT}, ["state"]),
             annotations=LOOKS,
         ),
+    ]
+
+
+def _other_tools(catalogue: Catalogue) -> list[Tool]:
+    targets = request.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
+    return [
         Tool(
             name="delegation_cancel",
             title="Stop a delegation",
