@@ -18,6 +18,7 @@ import pytest
 from remit import BlockingContext, Context, Misused, Remit, Return, Status, StopReason, agent
 from remit.core.states import State
 from remit.testing.engine_samples import code_of, until
+from support.pace import allowed
 
 GRACE_SECONDS = 1.0
 HUGE = 10**400
@@ -29,7 +30,7 @@ async def answered_within(seconds: float) -> AsyncIterator[None]:
     """By the deadline and its grace, however busy the machine that runs the tests is (a third of a second is given)."""
     began = time.monotonic()
     yield
-    assert time.monotonic() - began < seconds + GRACE_SECONDS + 0.3
+    assert time.monotonic() - began < allowed(seconds + GRACE_SECONDS + 0.3)
 
 
 async def by_deadline(seconds: float, waiting: Awaitable[Return]) -> Return:

@@ -18,6 +18,7 @@ from remit.core.states import State
 from remit.flow.context import Handle
 from remit.store import SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang
+from support.pace import allowed
 
 # ---- the living
 
@@ -262,7 +263,7 @@ async def test_cancelling_what_a_dead_process_was_running_settles_it_and_runs_no
         (record,) = await remit.live()
         began = time.monotonic()
         assert [node["state"] for node in await remit.cancel(record.session_id, "not wanted")] == ["stopped"]
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < allowed(2)
         known = await remit.describe(record.session_id)
         assert (known.state, known.attempt) == (State.CANCELLED, record.attempt)
         assert known.result is not None
@@ -292,9 +293,9 @@ async def test_who_waits_on_the_key_of_a_living_process_is_answered_by_its_own_d
     async with Remit.open(tmp_path, agents=[worker]) as remit, living(tmp_path, key="k"):
         began = time.monotonic()
         result = await remit.delegate("worker", key="k", timeout=0.4)
-        assert time.monotonic() - began < 1.4
+        assert time.monotonic() - began < allowed(1.4)
         assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
-        assert "still running" in result.summary
+        assert "still runs" in result.summary
         (holder,) = [record for record in await remit.live() if record.agent == "worker"]
         assert result.session_id == holder.session_id, "it names the one to look at"
     assert worker.calls == []

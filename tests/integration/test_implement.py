@@ -355,7 +355,7 @@ asyncio.run(Worker(**doings).implement(Board(Path(sys.argv[1])), waiting=returne
 def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str) -> None:
     """What was finished when the process was killed is filed, what was not is run again."""
     board = made_project(tmp_path)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))}
     script = KILLED.format(dies_in=repr(dies_in))
     died = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60)
     assert died.returncode == -9, died.stderr

@@ -363,7 +363,7 @@ async def test_an_agent_file_is_carried_out_by_the_coding_agent_that_is_declared
     """Its words reach the model before the task, and its return is checked under its own name."""
     need(CLAUDE)
     async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
-        stage.cast("coder", CLAUDE)
+        stage.cast("claude", CLAUDE)
         files = stage.project / ".claude" / "agents"
         files.mkdir(parents=True)
         (files / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews code.\ntools: Read\n---\nYou review code.\n")

@@ -12,6 +12,7 @@ from remit.core.errors import ErrorInfo
 from remit.ledger import ErrorLedger, LedgerWriter, Noted
 from remit.ledger.entry import KINDS_LIMIT
 from remit.system.files import file_lock
+from support.pace import allowed
 
 
 def noted(message: str = "It broke.", agent: str = "digest") -> Noted:
@@ -43,7 +44,7 @@ def test_thousands_of_errors_are_counted_and_cost_the_poster_little(ledger: Erro
     began = time.perf_counter()
     for number in range(5_000):
         writer.post(noted(f"Child {number} of sess_1766743200_abc123 broke"))
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < allowed(2.0)
     assert writer.close(20)
     [entry] = ledger.entries()
     assert entry.recurrence_count == 5_000
@@ -101,7 +102,7 @@ def test_a_flush_waits_no_longer_than_told(ledger: ErrorLedger) -> None:
         writer.post(noted())
         began = time.monotonic()
         assert not writer.flush(0.1)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < allowed(1.0)
     assert writer.close()
 
 

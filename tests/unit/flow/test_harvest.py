@@ -11,6 +11,7 @@ from remit.core.result import Artifact, Evidence
 from remit.flow import harvest as module
 from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.flow.harvest import Harvest, Hunt, guess_type, harvest
+from support.pace import allowed
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ async def test_it_ends_in_time_and_keeps_what_it_could_not_hash(root: Path) -> N
     (root / "small.md").write_text("small")
     began = time.monotonic()
     found = await harvest(Hunt(root=root, since=since, scan_root=True), seconds=0.2)
-    assert time.monotonic() - began < 0.6
+    assert time.monotonic() - began < allowed(0.6)
     assert paths(found) == ["huge.bin", "small.md"]
     assert any("without a hash" in warning for warning in found.warnings)
 

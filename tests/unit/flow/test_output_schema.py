@@ -10,6 +10,7 @@ from remit.core.errors import Misused, Unavailable
 from remit.flow import output_schema as bounded_schema
 from remit.flow.format import format_instruction, return_schema, sample_of
 from remit.flow.output_schema import checked_schema, must_be_checkable, schema_faults
+from support.pace import allowed
 
 PEOPLE = {
     "type": "object",
@@ -62,7 +63,7 @@ def test_nothing_hangs_and_nothing_is_fetched() -> None:
     assert "could not be judged" in schema_faults("a", {"$ref": "http://127.0.0.1:9/schema"})[0]
     assert schema_faults([{"a": number} for number in range(20_000)], {"uniqueItems": True}) == []
     assert schema_faults([{"a": 1, "b": 2}, {"b": 2, "a": 1.0}], {"uniqueItems": True})
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < allowed(15)
 
 
 def test_properties_by_pattern_count_as_known() -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from remit.core.result import Metadata, Return, Status
 from remit.flow.receive import read_answer
+from support.pace import allowed
 
 FIELDS: dict[str, Any] = {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "metadata": {}}
 TEXT = json.dumps(FIELDS)
@@ -187,7 +188,7 @@ N = 1_000_000
 def test_a_megabyte_made_to_be_slow_is_not(text: str) -> None:
     began = time.monotonic()
     read_answer(text)
-    assert time.monotonic() - began < 5  # quadratic would take hours; the margin is for a busy machine
+    assert time.monotonic() - began < allowed(5)  # quadratic would take hours; the margin is for a busy machine
 
 
 def test_a_fence_and_nothing_else_is_the_form_that_was_asked_for_and_leaves_no_prose_to_keep() -> None:

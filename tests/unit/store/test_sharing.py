@@ -12,6 +12,7 @@ from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Recorded
 from remit.store import SqliteStore, database
 from remit.testing.store_samples import numbers_of, outcome, record
+from support.pace import allowed
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def holder(store: SqliteStore) -> Iterator[sqlite3.Connection]:
 def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: sqlite3.Connection) -> None:
     before = time.perf_counter()
     assert store.try_apply([Recorded(record(1))]) is None
-    assert time.perf_counter() - before < 0.1
+    assert time.perf_counter() - before < allowed(0.1)
     holder.execute("ROLLBACK")
     assert store.try_apply([Recorded(record(1))]) is not None
 
@@ -57,7 +58,7 @@ def test_a_reader_does_not_wait_for_a_writer(store: SqliteStore, holder: sqlite3
     assert store.history(HistoryQuery()) == []
     assert store.live() == []
     assert store.take_cancels("one") == []
-    assert time.perf_counter() - before < 0.1
+    assert time.perf_counter() - before < allowed(0.1)
 
 
 def test_threads_read_while_one_writes(store: SqliteStore) -> None:

@@ -11,6 +11,7 @@ import pytest
 from remit.system.beneath import Root
 from remit.system.globs import BadPattern, below, compile_glob, read_rules
 from remit.system.listing import DEEPEST, Walk, asked_from, rules_above, written_from
+from support.pace import allowed
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         return
     for path in ("a" * 250, "a/" * 120 + "a", "ab" * 120):
         compiled.fullmatch(path)
-    assert time.perf_counter() - began < 3
+    assert time.perf_counter() - began < allowed(3)
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 1001, "{a,b}" * 10])
