@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOGGERS = ("remit", "opentelemetry")
 MAX_CHARACTERS = 20_000
 _HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
+_OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
+"""Made by remit of letters and digits: nothing to remove."""
 _LOG = logging.getLogger("remit.delegations")
 
 
@@ -66,7 +68,9 @@ class _Formatter(logging.Formatter):
     def parts(self, record: logging.LogRecord) -> tuple[str, dict[str, Any], str]:
         """Message, fields and traceback, without secrets."""
         found: dict[str, Any] = getattr(record, "remit_fields", {})
-        fields = {name: redacted_text(value) if isinstance(value, str) else value for name, value in found.items()}
+        fields = {
+            name: redacted_text(value) if isinstance(value, str) and name not in _OWN_FIELDS else value for name, value in found.items()
+        }
         trace = redacted_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:] if record.exc_info else ""
         return redacted_text(record.getMessage())[:MAX_CHARACTERS], fields, trace
 
