@@ -79,7 +79,7 @@ class Looking:
         return await settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
 
     async def metrics(self, since_seconds: float | None = None) -> "Metrics":
-        """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them (S5.9)."""
+        """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them."""
         from remit.core.metrics import metrics_of
 
         now = self.clock.wall()
@@ -87,7 +87,7 @@ class Looking:
         return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
 
     def on_event(self, listener: Callable[[Happening], None], kinds: Iterable[HappeningKind] = OUTCOMES) -> Callable[[], None]:
-        """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called (S5.9).
+        """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called.
 
         `kinds`: what to listen for instead; `EVERYTHING` is also each step of the flow, what delegations say, and who came to a door."""
         return self._listeners().hear(listener, kinds)
@@ -122,7 +122,7 @@ class Looking:
         return self.engine.running if self._attachment is None else {}
 
     def export_state(self) -> dict[str, Any]:
-        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6).
+        """The registry: what is active, how many are known, and the list with those settled within the retention.
 
         At most the newest 1,000 settled ones; `history` has them all.
         """

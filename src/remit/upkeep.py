@@ -1,7 +1,7 @@
 """Upkeep: what a runtime does on the side while it is open. Used by `app` alone.
 
 The write-ahead log into the database, scratch folders that nobody needs any more, old history, and, as a backstop, cancel requests
-whose bell was not heard (S2.7).
+whose bell was not heard.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One message to the assistant, from the moment it is taken up to the return: held, written down, talked over, ended in time (S5.8).
+"""One message to the assistant, from the moment it is taken up to the return: held, written down, talked over, ended in time.
 
 Whatever happens, and whenever: what was said and done is in the conversation's file before anything else is done with it. The talk itself
 is `agents.model.talking`'s; delegating, recording and cancelling the engine's.
@@ -81,7 +81,7 @@ def answered(outcome: Outcome) -> dict[str, Any]:
 
 
 def out_of_time(why: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
-    """Never failed: what was done stands (S2.6)."""
+    """Never failed: what was done stands."""
     message = f"The assistant was stopped after {seconds:.0f} s: {why}."
     advice = f'{outcome.go_on}: remit ask --conversation {outcome.conversation_id} "go on". More time: [assistant] message_seconds.'
     return _unfinished("partial", outcome, _error("timeout", message, "TIMEOUT", advice))

@@ -1,4 +1,4 @@
-"""`remit NAME …` for command files of the project, and `remit commands`, which lists them (S6.9). What they do is `orchestrator`'s."""
+"""`remit NAME …` for command files of the project, and `remit commands`, which lists them. What they do is `orchestrator`'s."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -18,10 +18,10 @@ ROLES = (
     "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
     "meta-builder",
 )  # fmt: skip
-"""The roles of the board (S4.3): agents too, there unless `builtin_agents` leaves out `ROLES_GROUP`."""
+"""The roles of the board: agents too, there unless `builtin_agents` leaves out `ROLES_GROUP`."""
 ROLES_GROUP = "roles"
 ASSISTANT = "assistant"
-"""The language model whose only tool is `delegate` (S5.8), there unless `builtin_agents` leaves it out."""
+"""The language model whose only tool is `delegate`, there unless `builtin_agents` leaves it out."""
 RESULTS = "results"
 """The target by which an agent reads results that were shortened for it."""
 _BUILT_IN = "remit.agents.builtin."
@@ -48,7 +48,7 @@ class Answers(StrEnum):
     VALUE = "value"
     """What it hands back is the result: put into a return for it."""
     RETURN = "return"
-    """What it hands back is to be read as a return: text goes through the ladder of S3.7, and it is asked once more if it is faulty."""
+    """What it hands back is to be read as a return: text goes through the receiving ladder, and it is asked once more if it is faulty."""
 
 
 class Workspace(StrEnum):
@@ -77,7 +77,7 @@ class AgentSpec:
     resumable: bool = False
     """After a crash it may be run again from its start; finished children are not run again."""
     requires_artifacts: bool = False
-    """`completed` needs at least one artifact, written since the start (S3.5)."""
+    """`completed` needs at least one artifact, written since the start."""
     retries: int = 0
     """How often it may be run again after it crashed or was unavailable: only for agents that declare it safe."""
     slots: int | None = None
@@ -93,7 +93,7 @@ class AgentSpec:
     languages: tuple[str, ...] = ()
     """Which languages of tasks it is for; with `operations` they route tasks to it. None: any."""
     operations: tuple[str, ...] = ()
-    """Which commands of the board it takes, of tasks in its languages (S4.3)."""
+    """Which commands of the board it takes, of tasks in its languages."""
     effects: tuple[Effect, ...] = ()
     """What it does to the world: rules of the policy may name them."""
     acts_on: Mapping[str, Fact] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Absolute deadlines that only shrink on the way down (S2.3, S2.4). Relative timeouts are derived from them, never the reverse."""
+"""Absolute deadlines that only shrink on the way down. Relative timeouts are derived from them, never the reverse."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -44,7 +44,7 @@ def deadline_in(timeout_seconds: float, now: float) -> Deadline:
 
 
 def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
-    """The timeout to use, before the caller's own deadline shrinks it; above the maximum is the caller's mistake (S2.2)."""
+    """The timeout to use, before the caller's own deadline shrinks it; above the maximum is the caller's mistake."""
     if requested is None:
         return min(limits.default_seconds, limits.maximum_seconds)
     if isinstance(requested, bool) or not isinstance(requested, int | float):
@@ -69,7 +69,7 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
 
 
 def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None) -> Deadline:
-    """`min(requested, maximum, what the caller has left)`, made absolute (S2.3)."""
+    """`min(requested, maximum, what the caller has left)`, made absolute."""
     if caller_hard_at is not None and now + timeout_seconds > caller_hard_at:
         left = max(0.0, caller_hard_at - now)
         return Deadline(hard_at=caller_hard_at, soft_at=caller_hard_at - grace_seconds(left), timeout_seconds=left)

@@ -13,15 +13,15 @@ from remit.core.states import Priority
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """The task of the board, or of whoever asks, that a delegation works on (S1.6)."""
+    """The task of the board, or of whoever asks, that a delegation works on."""
 
     task_number: int | None = None
     title: str = ""
     description: str = ""
     language: str | None = None
-    """Exactly the task's own field; absent means `general`, with a warning (S4.2)."""
+    """Exactly the task's own field; absent means `general`, with a warning."""
     complexity: str = "simple"
-    """simple, moderate or complex: how much context is loaded (S4.1)."""
+    """simple, moderate or complex: how much context is loaded."""
     has_plan: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -51,11 +51,11 @@ class Delegation(NamedTuple):
     created_at: float
     """Wall clock, seconds."""
     idle_seconds: float | None = None
-    """Stopped when nothing was heard for that long (S2.4); None: never."""
+    """Stopped when nothing was heard for that long; None: never."""
     key: str | None = None
     """Idempotency key: a live one returns the running delegation, a finished one its result."""
     accept: tuple[str, ...] = ()
-    """Acceptance commands, run here after the agent says done (S3.12)."""
+    """Acceptance commands, run here after the agent says done."""
     limits: Limits | None = None
     """The budget this delegation asked for itself and its children, inside its caller's."""
     command: str | None = None
@@ -76,7 +76,7 @@ class Delegation(NamedTuple):
 
 
 def context_of(delegation: Delegation, budget_left: Limits) -> dict[str, Any]:
-    """The context handed to the agent, as data (S1.6)."""
+    """The context handed to the agent, as data."""
     lineage = delegation.lineage
     return {
         "session_id": lineage.session_id,

@@ -3,7 +3,7 @@
     RemitError
     ├── Refused        a guard said no: nothing ran. The caller must ask for something else
     ├── Failed         it ran and did not succeed
-    │   ├── InvalidReturn   what the agent handed back breaks the contract (S3); `faults` lists how
+    │   ├── InvalidReturn   what the agent handed back breaks the contract; `faults` lists how
     │   ├── AgentCrashed    the agent's process or code ended by itself; carries exit code and the end of stderr
     │   └── Stopped         it was stopped: deadline, idle, cancel, budget
     │       └── OutOfTime       it ended at its soft deadline, as it was told, without an answer
@@ -27,7 +27,7 @@ CODES = frozenset(
         "TASK_NOT_FOUND", "NOT_CANCELABLE", "UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED", "TOO_LARGE", "STOPPING",
     }
 )  # fmt: skip
-"""Codes we give (S3.6, S5.3). An agent may use others; they are kept."""
+"""Codes we give. An agent may use others; they are kept."""
 
 _CODE_OF_TYPE = {
     "timeout": "TIMEOUT",
@@ -57,13 +57,13 @@ _CODE_OF_TYPE = {
 
 
 def code_of_type(type_: str) -> str:
-    """A missing code is derived from the type (S3.6)."""
+    """A missing code is derived from the type."""
     return _CODE_OF_TYPE.get(type_, "UNKNOWN_ERROR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInfo:
-    """One error of a return (S3.6)."""
+    """One error of a return."""
 
     type: str
     """An open set: timeout, validation, execution, tool_unavailable, permission, build_error, …"""
@@ -127,7 +127,7 @@ class Stopped(Failed):
 
 
 class OutOfTime(Stopped):
-    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6).
+    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure.
 
     With the code BUDGET_EXCEEDED: what is left of the budget is too little to go on with. With an `answer`: that is its return, and this
     is why it stopped."""

@@ -1,4 +1,4 @@
-"""What happens in a delegation, numbered from 1: the thirteen steps of the flow (S4), and what the agent says meanwhile (S5.7)."""
+"""What happens in a delegation, numbered from 1: the thirteen steps of the flow, and what the agent says meanwhile."""
 
 from dataclasses import dataclass
 from enum import StrEnum

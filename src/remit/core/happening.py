@@ -1,4 +1,4 @@
-"""What is told to whoever listens (S5.9): that a delegation started and how it ended, each of its steps and what it said meanwhile, and
+"""What is told to whoever listens: that a delegation started and how it ended, each of its steps and what it said meanwhile, and
 who came in by a door or was turned away there. A value; `engine.happenings` tells it.
 """
 
@@ -18,7 +18,7 @@ class HappeningKind(StrEnum):
     FAILED = "delegation.failed"
     """It ended otherwise than completed: also refused, timed out, cancelled, partial, blocked."""
     STEP = "delegation.step"
-    """`{step}`: it reached one of the thirteen steps of the flow (S4)."""
+    """`{step}`: it reached one of the thirteen steps of the flow."""
     PROGRESS = "delegation.progress"
     DATA = "delegation.data"
     ARTIFACT = "delegation.artifact"

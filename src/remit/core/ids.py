@@ -1,4 +1,4 @@
-"""Session ids: `sess_{unix seconds}_{6 of [a-z0-9]}` (S1.1).
+"""Session ids: `sess_{unix seconds}_{6 of [a-z0-9]}`.
 
 Made by the caller's side before anything runs, from a cryptographic source. The registry guarantees uniqueness
 (`store`): here a clash is only unlikely.

@@ -1,4 +1,4 @@
-"""Where a delegation stands in its tree: its own id, its root, its caller, its depth and its path (S1.2-S1.4)."""
+"""Where a delegation stands in its tree: its own id, its root, its caller, its depth and its path."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The metrics of delegation (S5.9): their names and alerts in one table, and the sums they are taken from.
+"""The metrics of delegation: their names and alerts in one table, and the sums they are taken from.
 
 In constant memory, however many delegations there were: a count for each agent and state, and one histogram of latencies, whose buckets
 grow by 2 %; a percentile is the middle of its bucket, so it is right to 1 %. Pure: stores fill a `Tally`, `Remit.metrics`, `remit metrics`

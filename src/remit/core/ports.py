@@ -54,11 +54,11 @@ class Store(Protocol):
 
     def checkpoint(self, session_id: str) -> Any: ...
     def durations(self, agent: str) -> list[float]:
-        """Seconds of the newest settled runs of `agent` (S2.8), at most 1,000."""
+        """Seconds of the newest settled runs of `agent`, at most 1,000."""
         ...
 
     def tally(self, since: float | None = None, until: float | None = None) -> Tally:
-        """Those asked for since then and before `until`, or all, summed up (S5.9); read in one pass, none of them kept."""
+        """Those asked for since then and before `until`, or all, summed up; read in one pass, none of them kept."""
         ...
 
     def drawn(self, principal: str) -> Drawn:

@@ -57,7 +57,7 @@ class Record:
 
 
 def registry_entry(record: Record) -> dict[str, Any]:
-    """A line of the registry, with the fields of S4.6."""
+    """A line of the registry, of a delegation."""
     return {
         "session_id": record.session_id,
         "command": record.command,
@@ -162,7 +162,7 @@ class Applied:
     """What a group of writes met that its writer must know."""
 
     clashes: tuple[str, ...] = ()
-    """Session ids of `Begun` and `Recorded` that were already taken: not recorded; draw again (S1.1)."""
+    """Session ids of `Begun` and `Recorded` that were already taken: not recorded; draw again."""
     taken_keys: Mapping[str, str] = field(default_factory=dict)
     """Session ids of `Recorded` whose idempotency key another delegation holds, and that delegation's id."""
     already_settled: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ class Head(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What everything that a principal ever asked for has drawn, also what the history has forgotten since (S8)."""
+    """What everything that a principal ever asked for has drawn, also what the history has forgotten since."""
 
     delegations: int = 0
     tokens: int = 0

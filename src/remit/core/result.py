@@ -1,4 +1,4 @@
-"""The return: the one shape in which every delegation answers (S3), and its parts. Plain values; rules live in `flow`.
+"""The return: the one shape in which every delegation answers, and its parts. Plain values; rules live in `flow`.
 
 `flow.reply` is the one builder, `flow.validate` the one judge. Here is only the shape, and its way to and from JSON.
 """
@@ -34,7 +34,7 @@ class StopReason(StrEnum):
 
 
 class Evidence(StrEnum):
-    """How far a claim was checked (S3.12)."""
+    """How far a claim was checked."""
 
     CLAIMED = "claimed"
     """The agent says so."""
@@ -50,7 +50,7 @@ ARTIFACT_ALIASES = {"research": "report"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file the work produced (S3.4). `size`, `sha256` and `mtime` are ours, never the agent's."""
+    """A file the work produced. `size`, `sha256` and `mtime` are ours, never the agent's."""
 
     type: str
     path: str

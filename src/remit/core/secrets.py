@@ -1,4 +1,4 @@
-"""Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept (S5.10).
+"""Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept.
 
 Whoever runs gets the real ones; records, events, the ledger, logs and the audit log get `[redacted]`. Three ways lead to that: a
 parameter or header with a telling name (`authorization`, `api_key`, …; also in the query of an address, `?access_token=…`), a value in a

@@ -1,4 +1,4 @@
-"""The metrics of S5.9 over time: one value for each interval, and how it is drawn as a line of signs. Pure.
+"""The metrics over time: one value for each interval, and how it is drawn as a line of signs. Pure.
 
 Each interval is summed up for itself and forgotten but for its figures: the whole needs no more memory than one of them. Used by
 `remit metrics`.

@@ -1,4 +1,4 @@
-"""Names in either spelling: `maxDepth` and `max_depth` are the same parameter (S5.2). An exact name goes first.
+"""Names in either spelling: `maxDepth` and `max_depth` are the same parameter. An exact name goes first.
 
 Used wherever parameters come in (functions, commands, the delegate tool), and by the tool's schema, which emits camelCase.
 """

@@ -1,4 +1,4 @@
-"""The states of a delegation in the registry, and the one table of moves between them (S4.6)."""
+"""The states of a delegation in the registry, and the one table of moves between them."""
 
 from enum import IntEnum, StrEnum
 
@@ -42,7 +42,7 @@ def move(before: State, after: State) -> State:
 
 
 class Priority(IntEnum):
-    """Who runs next when slots are full (S5.6)."""
+    """Who runs next when slots are full."""
 
     LOW = 1
     NORMAL = 2

@@ -281,7 +281,7 @@ def _known_type(type_: str) -> str:
 
 
 def _inside(running: Running, path: str | Path) -> str:
-    """The path relative to the root; whether a link leads out of it is looked at when the file is (S3.4).
+    """The path relative to the root; whether a link leads out of it is looked at when the file is.
 
     What is named by an agent that works in a folder of its own, or in its caller's, is in that folder, unless it is only in the root,
     like its scratch folder.

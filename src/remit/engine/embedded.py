@@ -212,7 +212,7 @@ class EmbeddedEngine:
             running.tell_trouble(problem)
 
     def _redraw(self, running: Running) -> None:
-        """Its id was taken (S1.1): nothing has run under it, so it simply gets another."""
+        """Its id was taken: nothing has run under it, so it simply gets another."""
         taken = running.delegation.session_id
         redrawn(running.order, self.house.policy)
         running.delegation = running.order.delegation

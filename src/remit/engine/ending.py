@@ -1,4 +1,4 @@
-"""How delegations end: by themselves, or stopped and harvested (S2.4-S2.6), alone or with everything below them.
+"""How delegations end: by themselves, or stopped and harvested, alone or with everything below them.
 
 A stop is decided once, with its source. The agent is cancelled; its carrier (thread, process) stops what it started; after the
 grace whoever is still there is abandoned. Then children are ended, what was left is gathered, and the outcome is settled.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PROCESS_GRACE_SECONDS = 0.5
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
-may take 0.4 s, this must stay below the second that S2.5 allows."""
+may take 0.4 s, this must stay below the second that is promised."""
 GATHERED_SECONDS = 0.7
 """After the hard deadline: by then the harvest is in, but for the tenth of a second it may itself be late."""
 LEAST_GATHERING_SECONDS = 0.1
@@ -235,7 +235,7 @@ def ack_state(running: Running) -> str:
 
 
 async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | None) -> Leftovers:
-    """Artifacts declared, files changed, chunks, the last checkpoint, and an answer that came after the end (S2.6)."""
+    """Artifacts declared, files changed, chunks, the last checkpoint, and an answer that came after the end."""
     warnings = list(running.warnings)
     artifacts: tuple[Artifact, ...] = ()
     declared = running.declared()
@@ -274,7 +274,7 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
 
 
 def _seconds_to_gather(engine: "EmbeddedEngine", running: Running) -> float:
-    """Less when the killing took long: the answer is due a second after the deadline (S2.5)."""
+    """Less when the killing took long: the answer is due a second after the deadline."""
     since_deadline = engine.loop.time() - running.delegation.deadline.hard_at
     if since_deadline < 0:  # cancelled, or out of budget
         return HARVEST_SECONDS

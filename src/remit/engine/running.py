@@ -376,7 +376,7 @@ class Running:
             self.wake = None
 
     def add_failure(self, child: Return) -> None:
-        """A child did not complete: its errors travel up (S3.11)."""
+        """A child did not complete: its errors travel up."""
         if child.status is not Status.COMPLETED:
             known = self.failures or []
             new = [error for error in child.errors if error not in known]

@@ -216,7 +216,7 @@ def accept(request: Request, caller: Caller | None, house: House, origin: Origin
     except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
         terms.fault = terms.fault or Misused(f"The parameters could not be checked: {type(error).__name__}: {error}.")
     if terms.task is None and caller is not None:
-        terms.task = caller.delegation.task  # a child works on its caller's task (S1.6)
+        terms.task = caller.delegation.task  # a child works on its caller's task
     order = _order(request, terms, caller, house, steps, origin)
     steps[4] = wall()
     return order
@@ -369,7 +369,7 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
 
 
 def redrawn(order: Order, policy: Policy = EVERYTHING) -> None:
-    """A clash with an id that is taken: the order gets another one (S1.1). Nothing has run under the old; the audit log is told."""
+    """A clash with an id that is taken: the order gets another one. Nothing has run under the old; the audit log is told."""
     delegation = order.delegation
     old = delegation.lineage
     session_id = new_session_id(delegation.created_at)
@@ -389,7 +389,7 @@ def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: B
 
 
 def _remembered_refusal(order: Order, code: str, refusal: Return) -> Return:
-    """An identical refused call in one tree is answered from memory: no retry storm (S1.5)."""
+    """An identical refused call in one tree is answered from memory: no retry storm."""
     if order.caller is None or code in _REDRAWN_CODES:
         return refusal
     fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice

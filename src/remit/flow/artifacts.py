@@ -1,4 +1,4 @@
-"""Looking at artifacts: is the path inside the root, is there a file, how large, which hash, from when (S3.4).
+"""Looking at artifacts: is the path inside the root, is there a file, how large, which hash, from when.
 
 Follows no symlink out of the root, waits on no pipe, opens no device, reads no file without end. Says what it saw;
 what follows from it is decided by `validate` and `harvest`. Blocking: call it off the event loop where files may be large.

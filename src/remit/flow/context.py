@@ -99,7 +99,7 @@ def _is_context(path: Path, root_dir: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Why the agent is asked a second time (S3.7): what it handed in and each fault found in it."""
+    """Why the agent is asked a second time: what it handed in and each fault found in it."""
 
     faults: tuple[str, ...]
     original: str
@@ -301,13 +301,13 @@ class Context:
         return await self._desk.permitted(paths)
 
     def background(self) -> ContextFiles:
-        """The context files of the project (`.remit/context`) that the complexity and language of its task call for (S4.1)."""
+        """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
         task = self.task or TaskContext()
         language, _ = language_of(self.task)
         return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
 
     def as_dict(self) -> dict[str, Any]:
-        """The context as data (S1.6)."""
+        """The context as data."""
         return context_of(self._desk.delegation, self.budget)
 
 
@@ -320,7 +320,7 @@ def warn(ctx: Context, message: str) -> None:
 
 
 def final_event(result: Return, number: int, at: float) -> Event:
-    """The last chunk of a stream: the same object `result()` gives (S5.7)."""
+    """The last chunk of a stream: the same object `result()` gives."""
     if result.ok:
         return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
     body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}

@@ -1,4 +1,4 @@
-"""What a language-model agent is told about the form of its answer (S3.8): the instruction that ends every prompt, and the repair.
+"""What a language-model agent is told about the form of its answer: the instruction that ends every prompt, and the repair.
 
 Text only; that its example obeys the contract is proved by its tests. Used by agents that prompt a model or a command.
 """
@@ -79,7 +79,7 @@ def value_repair(faults: Sequence[str], output_schema: Mapping[str, Any]) -> str
 
 
 def repair_instruction(faults: Sequence[str]) -> str:
-    """What the agent is asked when its answer broke the contract; it is asked once (S3.7)."""
+    """What the agent is asked when its answer broke the contract; it is asked once."""
     listed = "\n".join(f"- {fault}" for fault in faults[:_MOST_FAULTS])
     more = f"\n- and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
     return (

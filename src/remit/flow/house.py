@@ -46,7 +46,7 @@ class House:
     note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
     """Where errors go to be remembered: the error ledger."""
     policy: Policy = EVERYTHING
-    """What every action passes (S5.10)."""
+    """What every action passes."""
     approver: Approver | None = None
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
     approval_seconds: float = 120.0

@@ -165,7 +165,7 @@ async def _run(work: Work) -> Any:
 
 
 async def _received(work: Work, answer: Any) -> Return:
-    """The answer as a checked return, after one repair if need be (S3.7)."""
+    """The answer as a checked return, after one repair if need be."""
     spec = work.agent.spec
     if spec.answers is Answers.VALUE and not looks_like_return(answer) and not isinstance(answer, Return):
         return await _from_value(work, answer)
@@ -244,7 +244,7 @@ async def _judged(work: Work, answer: Any) -> Return:
 
 
 async def _with_original(work: Work, result: Return, original: str) -> Return:
-    """What the agent wrote round its return, or before it was asked again, is kept beside it (S3.7)."""
+    """What the agent wrote round its return, or before it was asked again, is kept beside it."""
     kept = await off_loop(work.keep_prose, original)
     seen = await off_loop(seen_artifacts, work.root, (kept,)) if kept is not None else ()
     return replace(result, artifacts=(*result.artifacts, *seen))
@@ -258,7 +258,7 @@ async def _read(answer: Any, return_file: Path | None = None) -> Received:
 
 
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
-    """A Python agent's mapping need not repeat what we know; a language model must echo its session (S3.8)."""
+    """A Python agent's mapping need not repeat what we know; a language model must echo its session."""
     listed = candidate.get("artifacts")
     below = "" if work.room is None else f"{work.room.inside}/"
     declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
@@ -275,7 +275,7 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Return:
-    """No return could be made of it: the prose is kept, the fault named, the agent's author told (S3.7)."""
+    """No return could be made of it: the prose is kept, the fault named, the agent's author told."""
     prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
     kept = [artifact for artifact in prose if artifact is not None]
     artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *kept))
@@ -336,7 +336,7 @@ async def _processed(work: Work, result: Return) -> Return:
 
 
 async def _proven(work: Work, result: Return) -> Return:
-    """Children that failed are named, acceptance commands are run (S3.11, S3.12)."""
+    """Children that failed are named, acceptance commands are run."""
     errors = work.child_errors()
     if errors:
         result = with_child_errors(result, errors)

@@ -120,7 +120,7 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
     """
     common: Facts = {}
     known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
-    if not parameters.keys() <= known:  # a parameter has two spellings (S5.2): the other one is no way around a rule
+    if not parameters.keys() <= known:  # a parameter has two spellings: the other one is no way around a rule
         parameters = {own_name(name, known): value for name, value in parameters.items()}
     for name, value in parameters.items():
         if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):

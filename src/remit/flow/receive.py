@@ -1,4 +1,4 @@
-"""Reading what an agent handed back (S3.7): a ladder from a return object down to the return file, the first hit wins.
+"""Reading what an agent handed back: a ladder from a return object down to the return file, the first hit wins.
 
 Finds the candidate, and never raises, whatever the bytes. Judging the candidate is `validate`'s work, asking once more the
 engine's. Linear in the length of the text: agents' output is not to be trusted with anything worse.

@@ -45,7 +45,7 @@ _STATE_OF_STATUS = {
 
 
 def state_of(result: Return) -> State:
-    """The registry's state for a return (S4.6)."""
+    """The registry's state for a return."""
     return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]
 
 
@@ -55,7 +55,7 @@ def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[
 
 
 def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
-    """At most `limit` characters, and saying so when something was left out: never cut silently (S3.3)."""
+    """At most `limit` characters, and saying so when something was left out: never cut silently."""
     length = len(text)
     text = " ".join(text[: limit * 20].split())
     if len(text) <= limit and length <= limit * 20:
@@ -119,7 +119,7 @@ def failed(
 
 
 def refused(delegation: Delegation, error: ErrorInfo) -> Return:
-    """A guard said no: nothing ran, and asking again changes nothing (S1.5)."""
+    """A guard said no: nothing ran, and asking again changes nothing."""
     return Return(
         status=Status.FAILED,
         summary=shortened(f"Refused before anything ran: {error.message}"),
@@ -153,7 +153,7 @@ def not_run(caller: Delegation, agent: str, error: RemitError) -> Return:
 
 
 def refused_again(earlier: Return, times: int) -> Return:
-    """An identical refused call, answered from memory; after three repeats it says so plainly (S1.5)."""
+    """An identical refused call, answered from memory; after three repeats it says so plainly."""
     if times <= 3:
         return earlier
     note = f"This call was already refused {times - 1} times in this tree and will be refused every time. Do not repeat it."
@@ -162,7 +162,7 @@ def refused_again(earlier: Return, times: int) -> Return:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """What a stopped agent left (S2.6), with what its children reported."""
+    """What a stopped agent left, with what its children reported."""
 
     artifacts: tuple[Artifact, ...] = ()
     data: Any = None
@@ -179,7 +179,7 @@ NOTHING_LEFT = Leftovers()
 
 
 def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
-    """Stopped before it finished: never failed, always partial, with everything that was harvested (S2.6)."""
+    """Stopped before it finished: never failed, always partial, with everything that was harvested."""
     has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
     where = "in its workspace" if left.workspace is not None else "from its last checkpoint" if resumable or has_checkpoint else None
     error = _error_of_stop(delegation, stop, where)
@@ -214,7 +214,7 @@ def _files(artifacts: tuple[Artifact, ...]) -> str:
 
 
 def advice(errors: Sequence[ErrorInfo]) -> str:
-    """All recoverable: the first recommendation; otherwise a person is needed (S3.11)."""
+    """All recoverable: the first recommendation; otherwise a person is needed."""
     if all(error.recoverable for error in errors):
         return errors[0].recommendation
     return f"{A_PERSON_IS_NEEDED} {errors[0].recommendation}".rstrip()

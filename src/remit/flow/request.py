@@ -12,7 +12,7 @@ from remit.core.errors import Misused
 @dataclass(slots=True, kw_only=True)
 class Request:
     agent: str
-    """A name in the directory, or `/command` to be routed (S4.3)."""
+    """A name in the directory, or `/command` to be routed."""
     parameters: Mapping[str, Any]
     timeout: float | None = None
     """Seconds."""

@@ -1,4 +1,4 @@
-"""The steps CheckLanguage and PrepareRouting: which agent a command goes to (S4.2, S4.3).
+"""The steps CheckLanguage and PrepareRouting: which agent a command goes to.
 
 Pure: the table comes from `settings`, the task from the caller. It does not know whether the agent exists (`flow.guard` does).
 """
@@ -70,11 +70,11 @@ DEFAULT_TABLE = RoutingTable(
         "todo": (Rule(agent=None),),
     }
 )
-"""The table of S4.3, and `meta` of S6.9."""
+"""The default routing table."""
 
 
 def language_of(task: TaskContext | None) -> tuple[str, str | None]:
-    """The task's own language, exactly, and a warning when it has none (S4.2). Never guessed from text."""
+    """The task's own language, exactly, and a warning when it has none. Never guessed from text."""
     if task is None or not task.language:
         which = f"Task {task.task_number}" if task is not None and task.task_number is not None else "The task"
         return GENERAL, f"{which} names no language: {GENERAL!r} is used."
@@ -98,7 +98,7 @@ def route(command: str, language: str, has_plan: bool, table: RoutingTable, *, t
 
 
 def check_route(chosen: Route, language: str, has_plan: bool, table: RoutingTable) -> None:
-    """Once more before dispatch: the agent about to be called must be the one the table names (S4.3)."""
+    """Once more before dispatch: the agent about to be called must be the one the table names."""
     facts = f"language={language}, has_plan={str(has_plan).lower()}, agent={chosen.agent}"
     expected = route(chosen.command, language, has_plan, table)
     if (chosen.agent, chosen.mode, chosen.then) != (expected.agent, expected.mode, expected.then):

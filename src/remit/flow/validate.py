@@ -92,7 +92,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class _Wire(BaseModel):
-    # Strict: "1" is not a depth. What we do not know is kept (S3.1).
+    # Strict: "1" is not a depth. What we do not know is kept.
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
 
@@ -271,7 +271,7 @@ def _advice(expected: Expected) -> str:
 
 
 def check_return(text_or_object: object, session_id: str | None = None, root: str | Path = ".") -> Return:
-    """What an agent can ask before it hands in (S3.9): the return, or `InvalidReturn` with the list of faults."""
+    """What an agent can ask before it hands in: the return, or `InvalidReturn` with the list of faults."""
     received = read_answer(text_or_object)
     if received.candidate is None:
         raise InvalidReturn(received.faults)
@@ -331,7 +331,7 @@ class _Files:
 
 
 def _look_at(shape: Shape, expected: Expected) -> _Files:
-    """The artifacts as we see them (S3.4, S3.5)."""
+    """The artifacts as we see them."""
     given = shape.wire.artifacts
     if len(given) > MAX_ARTIFACTS:
         return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])

@@ -1,4 +1,4 @@
-"""Acceptance commands (S3.12): the caller's own proof, run here after the agent has said that it is done.
+"""Acceptance commands: the caller's own proof, run here after the agent has said that it is done.
 
 Each runs by `/bin/sh -c` in a session of its own and is killed with everything it started when its time is up, when the
 delegation is cancelled, and for what it left running in the background. Decides nothing about the return: see `Acceptance`.

@@ -99,7 +99,7 @@ class Noted:
 
     @property
     def is_an_error(self) -> bool:
-        """ "Nothing to commit" is none (S4.7)."""
+        """ "Nothing to commit" is none."""
         if self.error.code == "GIT_COMMIT_FAILED" or self.error.type == "git":
             return _NOTHING.search(self.error.message) is None
         return _ONLY_NOTHING.match(self.error.message) is None

@@ -1,4 +1,4 @@
-"""Nanoseconds, which protobuf carries, and seconds, which we count in (S2.1): converted once, at the border, and back to the same."""
+"""Nanoseconds, which protobuf carries, and seconds, which we count in: converted once, at the border, and back to the same."""
 
 NANO = 10**9
 _LONGEST = 2**63 - 1

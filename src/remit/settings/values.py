@@ -31,7 +31,7 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
     "assistant": _limits(3600, 7200),
     OTHER: _limits(3600, 7200),
 }
-"""S2.2: commands, delegate targets, and everything else."""
+"""Time limits: commands, delegate targets, and everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class AssistantSettings:
     """`[assistant]`."""
 
     message_seconds: float = 120.0
-    """How long it has for one message, unless a delegation inside it was given more (S5.8)."""
+    """How long it has for one message, unless a delegation inside it was given more."""
     result_characters: int = 4000
     """How much of one result it is shown; the whole is kept, and can be read by range."""
     compact_tokens: int = 60_000
@@ -163,7 +163,7 @@ class Settings:
     """How many may wait; beyond that, QUEUE_FULL."""
     max_depth: int = 3
     cycles: Literal["agent", "task"] = "agent"
-    """What makes a cycle: the same agent again, or only the same agent with the same task (S1.4)."""
+    """What makes a cycle: the same agent again, or only the same agent with the same task."""
     ageing_seconds: float = 30.0
     """Waiting that long raises priority by one."""
     kill_grace_seconds: float = 0.25
@@ -174,7 +174,7 @@ class Settings:
     """Of each tree that asks for none of its own."""
     timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
     retention_seconds: float = 3600.0
-    """How long finished delegations stay in the registry (S2.7)."""
+    """How long finished delegations stay in the registry."""
     cleanup_seconds: float = 300.0
     history_days: float | None = None
     """How long finished delegations stay in history; None: for good."""
@@ -194,13 +194,13 @@ class Settings:
     builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP, ASSISTANT)
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
-    """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
+    """Whether what the policy refuses is refused, only logged, or not even asked."""
     approval_seconds: float = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
     accept_env: tuple[str, ...] = ()
     """Variables of the environment that acceptance commands get beside the usual ones."""
     board_commits: bool = True
-    """Whether commands of the board commit what they write, in a git checkout (S6.8); `board.committing` reads it by itself."""
+    """Whether commands of the board commit what they write, in a git checkout; `board.committing` reads it by itself."""
     model: tuple[str, ...] = ()
     """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
     models: Mapping[str, ModelAddress] = field(default_factory=dict)

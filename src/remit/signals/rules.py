@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus, made from the thresholds of S5.9 (`core.metrics`): `remit metrics --alert-rules` prints them.
+"""Alert rules for Prometheus, made from the thresholds (`core.metrics`): `remit metrics --alert-rules` prints them.
 
 Of counters and histograms, not of the gauges with the shares: so they hold for several servers together, across restarts, and also where
 the numbers came by way of a collector. A share without a total is not a number there, and no alert. Pure.

@@ -1,4 +1,4 @@
-"""The promises of every `Engine` about slots (S5.6): who runs next, how many at once, and that callers cannot starve their children."""
+"""The promises of every `Engine` about slots: who runs next, how many at once, and that callers cannot starve their children."""
 
 import asyncio
 from pathlib import Path

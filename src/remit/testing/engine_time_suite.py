@@ -1,4 +1,4 @@
-"""The promises of every `Engine` about time (S2): told at the soft deadline, stopped at the hard one, and what is handed back then."""
+"""The promises of every `Engine` about time: told at the soft deadline, stopped at the hard one, and what is handed back then."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from remit.testing.scripted import Scripted, hang
 TIME_CHECKS: list[Check] = []
 
 OVERRUN_SECONDS = 1.0
-"""By how much a return may come after the hard deadline (S2.5)."""
+"""By how much a return may come after the hard deadline."""
 
 
 def _promise(check: Check) -> Check:

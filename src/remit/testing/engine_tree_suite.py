@@ -1,4 +1,4 @@
-"""The promises of every `Engine` about trees: refusals (S1), errors that travel up (S3.11), budgets (S8), no child without a caller."""
+"""The promises of every `Engine` about trees: refusals, errors that travel up, budgets, no child without a caller."""
 
 import asyncio
 from pathlib import Path

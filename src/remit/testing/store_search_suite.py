@@ -158,7 +158,7 @@ def states_are_counted(open_store: OpenStore) -> None:
 
 @_promise
 def durations_are_kept_per_agent(open_store: OpenStore) -> None:
-    """S2.8. Those that never started took no time to run."""
+    """Those that never started took no time to run."""
     with opened(open_store) as (store,):
         _with_history(store)
         store.apply([outcome(6, State.CANCELLED)])
@@ -168,7 +168,7 @@ def durations_are_kept_per_agent(open_store: OpenStore) -> None:
 
 @_promise
 def delegations_are_summed_up(open_store: OpenStore) -> None:
-    """S5.9: by agent and state, with their latencies; those that live have none yet."""
+    """By agent and state, with their latencies; those that live have none yet."""
     with opened(open_store) as (store,):
         assert store.tally().states == {}
         _with_history(store)

@@ -22,7 +22,7 @@ class DelegateError(Misused):
         self.details: Mapping[str, Any] = details or {}
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a chunk or an answer (S5.4): code, message, details, recommendation."""
+        """As it stands in a chunk or an answer: code, message, details, recommendation."""
         return {"code": self.code, "message": self.message, "details": dict(self.details), "recommendation": self.advice}
 
 
@@ -78,7 +78,7 @@ class Catalogue:
         return sorted({operation for operations in asked for operation in operations if operation is not None})
 
     def find(self, target: object, operation: object) -> AgentSpec:
-        """The agent that is meant: first the target is judged, then the operation, then whether they fit (S5.3)."""
+        """The agent that is meant: first the target is judged, then the operation, then whether they fit."""
         targets = self.targets()
         if not isinstance(target, str) or not target:
             raise DelegateError("target must name an agent.", code="INVALID_TARGET", **_allowed("targets", targets))

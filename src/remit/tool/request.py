@@ -21,7 +21,7 @@ NAMED = 250
 LISTED_CHARACTERS = 8_000
 """Of agents in the words of the tool."""
 PRIORITIES: tuple[str | int, ...] = (*(priority.name.lower() for priority in Priority), 0, *map(int, Priority))
-"""Names, and the numbers they stand for; 0 is normal (S5.6)."""
+"""Names, and the numbers they stand for; 0 is normal."""
 _PRIORITY = "Who goes first when there is more to do than can be done at once."
 Limits = Callable[[str], TimeLimits]
 Schema = dict[str, Any]
@@ -166,7 +166,7 @@ def _reference(name: str, value: Any, agent: str) -> Any:
 
 
 ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority")
-"""Of the tool (S5.1)."""
+"""Of the tool."""
 WHAT_IS_JSON = "Pass text, numbers, lists and mappings; leave files and objects to paths and names."
 
 

@@ -19,7 +19,7 @@ _UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL",
 
 
 class TaskState(StrEnum):
-    """S5.5. The last four are terminal."""
+    """States of a task. The last four are terminal."""
 
     PENDING = "PENDING"
     """Asked for, and not yet on record."""

@@ -1,4 +1,4 @@
-"""`DelegateTool`: the one tool by which work is handed out (S5), over whatever transport. A door translates its requests to it.
+"""`DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
 
     tool = DelegateTool(remit)
     result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
@@ -163,7 +163,7 @@ class DelegateTool:
         return result_of(returned, asked_at)
 
     def must_be_faultless(self, request: DelegateRequest, returned: Return) -> None:
-        """A refusal for what the request says is raised, like every fault of a request: nothing has run (S5.3)."""
+        """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
         first = returned.errors[0] if returned.errors else None
         if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
             details = {"agent": request.agent, "parameters": parameters_schema(request.spec), "taskId": returned.session_id}

@@ -1,4 +1,4 @@
-"""The agents that come with remit: worker, researcher, coder (S5.2), and the roles of the board (S4.3).
+"""The agents that come with remit: worker, researcher, coder, and the roles of the board.
 
 Each target is a package whose `AGENTS` lists its operations, or whose `agents(settings, models)` does where one of them depends on
 what was set when the project was opened, or asks a model. Loaded when first asked for; adding a target is one line here, or one

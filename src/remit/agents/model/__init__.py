@@ -1,1 +1,1 @@
-"""Language models as agents: asked in words, acting on the world only by delegating, answering with a return (S3.7, S3.8)."""
+"""Language models as agents: asked in words, acting on the world only by delegating, answering with a return."""

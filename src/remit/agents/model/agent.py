@@ -300,7 +300,7 @@ class _Run:
         return (await off_loop(_judged, talked.text, schema))[0]
 
     async def check_in_time(self, answer: str) -> None:
-        """What goes wrong from the soft deadline on is the deadline's: it hands back what there is (S2.6)."""
+        """What goes wrong from the soft deadline on is the deadline's: it hands back what there is."""
         ctx = self.ctx
         if not ctx.hand_in or (ctx.repair is None and ctx.remaining >= REPAIR_SECONDS):
             return

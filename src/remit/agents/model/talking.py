@@ -1,4 +1,4 @@
-"""The talk with a model: it is asked, what it calls is done, it is told what came of it, until it answers in words (S5.8).
+"""The talk with a model: it is asked, what it calls is done, it is told what came of it, until it answers in words.
 
 Its only tool is `delegate`. A call that cannot be made is answered in words too, and the talk goes on; but not for ever: the requests, the
 deadline, the budget and the number of turns without a valid call bound it. Knows neither returns nor conversations that are stored:
@@ -447,7 +447,7 @@ class _Talking:
             )
 
     def _given_up(self, message: str, advice: str) -> RemitError:
-        """What goes wrong from the soft deadline on is the deadline's (S2.6)."""
+        """What goes wrong from the soft deadline on is the deadline's."""
         if self._ending.hand_in:
             return OutOfTime(f"It handed in nothing when it was told to: {message}", advice="Give it a longer timeout.")
         return Failed(message, advice=advice)

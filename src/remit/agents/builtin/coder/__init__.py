@@ -1,4 +1,4 @@
-"""The coder: analyses, reviews, generates and runs code (S5.2). `agents` lists its operations."""
+"""The coder: analyses, reviews, generates and runs code. `agents` lists its operations."""
 
 from remit.agents.builtin.coder.analysis import ANALYSIS
 from remit.agents.builtin.coder.execute import EXECUTE
