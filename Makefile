@@ -18,7 +18,7 @@ PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m
 INSTALL = $(PIP) install -qq --disable-pip-version-check
 
 # The code of the gRPC messages: made by every install, and again when the file it is made of has changed.
-MESSAGES := src/remit/proto/v1/tasks_pb2.py
+MESSAGES := src/remit/agents/proto/v1/tasks_pb2.py
 
 # Where Python is told to write no compiled code, each of the thousands of processes that the tests start would compile remit anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,7 +71,7 @@ bench: $(READY_DEV)
 tools: $(READY_TOOLS) $(READY_MODELS)
 
 clean:
-	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/remit/proto/v1/*_pb2*.py*
+	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/remit/agents/proto/v1/*_pb2*.py*
 	find $(wildcard src tests bench docs) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml | $(BIN)/python
@@ -84,7 +84,7 @@ $(READY_DEV): pyproject.toml | $(BIN)/python
 	@$(INSTALL) --no-compile -e ".[dev]"
 	@touch $(READY) $@
 
-$(MESSAGES): src/remit/proto/v1/tasks.proto setup.py | $(READY_DEV)
+$(MESSAGES): src/remit/agents/proto/v1/tasks.proto setup.py | $(READY_DEV)
 	@$(BIN)/python setup.py -q messages && touch $@
 
 # Never fails: no npm, or no network, only means that fewer tests run. Without the stamp it is tried again the next time.

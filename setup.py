@@ -15,7 +15,7 @@ def make_messages() -> None:
 
     from grpc_tools import protoc
 
-    protos = sorted((SOURCE / "remit" / "proto").rglob("*.proto"))
+    protos = sorted((SOURCE / "remit" / "agents" / "proto").rglob("*.proto"))
     include = files("grpc_tools") / "_proto"
     outputs = [f"--{kind}_out={SOURCE}" for kind in ("python", "pyi", "grpc_python")]
     if protoc.main(["protoc", f"-I{SOURCE}", f"-I{include}", *outputs, *map(str, protos)]) != 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.figures import Figure, median, milliseconds
 from bench.sizes import Sizes
-from remit.agents.builtin.coder.analysis.analysis import Analysis
+from remit.builtin.coder.analysis.analysis import Analysis
 
 RATIO = 5.0
 """On one core all that is known of a file costs about three times its parsing; with more cores less."""

@@ -14,7 +14,7 @@ from bench.sizes import Sizes
 from remit import Remit
 from remit.core.events import EventKind
 from remit.core.result import StopReason
-from remit.flow.context import Handle
+from remit.runtime.context import Handle
 
 OVERRUN_TARGET = 1.0
 KILL_TARGET = 0.5

@@ -17,7 +17,7 @@ from bench.figures import Figure, median, microseconds, milliseconds, per_second
 from bench.sizes import Sizes
 from bench.speed import flood_rate, timed_sequence
 from remit import Remit
-from remit.store.rows import COLUMNS
+from remit.stores.rows import COLUMNS
 
 TARGET = 1.20
 _IN_FLIGHT = 100

@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
 from remit import Remit, agent
-from remit.tool.pydantic_ai import delegate_toolset
+from remit.runtime.tool.pydantic_ai import delegate_toolset
 
 TARGET_SECONDS = 0.001
 _WARM = 3

@@ -8,10 +8,10 @@ from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
 from remit.core.clock import SYSTEM_CLOCK
 from remit.core.policy import Asked, Policy
-from remit.flow.permit import path_facts, url_facts
 from remit.policy.judging import Judge
 from remit.policy.project import open_policy
 from remit.policy.rules import default_text
+from remit.runtime.permit import path_facts, url_facts
 
 TARGET_SECONDS = 100e-6
 _ROOT = Path("/project")

@@ -16,8 +16,8 @@ from bench.figures import Figure, median, microseconds, milliseconds, percentile
 from bench.serving import serving, tasks_at
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
 TARGET_SECONDS = 0.010
 """An order comes within milliseconds, not with the next heartbeat."""

@@ -11,10 +11,10 @@ from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
 from remit import Remit
-from remit.sandbox import recipe
-from remit.sandbox.bubblewrap import command
-from remit.sandbox.limits import Grants, Limits
-from remit.sandbox.probe import probe
+from remit.system.sandbox import recipe
+from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.probe import probe
 
 TARGET_SECONDS = 0.015
 _WARM = 3

@@ -24,9 +24,9 @@ import httpx
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import One, timed_sequence
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.proto.values import value_of
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.values import value_of
 from remit.system.announced import Announced, announced
 
 TARGET_SECONDS = 0.001

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from bench.figures import Figure, median, milliseconds
 from bench.serving import Served, serving, serving_bare, tasks_at
 from bench.sizes import Sizes
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.values import struct_of
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.values import struct_of
 
 TARGET_IDLE_SHARE = 0.02
 """Of one core, beyond what the server takes with no stream at all."""

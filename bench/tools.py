@@ -22,7 +22,7 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import One, timed_sequence
-from remit.serve.mcp.stdio import Lines, Wire
+from remit.server.mcp.stdio import Lines, Wire
 
 TARGET_SECONDS = 0.005
 AGENT = """

@@ -10,7 +10,7 @@ from bench.figures import Figure, median, microseconds, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
 from remit import Remit
-from remit.agents.builtin.worker.search import find_ripgrep
+from remit.builtin.worker.search import find_ripgrep
 
 READ_TARGET_SECONDS = 0.001
 SEARCH_TARGET = 1.3

@@ -30,8 +30,8 @@ LOADED = (
         "remit.app",
         "remit.policy.project",
     ),
-    *("remit.agents.builtin.worker", "remit.agents.builtin.coder", "remit.agents.builtin.researcher", "remit.agents.coding.detect"),
-    *("remit.agents.pages", "remit.agents.roles", "remit.board", "remit.board.commits", "remit.orchestrator"),
+    *("remit.builtin.worker", "remit.builtin.coder", "remit.builtin.researcher", "remit.agents.coding.detect"),
+    *("remit.agents.pages", "remit.board.role_table", "remit.board", "remit.board.commits", "remit.board.orchestrator"),
 )
 """What most of the commands import."""
 AT_THE_START = ("PYTHON", "LANG", "LC_", "REMIT_")

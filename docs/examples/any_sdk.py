@@ -6,8 +6,8 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from remit import Remit
+from remit.runtime.tool.plain import Toolbox
 from remit.testing.models import Call, Say, ScriptedModels
-from remit.tool.plain import Toolbox
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""A bare gRPC client of `remit serve`: with nothing but the messages of `remit/proto/v1/tasks.proto`, as any language has them."""
+"""A bare gRPC client of `remit serve`: with nothing but the messages of `remit/agents/proto/v1/tasks.proto`, as any language has them."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc.aio
 
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
 SECOND = 10**9
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
+from remit.board.orchestrator.implement import implement
 from remit.board.task import Task
-from remit.orchestrator.implement import implement
 
 PLAN = """# Greetings
 

@@ -8,8 +8,8 @@ from langchain_openai import ChatOpenAI
 
 from remit import Remit
 from remit.agents.langgraph import langgraph_agent
+from remit.runtime.tool.langchain import delegate_tool
 from remit.testing.models import Call, Say, ScriptedModels
-from remit.tool.langchain import delegate_tool
 
 
 async def main() -> None:

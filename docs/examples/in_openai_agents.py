@@ -7,8 +7,8 @@ from openai import AsyncOpenAI
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
 from remit import Remit
 from remit.agents.openai_agents import openai_agents_agent
+from remit.runtime.tool.openai_agents import delegate_tool
 from remit.testing.models import Call, Say, ScriptedModels
-from remit.tool.openai_agents import delegate_tool
 
 
 async def main() -> None:

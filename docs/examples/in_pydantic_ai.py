@@ -8,8 +8,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from remit import Remit
 from remit.agents.pydantic_ai import pydantic_ai_agent
+from remit.runtime.tool.pydantic_ai import delegate_toolset
 from remit.testing.models import Call, Say, ScriptedModels
-from remit.tool.pydantic_ai import delegate_toolset
 
 
 async def main() -> None:

@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from remit.agents.builtin.worker.web import Hit, NotSetUp, Reaching, SearchProvider
+from remit.builtin.worker.web import Hit, NotSetUp, Reaching, SearchProvider
 
 
 class Wiki:

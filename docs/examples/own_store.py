@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from remit import Remit, agent
 from remit.core.record import Applied, Write
-from remit.store import MemoryStore
+from remit.stores import MemoryStore
 from remit.testing.store_suite import STORE_CHECKS
 
 

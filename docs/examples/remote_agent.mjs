@@ -10,7 +10,7 @@ import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 
 const address = process.argv[2] ?? "unix:.remit/run/grpc.sock";
-const protoFile = process.env.REMIT_PROTO ?? "tasks.proto"; // comes with remit: remit/proto/v1/tasks.proto
+const protoFile = process.env.REMIT_PROTO ?? "tasks.proto"; // comes with remit: remit/agents/proto/v1/tasks.proto
 
 // google.protobuf.Value as plain values, there and back.
 const toValue = (value) =>

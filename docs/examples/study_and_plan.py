@@ -6,8 +6,8 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
+from remit.board.orchestrator.research_plan import plan, research, revise
 from remit.board.task import State, Task
-from remit.orchestrator.research_plan import plan, research, revise
 
 
 @agent("researcher")

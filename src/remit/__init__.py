@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from remit.core.events import Event
     from remit.core.record import Record
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-    from remit.flow.context import Context
-    from remit.flow.request import call
-    from remit.flow.validate import check_return
-    from remit.tool.catalogue import DelegateError
-    from remit.tool.result import DelegateResult
-    from remit.tool.tool import DelegateTool
+    from remit.runtime.context import Context
+    from remit.runtime.request import call
+    from remit.runtime.tool.catalogue import DelegateError
+    from remit.runtime.tool.result import DelegateResult
+    from remit.runtime.tool.tool import DelegateTool
+    from remit.runtime.validate import check_return
 
 __all__ = [
     "AgentCrashed",
@@ -64,12 +64,12 @@ _HOMES = {
     "remit.core.events": ("Event",),
     "remit.core.record": ("Record",),
     "remit.core.result": ("Artifact", "Evidence", "Metadata", "Return", "Status", "StopReason"),
-    "remit.flow.context": ("Context",),
-    "remit.flow.request": ("call",),
-    "remit.flow.validate": ("check_return",),
-    "remit.tool.catalogue": ("DelegateError",),
-    "remit.tool.result": ("DelegateResult",),
-    "remit.tool.tool": ("DelegateTool",),
+    "remit.runtime.context": ("Context",),
+    "remit.runtime.request": ("call",),
+    "remit.runtime.validate": ("check_return",),
+    "remit.runtime.tool.catalogue": ("DelegateError",),
+    "remit.runtime.tool.result": ("DelegateResult",),
+    "remit.runtime.tool.tool": ("DelegateTool",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

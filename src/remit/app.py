@@ -17,21 +17,21 @@ from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
-from remit.flow import accept
-from remit.flow.context import Handle
-from remit.flow.request import call
 from remit.looking import Looking
+from remit.runtime import accept
+from remit.runtime.context import Handle
+from remit.runtime.request import call
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
+    from remit.agents.attach.attached import Attachment
+    from remit.agents.attach.board import Switchboard
     from remit.agents.directory import Directory
     from remit.agents.function import FunctionAgent
-    from remit.engine.peers import Doorbell
-    from remit.engine.recovery import Recovered
-    from remit.settings import Settings
-    from remit.signals.telemetry import Signals
-    from remit.switchboard.attached import Attachment
-    from remit.switchboard.board import Switchboard
+    from remit.engines.embedded.peers import Doorbell
+    from remit.engines.embedded.recovery import Recovered
+    from remit.runtime.settings import Settings
+    from remit.runtime.telemetry.telemetry import Signals
 
 __all__ = ["Remit", "run"]
 
@@ -82,7 +82,7 @@ class Remit(Looking):
         process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
         from remit.agents.process.target import must_not_start_anything
-        from remit.settings import Settings, load_settings
+        from remit.runtime.settings import Settings, load_settings
 
         must_not_start_anything()
         redact_logs()
@@ -102,12 +102,12 @@ class Remit(Looking):
         return remit
 
     async def __aenter__(self) -> "Remit":
-        from remit.engine.embedded import EmbeddedEngine
-        from remit.engine.peers import this_owner
-        from remit.flow.house import House
-        from remit.ledger import ErrorLedger, LedgerWriter
-        from remit.signals.telemetry import open_signals
-        from remit.switchboard.address import token_here
+        from remit.agents.attach.address import token_here
+        from remit.engines.embedded.embedded import EmbeddedEngine
+        from remit.engines.embedded.peers import this_owner
+        from remit.runtime.house import House
+        from remit.runtime.ledger import ErrorLedger, LedgerWriter
+        from remit.runtime.telemetry.telemetry import open_signals
         from remit.system.files import make_folder
         from remit.wiring import noting, options_of, policy_of, rules_of
 
@@ -147,10 +147,10 @@ class Remit(Looking):
 
     async def _attach(self, token: str) -> None:
         """Opened by an agent: the owner of its tree runs and records what is delegated here; this one recovers nothing and ends nothing."""
-        from remit.engine.peers import this_owner
-        from remit.engine.recovery import Recovered
-        from remit.ledger import ErrorLedger
-        from remit.switchboard.attached import attach
+        from remit.agents.attach.attached import attach
+        from remit.engines.embedded.peers import this_owner
+        from remit.engines.embedded.recovery import Recovered
+        from remit.runtime.ledger import ErrorLedger
 
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root
@@ -170,9 +170,9 @@ class Remit(Looking):
 
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
-        from remit.engine.peers import Doorbell
-        from remit.engine.recovery import Recovered
-        from remit.switchboard.board import Switchboard
+        from remit.agents.attach.board import Switchboard
+        from remit.engines.embedded.peers import Doorbell
+        from remit.engines.embedded.recovery import Recovered
         from remit.upkeep import keep_house
 
         self.engine.recover = self.recover
@@ -192,8 +192,8 @@ class Remit(Looking):
         """Stop what still runs, write everything, leave nothing behind.
 
         With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it. Gives what was handed over."""
-        from remit.engine import recovery
-        from remit.engine.peers import note_closed
+        from remit.engines.embedded import recovery
+        from remit.engines.embedded.peers import note_closed
 
         handed_over: list[str] = []
         if not self._is_open:
@@ -255,7 +255,7 @@ class Remit(Looking):
         running = self.engine.current()
         if running is not None:
             if running.engine is not self.engine:
-                from remit.switchboard.address import not_yours
+                from remit.agents.attach.address import not_yours
 
                 raise not_yours(running.delegation.agent)
             return running, None
@@ -310,7 +310,7 @@ class Remit(Looking):
         """Stop a delegation and everything below it; how each node ended. Also when another process runs it.
 
         `force`: processes that were started for it here are killed at once; otherwise they have `kill_grace_seconds` to tidy up."""
-        from remit.engine.recovery import cancel_anywhere
+        from remit.engines.embedded.recovery import cancel_anywhere
 
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
@@ -319,8 +319,8 @@ class Remit(Looking):
 
     async def recover(self) -> "Recovered":
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
-        from remit.engine.peers import sweep_bells
-        from remit.engine.recovery import Recovered, recover
+        from remit.engines.embedded.peers import sweep_bells
+        from remit.engines.embedded.recovery import Recovered, recover
 
         self._must_be_open()
         if self._attachment is not None:
@@ -349,13 +349,13 @@ class Remit(Looking):
 
     def _load_directory(self, root: Path | None) -> None:
         """Of the agents given, and of those of the project at `root`, if one is named."""
-        from remit.agents.builtin import offer_built_in
         from remit.agents.carriers import Carriers
         from remit.agents.directory import Directory
         from remit.agents.process.pool import ProcessPool
-        from remit.assistant import offer_assistant
+        from remit.builtin import offer_built_in
+        from remit.builtin.assistant import offer_assistant
         from remit.models.client import Models
-        from remit.settings import environment_of
+        from remit.runtime.settings import environment_of
         from remit.wiring import routed_by_agents
 
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
@@ -377,7 +377,7 @@ class Remit(Looking):
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""
-        from remit.switchboard.board import spec_to_wire
+        from remit.agents.attach.board import spec_to_wire
 
         return {
             "root": str(self.root),
@@ -387,7 +387,7 @@ class Remit(Looking):
         }
 
     def _open_store(self) -> Store:
-        from remit.store.sqlite import SqliteStore
+        from remit.stores.sqlite import SqliteStore
 
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
         store.owner_id = self.owner.owner_id

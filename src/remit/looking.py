@@ -20,9 +20,9 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.metrics import Metrics
-    from remit.engine.embedded import EmbeddedEngine
-    from remit.engine.events import Happenings, Listeners, Watcher
-    from remit.settings import Settings
+    from remit.engines.embedded.embedded import EmbeddedEngine
+    from remit.engines.embedded.events import Happenings, Listeners, Watcher
+    from remit.runtime.settings import Settings
 
 
 class Looking:
@@ -39,7 +39,7 @@ class Looking:
 
     async def describe(self, session_id: str) -> Record:
         """What is known of a delegation."""
-        from remit.engine.events import known
+        from remit.engines.embedded.events import known
 
         return await known(self.store, session_id)
 
@@ -66,7 +66,7 @@ class Looking:
         """The events of a delegation as they come, also of another process's, from the one after number `after`; the last is its return.
 
         Nothing waits for whoever reads slowly, and nothing is kept for it."""
-        from remit.engine.events import follow
+        from remit.engines.embedded.events import follow
 
         async with contextlib.aclosing(follow(self.store, self._watcher(), self._running_here().get, session_id, after)) as events:
             async for event in events:
@@ -74,7 +74,7 @@ class Looking:
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
-        from remit.engine.events import settled
+        from remit.engines.embedded.events import settled
 
         return await settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
 
@@ -99,7 +99,7 @@ class Looking:
     def note_visit(self, door: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """A door says that a request was let in, or (`error`) was not: to whoever listens for it."""
         if self.engine.listeners:
-            from remit.engine.events import tell_at_door
+            from remit.engines.embedded.events import tell_at_door
 
             tell_at_door(self.engine.listeners, door=door, principal=principal, at=self.clock.wall(), error=error)
 
@@ -113,7 +113,7 @@ class Looking:
         if self._attachment is None:
             return self.engine.watcher
         if self._own_watcher is None:
-            from remit.engine.events import Watcher
+            from remit.engines.embedded.events import Watcher
 
             self._own_watcher = Watcher(self.store, self.folder / "run")
         return self._own_watcher

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
-from remit.engine.embedded import EmbeddedEngine
-from remit.engine.peers import living_owners
-from remit.settings import Settings
+from remit.engines.embedded.embedded import EmbeddedEngine
+from remit.engines.embedded.peers import living_owners
+from remit.runtime.settings import Settings
+from remit.runtime.workspaces.changes import DIFF
+from remit.runtime.workspaces.cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
+from remit.runtime.workspaces.workspace import rooms
 from remit.system.threads import off_loop
-from remit.workspaces.changes import DIFF
-from remit.workspaces.cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
-from remit.workspaces.workspace import rooms
 
 TURN_SECONDS = 1.0
 SWEEP_SECONDS = 30.0

@@ -5,17 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from remit.agents.directory import Directory
-from remit.agents.routing import Routes
+from remit.board.routing import Routes
 from remit.core.clock import Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
-from remit.engine.slots import EngineOptions
-from remit.flow.house import Rules
-from remit.ledger import LedgerWriter, Noted
+from remit.engines.embedded.slots import EngineOptions
 from remit.policy.project import ProjectPolicy, open_policy
-from remit.settings import Settings
+from remit.runtime.house import Rules
+from remit.runtime.ledger import LedgerWriter, Noted
+from remit.runtime.settings import Settings
 
 
 def rules_of(settings: Settings) -> Rules:

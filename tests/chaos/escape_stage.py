@@ -18,10 +18,10 @@ from typing import Any
 
 from escapes import ATTEMPTS, BATCH, Attempt
 
-from remit.sandbox.boxes import Job
-from remit.sandbox.limits import Limits
-from remit.sandbox.probe import Offer, probe
-from remit.sandbox.run import Ran, run
+from remit.system.sandbox.boxes import Job
+from remit.system.sandbox.limits import Limits
+from remit.system.sandbox.probe import Offer, probe
+from remit.system.sandbox.run import Ran, run
 
 STACKS = ("bubblewrap", "landlock", "old landlock")
 AT_ONCE = 4

@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc.aio
 
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.proto.values import dict_of, value_of
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.values import dict_of, value_of
 
 
 def say(*words: object) -> None:

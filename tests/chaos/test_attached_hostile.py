@@ -11,10 +11,10 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from remit import Context, Remit, Stopped, agent
+from remit.agents.attach import board
+from remit.agents.attach.address import connected
 from remit.core.caller import CALLER, decode
 from remit.core.states import State
-from remit.switchboard import board
-from remit.switchboard.address import connected
 
 
 class Wire:

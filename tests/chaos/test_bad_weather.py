@@ -11,7 +11,7 @@ import pytest
 from remit import Misused, Remit, RemitError, StopReason, Unavailable, agent
 from remit.core.record import Applied, Started, Write
 from remit.core.states import State
-from remit.store import MemoryStore, SqliteStore
+from remit.stores import MemoryStore, SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
 from remit.testing.engine_samples import until
 from support.pace import allowed

@@ -15,7 +15,7 @@ import pytest
 from remit import Remit, Status, StopReason, agent
 from remit.core.record import Owner, Record, Recorded
 from remit.core.states import Priority, State
-from remit.store import SqliteStore
+from remit.stores import SqliteStore
 from remit.system.processes import pid_space, process_start
 from support.lab import is_lab, rounds
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remit import Remit
 from remit.core.states import State
-from remit.store.sqlite import open_to_look
+from remit.stores.sqlite import open_to_look
 from remit.system.processes import all_pids, mark_of
 
 AGENTS = '''

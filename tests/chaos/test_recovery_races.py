@@ -15,8 +15,8 @@ import pytest
 from remit import Context, Remit, Status, StopReason, Unavailable, agent
 from remit.core.record import Owner, Record
 from remit.core.states import State
-from remit.flow.context import Handle
-from remit.store import SqliteStore
+from remit.runtime.context import Handle
+from remit.stores import SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed
 

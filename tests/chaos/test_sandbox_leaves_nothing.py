@@ -14,14 +14,14 @@ import pytest
 from escape_stage import STACKS, offer_of, sandboxed
 
 from remit.core.errors import Unavailable
-from remit.sandbox import boxes, probe
-from remit.sandbox.boxes import Job
-from remit.sandbox.inside.usage import clear
-from remit.sandbox.limits import MEBIBYTE, Limits
-from remit.sandbox.probe import Offer, required
-from remit.sandbox.run import run
-from remit.sandbox.wire import BOOT
 from remit.system.processes import all_pids, descendants
+from remit.system.sandbox import boxes, probe
+from remit.system.sandbox.boxes import Job
+from remit.system.sandbox.inside.usage import clear
+from remit.system.sandbox.limits import MEBIBYTE, Limits
+from remit.system.sandbox.probe import Offer, required
+from remit.system.sandbox.run import run
+from remit.system.sandbox.wire import BOOT
 from support.pace import allowed
 
 each_stack = pytest.mark.parametrize("stack", STACKS)

@@ -18,7 +18,7 @@ import pytest
 from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, project, runs_noted
 
 from remit.core.events import EventKind
-from remit.store import SqliteStore
+from remit.stores import SqliteStore
 from support.doors.client import ended
 from support.lab import rounds
 

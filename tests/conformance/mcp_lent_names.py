@@ -11,11 +11,11 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.serve.addresses import Place, bound
-from remit.serve.mcp.delegations import Delegations
-from remit.serve.mcp.resources import Resources
-from remit.serve.mcp.run import http_address, served_locally
-from remit.serve.mcp.server import ToolServer
+from remit.server.addresses import Place, bound
+from remit.server.mcp.delegations import Delegations
+from remit.server.mcp.resources import Resources
+from remit.server.mcp.run import http_address, served_locally
+from remit.server.mcp.server import ToolServer
 
 
 @agent("says")

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from remit.access.visitor import Doing, Grants
+from remit.server.access.visitor import Doing, Grants
 from support.doors import agents
 from support.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
 from support.doors.checks import DOOR_CHECKS, Check
@@ -59,7 +59,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
-    from remit.serve.apis import Apis, bound_apis
+    from remit.server.apis import Apis, bound_apis
 
     remit = Remit.open(root, agents=DOOR_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
     with bound_apis(remit.settings.serve, remit.root) as places:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.store import MemoryStore
+from remit.stores import MemoryStore
 from remit.testing.engine_suite import ENGINE_CHECKS, Check, OpenRemit
 
 

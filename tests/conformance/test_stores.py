@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.store import MemoryStore, SqliteStore
+from remit.stores import MemoryStore, SqliteStore
 from remit.testing.store_suite import STORE_CHECKS, Check, OpenStore
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, agent
-from remit.access.visitor import Doing
+from remit.server.access.visitor import Doing
 
 
 @agent("place")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit
-from remit.access.visitor import Doing, Grants
+from remit.server.access.visitor import Doing, Grants
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 EVERYBODY = frozenset({Doing.DELEGATE})
@@ -74,12 +74,12 @@ async def a2a_stage(
     import grpc.aio
     from starlette.applications import Starlette
 
-    from remit.access.entrance import Entrance
-    from remit.serve.a2a.api import OPEN_PATHS, A2aApi
-    from remit.serve.grpc.auth_interceptor import AuthInterceptor
-    from remit.serve.http.auth_middleware import AuthMiddleware
-    from remit.serve.http.server import HttpServer
-    from remit.serve.service import Service
+    from remit.server.a2a.api import OPEN_PATHS, A2aApi
+    from remit.server.access.entrance import Entrance
+    from remit.server.grpc.auth_interceptor import AuthInterceptor
+    from remit.server.http.auth_middleware import AuthMiddleware
+    from remit.server.http.server import HttpServer
+    from remit.server.service import Service
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
     async with contextlib.AsyncExitStack() as closing:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit, agent
-from remit.assistant.asking import ask
-from remit.flow.context import Context
+from remit.builtin.assistant.asking import ask
+from remit.runtime.context import Context
 
 
 @agent("note")

@@ -8,7 +8,7 @@ from typing import Any
 from assistant_project import settings_for
 
 from remit import Remit, agent
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.testing.models import Script, ScriptedModels
 
 

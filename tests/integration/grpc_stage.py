@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
-from remit.access.visitor import Doing, Grants
+from remit.server.access.visitor import Doing, Grants
 
 SECOND = 10**9
 DELEGATING = frozenset({Doing.DELEGATE})
@@ -92,7 +92,7 @@ class Stage:
 
     async def tasks(self, **options: Any) -> Any:
         """A stub of the task service."""
-        from remit.proto.v1 import tasks_pb2_grpc as rpc
+        from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
         return rpc.TaskServiceStub(await self.channel(**options))
 
@@ -107,10 +107,10 @@ async def grpc_stage(
     takes_agents: bool = False,
     **serve: Any,
 ) -> AsyncIterator[Stage]:
-    from remit.access.entrance import Entrance
-    from remit.serve.grpc.registry import Registry
-    from remit.serve.grpc.server import grpc_server
-    from remit.serve.service import Service
+    from remit.server.access.entrance import Entrance
+    from remit.server.grpc.registry import Registry
+    from remit.server.grpc.server import grpc_server
+    from remit.server.service import Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = replace(remit.settings.serve, **serve)
@@ -138,8 +138,8 @@ def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", priority: int = 0, **parameters: Any) -> Any:
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.proto.values import struct_of
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.agents.proto.values import struct_of
 
     return pb.ExecuteTaskRequest(
         agent_id=agent_id,

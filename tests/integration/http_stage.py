@@ -13,7 +13,7 @@ from typing import Any
 from grpc_stage import count, fails, loud, slow
 
 from remit import Remit
-from remit.access.visitor import EVERYTHING, Doing, Grants
+from remit.server.access.visitor import EVERYTHING, Doing, Grants
 
 AGENTS = (count, slow, fails, loud)
 
@@ -98,10 +98,10 @@ async def http_stage(
     builtin_agents: Sequence[str] = (),
     **serve: Any,
 ) -> AsyncIterator[Stage]:
-    from remit.access.entrance import Entrance
-    from remit.serve.http.api import http_app, routes
-    from remit.serve.http.server import HttpServer
-    from remit.serve.service import Service
+    from remit.server.access.entrance import Entrance
+    from remit.server.http.api import http_app, routes
+    from remit.server.http.server import HttpServer
+    from remit.server.service import Service
 
     async with contextlib.AsyncExitStack() as closing:
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})

@@ -13,7 +13,7 @@ from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
-from remit.store.sqlite import SqliteStore
+from remit.stores.sqlite import SqliteStore
 
 AGENTS = '''
 import asyncio

@@ -9,7 +9,7 @@ from typing import Any
 
 from remit import Remit, Return, agent
 from remit.core.budget import Limits
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
 

@@ -19,8 +19,8 @@ from remit.core.ids import new_session_id
 from remit.core.lineage import Lineage
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority
-from remit.flow.context import Context, Repair
-from remit.flow.request import Request
+from remit.runtime.context import Context, Repair
+from remit.runtime.request import Request
 from remit.system.processes import marked
 
 

@@ -29,7 +29,7 @@ class Far:
     """An agent elsewhere: registers, takes work, answers. `orders` has what it was given, `told` what else it was told."""
 
     def __init__(self, stage: Stage, token: str = "") -> None:
-        from remit.proto.v1 import tasks_pb2
+        from remit.agents.proto.v1 import tasks_pb2
 
         self.pb = tasks_pb2
         self.stage = stage
@@ -42,12 +42,12 @@ class Far:
         self.heard = asyncio.Event()
 
     async def register(self, name: str = "words", operation: str = "count", *, slots: int = 1, **declared: Any) -> Any:
-        from remit.proto.v1 import tasks_pb2_grpc as rpc
+        from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
         self.channel = await self.stage.channel()
         self.calls = rpc.AgentServiceStub(self.channel)
         if isinstance(schema := declared.pop("schema", None), dict):
-            from remit.proto.values import struct_of
+            from remit.agents.proto.values import struct_of
 
             declared["parameters_schema"] = struct_of(schema)
         offered = self.pb.Operation(name=operation, description="Counts words.", **declared)
@@ -81,7 +81,7 @@ class Far:
                 self.heard.set()
 
     async def _work(self, order: Any) -> None:
-        from remit.proto.values import value_of
+        from remit.agents.proto.values import value_of
 
         result = await self.does(self, order)
         if result is not None:

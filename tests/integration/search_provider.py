@@ -1,6 +1,6 @@
 """A search provider as a user would write it: found by `search.providers = ["search_provider:owls"]`."""
 
-from remit.agents.builtin.worker.web import Hit, NotSetUp, Reaching, SearchProvider
+from remit.builtin.worker.web import Hit, NotSetUp, Reaching, SearchProvider
 
 
 class Owls:

@@ -8,7 +8,7 @@ import pytest
 from a2a_stage import BINDINGS, EVERYBODY, a2a_stage, said, sent, state_name
 
 from remit import Context, agent
-from remit.access.visitor import Doing
+from remit.server.access.visitor import Doing
 
 RUNS: list[str] = []
 

@@ -98,7 +98,7 @@ async def test_configs_are_made_read_listed_and_deleted_over_every_binding(tmp_p
 
 async def test_one_that_is_busy_is_told_again_and_one_that_refuses_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("remit.serve.a2a.push.FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("remit.server.a2a.push.FIRST_PAUSE_SECONDS", 0.02)
     tries: list[str] = []
 
     async def busy(heard: Heard, writer: asyncio.StreamWriter) -> None:
@@ -118,7 +118,7 @@ async def test_one_that_is_busy_is_told_again_and_one_that_refuses_is_left_alone
 async def test_what_was_not_told_before_a_restart_is_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from a2a.types import ListTaskPushNotificationConfigsRequest
 
-    monkeypatch.setattr("remit.serve.a2a.push.FIRST_PAUSE_SECONDS", 30.0)
+    monkeypatch.setattr("remit.server.a2a.push.FIRST_PAUSE_SECONDS", 30.0)
     port = 0
 
     async def shut(_heard: Heard, writer: asyncio.StreamWriter) -> None:
@@ -164,7 +164,7 @@ async def test_one_that_watches_a_task_hears_that_it_asks_and_how_it_went_on(tmp
 async def test_addresses_inside_are_refused_and_nothing_is_begun(url: str) -> None:
     """SSRF: a stranger must not have us call what lies inside."""
     from remit.core.errors import Misused
-    from remit.serve.a2a.push import Post
+    from remit.server.a2a.push import Post
 
     with pytest.raises(Misused):
         await Post(inside=False).must_be_allowed(url)
@@ -174,8 +174,8 @@ async def test_a_name_is_judged_by_every_address_it_has_each_time_anew() -> None
     import ipaddress
 
     from remit.core.errors import Misused
-    from remit.serve.a2a.push import Outcome, Post
-    from remit.serve.a2a.threads import Watcher
+    from remit.server.a2a.push import Outcome, Post
+    from remit.server.a2a.threads import Watcher
 
     answers = [["93.184.215.14"], ["93.184.215.14", "10.0.0.1"], ["127.0.0.1"], ["169.254.169.254"]]
 

@@ -14,8 +14,8 @@ import pytest
 from a2a_stage import Stage, a2a_stage
 
 from remit import Context, agent
-from remit.access.visitor import Doing
 from remit.core.states import State
+from remit.server.access.visitor import Doing
 
 
 @agent("deep")
@@ -99,7 +99,7 @@ async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, mon
     from grpc_stage import Authority
 
     from remit import Remit
-    from remit.serve.http.server import Tls
+    from remit.server.http.server import Tls
 
     shown, key = Authority(tmp_path).issue("far.example")
     async with a2a_stage(tmp_path / "far", [place], tls=Tls(certificate=shown, key=key)) as far:

@@ -19,7 +19,7 @@ from remit.agents.definition import definition_of
 from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
-from remit.flow.context import Repair
+from remit.runtime.context import Repair
 from remit.system.interpreter import remit_command
 from remit.system.processes import look
 from support.pace import allowed

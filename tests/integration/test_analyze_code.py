@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return
-from remit.agents.builtin.coder.analysis.analysis import Analysis
-from remit.agents.builtin.coder.analysis.files import SourceFile, list_files
-from remit.agents.builtin.coder.analysis.workers import Facts, Workers, read_file
+from remit.builtin.coder.analysis.analysis import Analysis
+from remit.builtin.coder.analysis.files import SourceFile, list_files
+from remit.builtin.coder.analysis.workers import Facts, Workers, read_file
 from remit.system.beneath import Root
 from remit.system.processes import children
 from support.repository import begin, git

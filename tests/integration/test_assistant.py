@@ -12,9 +12,8 @@ import pytest
 from chat_stage_set import echoing_project
 
 from remit import Remit, agent
-from remit.access.visitor import OWNER, Visitor
-from remit.assistant.asking import ask
-from remit.assistant.conversations import Conversations, Spent
+from remit.builtin.assistant.asking import ask
+from remit.builtin.assistant.conversations import Conversations, Spent
 from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
@@ -22,10 +21,11 @@ from remit.cli.exits import Exit
 from remit.core.errors import Misused
 from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
-from remit.flow.context import Context
 from remit.models.messages import Reply, Said, repaired
-from remit.serve.service import Call as ServiceCall
-from remit.serve.service import Service
+from remit.runtime.context import Context
+from remit.server.access.visitor import OWNER, Visitor
+from remit.server.service import Call as ServiceCall
+from remit.server.service import Service
 from remit.testing.models import Call, Drip, Fail, Garbled, Say, Silence, Stray
 from support.histories import faults_of
 from support.pace import allowed

@@ -8,8 +8,8 @@ from typing import Any
 from assistant_project import hang, note, settings_for
 
 from remit import Remit
-from remit.assistant.asking import ask
-from remit.assistant.conversations import Conversations
+from remit.builtin.assistant.asking import ask
+from remit.builtin.assistant.conversations import Conversations
 from remit.core.result import Status
 from remit.models.messages import repaired
 from remit.testing.models import Call, Drip, Say, ScriptedModels

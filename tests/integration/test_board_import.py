@@ -9,9 +9,9 @@ import pytest
 
 from remit.board.board import Board
 from remit.board.importer import import_board
+from remit.board.orchestrator.tasks import Wanted, record
 from remit.board.todo import draw
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.orchestrator.tasks import Wanted, record
 from support import cli
 
 TODO = """# TODO

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.access.entrance import Entrance
-from remit.access.visitor import OWNER, Grants, Visitor
 from remit.core.budget import Limits
 from remit.core.errors import RemitError
 from remit.core.origin import Came, Origin
 from remit.core.policy import EVERYTHING, Verdict
-from remit.flow.accept import accept
-from remit.flow.permit import pending_again
-from remit.flow.request import call
 from remit.policy.audit import check_log, entries
-from remit.serve.service import Call, Service
+from remit.runtime.accept import accept
+from remit.runtime.permit import pending_again
+from remit.runtime.request import call
+from remit.server.access.entrance import Entrance
+from remit.server.access.visitor import OWNER, Grants, Visitor
+from remit.server.service import Call, Service
 from remit.testing.clock import ManualClock
 
 RULES = """
@@ -208,7 +208,11 @@ async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage,
     assert stage.entrance.by_bearer(token).parent == running.delegation.session_id
     clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
     later = Entrance(
-        stage.remit.folder, stage.remit.settings.serve, living=stage.remit.engine.running.get, note=stage.remit.note_access, clock=clock
+        stage.remit.folder,
+        stage.remit.settings.serve,
+        living=stage.remit.engine.running.get,
+        note=stage.remit.note_access,
+        clock=clock,
     )
     assert code_of(later.by_bearer, later.token_for(running)) == "UNAUTHENTICATED"
     assert "expired" in why(stage)

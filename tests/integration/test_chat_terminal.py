@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chat_stage_set import Terminal, echoing_project, terminal
 
-from remit.store import SqliteStore
+from remit.stores import SqliteStore
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from remit.agents.definition import definition_of
 from remit.core.errors import AgentCrashed, Failed, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
-from remit.flow.context import Repair
+from remit.runtime.context import Repair
 from support.pace import allowed
 from support.witness import LoopWatch
 

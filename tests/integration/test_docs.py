@@ -20,10 +20,10 @@ from remit.cli.exits import MEANINGS
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
 from remit.core.result import StopReason
-from remit.flow.request import Request
-from remit.settings import Settings, describe
-from remit.settings.values import DEFAULT_TIMEOUTS
-from remit.store import SqliteStore
+from remit.runtime.request import Request
+from remit.runtime.settings import Settings, describe
+from remit.runtime.settings.values import DEFAULT_TIMEOUTS
+from remit.stores import SqliteStore
 from support.cli import every_command
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 from http_stage import Stage, http_stage
 
-from remit.access.visitor import Doing, Grants, Visitor
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.serve.service import Call, Service, own_key
+from remit.server.access.visitor import Doing, Grants, Visitor
+from remit.server.service import Call, Service, own_key
 
 ONLY = frozenset({Doing.DELEGATE})
 MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
@@ -96,7 +96,7 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
     import httpx
     from starlette.applications import Starlette
 
-    from remit.serve.mcp.server import mcp_routes
+    from remit.server.mcp.server import mcp_routes
 
     async with mcp_routes(stage.service) as routes:
         transport = httpx.ASGITransport(Starlette(routes=routes))
@@ -111,7 +111,7 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
 
 async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
     """Anybody may ask whether the server lives, and stay; the one that rests longest gives way."""
-    from remit.serve.http.server import HttpLimits
+    from remit.server.http.server import HttpLimits
 
     async with http_stage(tmp_path, limits=HttpLimits(connections=5)) as stage:
         held = []
@@ -146,7 +146,7 @@ async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(
 
 
 def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folders_alone(tmp_path: Path) -> None:
-    from remit.serve.addresses import Place, bound
+    from remit.server.addresses import Place, bound
 
     folder = tmp_path / "shared"
     folder.mkdir()
@@ -183,7 +183,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
     import httpx
     from grpc_stage import Authority, ask, grpc_stage
 
-    from remit.serve.mcp.run import served_to_others
+    from remit.server.mcp.run import served_to_others
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("bot")  # for loopback too

@@ -13,7 +13,7 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.core.events import Event, EventKind
-from remit.engine.running import Running
+from remit.engines.embedded.running import Running
 
 
 class Talk:

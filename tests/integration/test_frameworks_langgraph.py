@@ -25,8 +25,8 @@ from remit.agents.langgraph import _answered, langgraph_agent
 from remit.core.errors import Stopped
 from remit.core.events import EventKind
 from remit.models.pricing import Spent
+from remit.runtime.tool.langchain import delegate_tool
 from remit.testing.models import Call, Say
-from remit.tool.langchain import delegate_tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -24,9 +24,9 @@ from agents import (
 from remit import Context
 from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
+from remit.runtime.tool.openai_agents import delegate_tool
+from remit.runtime.tool.plain import Toolbox
 from remit.testing.models import Call, ModelRequest, Say, Turn
-from remit.tool.openai_agents import delegate_tool
-from remit.tool.plain import Toolbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")

@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import Context, DelegateError, Misused, Remit, agent
+from remit.runtime.tool.plain import Toolbox
+from remit.runtime.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
+from remit.runtime.tool.shortening import LEAST_CHARACTERS, shortened, shortened_fault
 from remit.testing.models import Say, ScriptedModels
-from remit.tool.plain import Toolbox
-from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
-from remit.tool.shortening import LEAST_CHARACTERS, shortened, shortened_fault
 
 CALL = {"target": "echo", "parameters": {"text": "hi"}}
 

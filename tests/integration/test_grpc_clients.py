@@ -11,8 +11,8 @@ import pytest
 from grpc_stage import Authority, Stage, grpc_stage
 
 from remit import DelegateError, Misused, Refused
-from remit.access.visitor import Doing
-from remit.client import Client, discover
+from remit.server.access.visitor import Doing
+from remit.server.client import Client, discover
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
@@ -151,7 +151,7 @@ class Breaking:
     def __init__(self, path: Path) -> None:
         import grpc.aio
 
-        from remit.proto.v1 import tasks_pb2, tasks_pb2_grpc
+        from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
 
         self.pb, self.asked, self.begun = tasks_pb2, [], {}
         self.address = f"unix:{path}"

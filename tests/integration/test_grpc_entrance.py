@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from grpc_stage import Authority, Stage, ask, bearer, grpc_stage, refusal, trailer
 
-from remit.access.visitor import Doing, Grants
 from remit.core.errors import Misused, Unavailable
+from remit.server.access.visitor import Doing, Grants
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -28,7 +28,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def messages() -> Any:
-    from remit.proto.v1 import tasks_pb2
+    from remit.agents.proto.v1 import tasks_pb2
 
     return tasks_pb2
 
@@ -206,9 +206,9 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_pa
 
 
 async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
+    from remit.agents.grpc.elsewhere.connecting import Reach
+    from remit.agents.grpc.elsewhere.service import TaskService
     from remit.system.files import UnixPath
-    from remit.tool.elsewhere.connecting import Reach
-    from remit.tool.elsewhere.service import TaskService
 
     root = tmp_path / ("deep" * 20) / ("deeper" * 20)
     root.mkdir(parents=True)
@@ -225,8 +225,8 @@ async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
 
 async def test_a_percent_sign_in_a_path_is_no_escape(tmp_path: Path) -> None:
     """gRPC would read `%41` as A, and listen or knock in another folder."""
-    from remit.tool.elsewhere.connecting import Reach
-    from remit.tool.elsewhere.service import TaskService
+    from remit.agents.grpc.elsewhere.connecting import Reach
+    from remit.agents.grpc.elsewhere.service import TaskService
 
     root = tmp_path / "50%41"
     (tmp_path / "50A" / ".remit" / "run").mkdir(parents=True)

@@ -23,7 +23,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def messages() -> Any:
-    from remit.proto.v1 import tasks_pb2
+    from remit.agents.proto.v1 import tasks_pb2
 
     return tasks_pb2
 
@@ -189,7 +189,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monk
         calls = [port() for _ in range(50)]
         told = {(await call.code()).name for call in calls}
     assert told == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # wrong too often, it is told to wait
-    monkeypatch.setattr("remit.serve.grpc.auth_interceptor.READ_SECONDS", 0.2)
+    monkeypatch.setattr("remit.server.grpc.auth_interceptor.READ_SECONDS", 0.2)
     error = await refusal((await stage.channel()).stream_unary(method)())
     assert (error.code().name, trailer(error, "remit-code")) == ("DEADLINE_EXCEEDED", "TIMEOUT")
     ended = (await stage.channel()).stream_unary(method)()

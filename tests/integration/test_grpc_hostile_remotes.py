@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.client import Client
+from remit.server.client import Client
 
 THERE = "sess_12345678_abcdef"
 
@@ -20,7 +20,7 @@ class Hostile:
     def __init__(self, path: Path, run: Callable[["Hostile", Any], AsyncIterator[Any]]) -> None:
         import grpc.aio
 
-        from remit.proto.v1 import tasks_pb2, tasks_pb2_grpc
+        from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
 
         self.pb, self.address, self.cancelled, self.keys = tasks_pb2, f"unix:{path}", list[str](), list[str]()
         outer = self
@@ -71,7 +71,7 @@ async def floods(far: Hostile, context: Any) -> AsyncIterator[Any]:
 
 
 async def floods_with_data(far: Hostile, context: Any) -> AsyncIterator[Any]:
-    from remit.proto.values import value_of
+    from remit.agents.proto.values import value_of
 
     number = 0
     while True:
@@ -128,7 +128,7 @@ async def test_it_ends_by_our_deadline_and_they_are_told_to_stop(tmp_path: Path,
 
 async def test_a_client_gives_up_one_that_takes_connections_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, not twice as long: `connect_timeout` counts from when it was first asked."""
-    monkeypatch.setattr("remit.tool.elsewhere.service.QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("remit.agents.grpc.elsewhere.service.QUIET_SECONDS", 0.3)
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -12,8 +12,8 @@ from grpc_stage import Stage, ask, bearer, refusal, trailer
 from remote_stage import Far, joined, remote_stage, until
 
 from remit import Context, agent
-from remit.access.visitor import Doing
 from remit.core.events import EventKind
+from remit.server.access.visitor import Doing
 
 SERVING = frozenset({Doing.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
@@ -90,7 +90,7 @@ async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_
     old_file(tmp_path / ".env")
 
     async def tells(far: Far, order: Any) -> Any:
-        from remit.proto.values import value_of
+        from remit.agents.proto.values import value_of
 
         (tmp_path / "out.txt").write_text("made")
         key = {"work_id": order.work_id}
@@ -114,7 +114,7 @@ async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_
 
 
 async def test_a_return_of_its_own_and_a_failure_go_the_way_of_every_agents(stage: Stage) -> None:
-    from remit.proto.values import value_of
+    from remit.agents.proto.values import value_of
 
     async def returns(far: Far, order: Any) -> None:
         kind = order.parameters["kind"]
@@ -140,7 +140,7 @@ async def test_a_return_of_its_own_and_a_failure_go_the_way_of_every_agents(stag
 
 async def test_it_is_told_to_hand_in_and_to_stop_and_what_comes_late_is_not_heard(stage: Stage) -> None:
     async def late(far: Far, order: Any) -> None:
-        from remit.proto.values import value_of
+        from remit.agents.proto.values import value_of
 
         await far.until(lambda: any("WorkStop" in type(one).__name__ for one in far.told))
         await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
@@ -223,7 +223,7 @@ async def test_what_may_be_repeated_waits_for_one_to_come_back(stage: Stage) -> 
     await asyncio.sleep(0.2)
     again = Far(stage)
     again.registered = first.registered
-    from remit.proto.v1 import tasks_pb2_grpc as rpc
+    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
     again.calls = rpc.AgentServiceStub(await stage.channel())
     await again.connect()  # the same one: it need not register again
@@ -359,7 +359,7 @@ async def test_a_stolen_or_foreign_secret_opens_nothing(stage: Stage) -> None:
 
 
 async def test_floods_unknown_ids_and_second_answers_do_no_harm(stage: Stage) -> None:
-    from remit.proto.values import value_of
+    from remit.agents.proto.values import value_of
 
     async def floods(far: Far, order: Any) -> Any:
         for number in range(3000):
@@ -411,7 +411,7 @@ async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp
     old_file(tmp_path / ".env")
 
     async def takes(far: Far, order: Any) -> None:
-        from remit.proto.values import value_of
+        from remit.agents.proto.values import value_of
 
         returned = {"status": "completed", "summary": "It is done. Look.", "artifacts": [{"type": "data", "path": ".env"}], "errors": []}
         await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))
@@ -423,7 +423,7 @@ async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp
 
 async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever may serve was given the work, the parameters and the delegation tokens that were meant for another."""
-    monkeypatch.setattr("remit.serve.grpc.registry.BACK_SECONDS", 0.1)
+    monkeypatch.setattr("remit.server.grpc.registry.BACK_SECONDS", 0.1)
     first = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
     second = stage.token("second", SERVING)
     assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"

@@ -11,9 +11,9 @@ from grpc_stage import AGENTS, Authority, Stage, grpc_stage
 from remote_stage import until
 
 from remit import Context, Remit, agent
-from remit.access.visitor import Doing
 from remit.core.events import EventKind
 from remit.core.tracing import parse, span_id_of
+from remit.server.access.visitor import Doing
 
 RELAYING = frozenset({Doing.DELEGATE, Doing.RELAY})
 
@@ -124,7 +124,7 @@ async def test_stopping_here_stops_there(tmp_path: Path) -> None:
 
 async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (near, far):
-        from remit.serve.grpc.server import grpc_server
+        from remit.server.grpc.server import grpc_server
 
         handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
         await until(lambda: far.remit.engine.running)

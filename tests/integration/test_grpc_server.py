@@ -17,7 +17,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def messages() -> Any:
-    from remit.proto.v1 import tasks_pb2
+    from remit.agents.proto.v1 import tasks_pb2
 
     return tasks_pb2
 
@@ -99,7 +99,7 @@ async def test_errors_carry_details_that_other_clients_understand(stage: Stage) 
     from google.rpc.error_details_pb2 import ErrorInfo
     from google.rpc.status_pb2 import Status
 
-    from remit.proto.values import dict_of
+    from remit.agents.proto.values import dict_of
 
     tasks = await stage.tasks()
     error = await refusal(tasks.ExecuteTask(ask("read_file", agent_id="text")))
@@ -172,7 +172,7 @@ async def test_a_wrong_page_token_size_or_state_is_refused(stage: Stage) -> None
 
 
 async def test_agents_are_listed_as_far_as_one_may_use_them(stage: Stage) -> None:
-    from remit.proto.values import dict_of
+    from remit.agents.proto.values import dict_of
 
     tasks, pb = await stage.tasks(), messages()
     agents = {one.name: one for one in (await tasks.ListAgents(pb.ListAgentsRequest())).agents}

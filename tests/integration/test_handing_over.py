@@ -166,7 +166,7 @@ async def lives(root: Path, session_id: str) -> bool:
 
 
 async def test_a_server_that_cannot_listen_ends_nothing_that_it_resumed(tmp_path: Path) -> None:
-    from remit.serve.run import serve
+    from remit.server.run import serve
 
     session_id = await left_behind(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -177,7 +177,7 @@ async def test_a_server_that_cannot_listen_ends_nothing_that_it_resumed(tmp_path
 
 
 async def test_a_server_told_to_stop_while_it_recovers_stops_and_leaves_that_to_the_next(tmp_path: Path) -> None:
-    from remit.serve.run import serve
+    from remit.server.run import serve
 
     session_id = await left_behind(tmp_path)
     heard = Heard()

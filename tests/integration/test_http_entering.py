@@ -12,9 +12,9 @@ from http_stage import Stage, http_stage, status_of, statuses_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.access.visitor import Doing, Grants
 from remit.core.errors import Misused
-from remit.serve.http.auth_middleware import AllowedHosts, host_name
+from remit.server.access.visitor import Doing, Grants
+from remit.server.http.auth_middleware import AllowedHosts, host_name
 
 DELEGATES = frozenset({Doing.DELEGATE})
 
@@ -188,7 +188,7 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
     """Mutual TLS: signed by ours and granted something; being signed alone is not being let in."""
     import httpx
 
-    from remit.serve.http.server import Tls
+    from remit.server.http.server import Tls
 
     (tmp_path / "elsewhere").mkdir()
     authority, stranger = Authority(tmp_path), Authority(tmp_path / "elsewhere")
@@ -223,7 +223,7 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
 
 
 def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
-    from remit.serve.http.server import HttpServer, Tls
+    from remit.server.http.server import HttpServer, Tls
 
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):

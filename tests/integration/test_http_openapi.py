@@ -63,7 +63,7 @@ async def test_nothing_that_schemathesis_sends_is_answered_otherwise_than_descri
 def test_the_document_has_every_route_and_nothing_else() -> None:
     from starlette.routing import Route
 
-    from remit.serve.http.api import SPECIFICATION, openapi, routes
+    from remit.server.http.api import SPECIFICATION, openapi, routes
 
     document = openapi()
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
@@ -83,7 +83,7 @@ def test_the_document_has_every_route_and_nothing_else() -> None:
 
 def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent_or_operation() -> None:
     """openapi-typescript makes every property with a default required; a union of media types makes a union of bodies."""
-    from remit.serve.http.api import openapi
+    from remit.server.http.api import openapi
 
     document = openapi()
     schemas = document["components"]["schemas"]
@@ -97,9 +97,9 @@ def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent
 
 
 def test_the_reference_has_every_operation_field_and_code() -> None:
-    from remit.serve.http.api import OPERATIONS
-    from remit.serve.http.models import TaskRequest
-    from remit.serve.http.problems import CODES
+    from remit.server.http.api import OPERATIONS
+    from remit.server.http.models import TaskRequest
+    from remit.server.http.problems import CODES
 
     text = (ROOT / "docs" / "reference" / "http.md").read_text()
     for operation in OPERATIONS:

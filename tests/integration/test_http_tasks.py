@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from http_stage import Stage, events_of, http_stage
 
-from remit.access.visitor import Doing
+from remit.server.access.visitor import Doing
 
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
 SLOW = {"target": "slow", "parameters": {"seconds": 30}}
@@ -206,9 +206,9 @@ async def stops(stage: Stage, client: Any) -> None:
 
 
 async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
-    from remit.serve.http.handlers import event_lines
-    from remit.serve.http.server import Closing
-    from remit.tool.result import Chunk
+    from remit.runtime.tool.result import Chunk
+    from remit.server.http.handlers import event_lines
+    from remit.server.http.server import Closing
 
     async def silence() -> AsyncIterator[Chunk]:
         await asyncio.sleep(60)

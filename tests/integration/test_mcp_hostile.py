@@ -18,11 +18,11 @@ from mcp.client.client import Client
 from mcp_project import is_alive, make_project, serving_http, stdio, until
 
 from remit import Context, Remit, agent
-from remit.serve.mcp.delegations import Delegations
-from remit.serve.mcp.resources import Resources
-from remit.serve.mcp.server import ToolServer
-from remit.serve.mcp.stdio import Fault, read_line, refusal
-from remit.tool.request import NAMED
+from remit.runtime.tool.request import NAMED
+from remit.server.mcp.delegations import Delegations
+from remit.server.mcp.resources import Resources
+from remit.server.mcp.server import ToolServer
+from remit.server.mcp.stdio import Fault, read_line, refusal
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from mcp_project import free_port, is_alive, make_project, owner_pid, serving_ht
 
 from forking import run
 from remit import Remit, agent
-from remit.serve.mcp import server as mcp_server
-from remit.serve.mcp.delegations import Delegations
-from remit.serve.mcp.resources import Resources
+from remit.server.mcp import server as mcp_server
+from remit.server.mcp.delegations import Delegations
+from remit.server.mcp.resources import Resources
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatc
 
 async def test_a_client_that_asks_for_progress_hears_that_a_silent_agent_lives(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At least each 15 s; here in less time."""
-    monkeypatch.setattr("remit.serve.mcp.delegations.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("remit.server.mcp.delegations.HEARTBEAT_SECONDS", 0.1)
     told: list[str] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:

@@ -13,7 +13,7 @@ from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
 from remit.models.client import Models
 from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolOffer
-from remit.settings.values import ModelAddress, Price, Settings
+from remit.runtime.settings.values import ModelAddress, Price, Settings
 from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
 from support.pace import allowed
 

@@ -25,8 +25,8 @@ from remit.models.client import BREAKERS, FAILURES, PAUSE_SECONDS, Models
 from remit.models.messages import RESTART, Asked, Question, Said
 from remit.models.pricing import UNPRICED
 from remit.models.stream import KeyStruck
-from remit.settings import load_settings
-from remit.settings.values import ModelAddress, Settings
+from remit.runtime.settings import load_settings
+from remit.runtime.settings.values import ModelAddress, Settings
 from remit.testing.models import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
 

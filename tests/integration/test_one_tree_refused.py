@@ -14,11 +14,11 @@ import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in, until
 
 from remit import Context, Refused, Remit, Unavailable, agent
+from remit.agents.attach import board
+from remit.agents.attach import board as visit
+from remit.agents.attach.address import connected
 from remit.core.caller import CallerToken, new_secret
 from remit.core.events import EventKind
-from remit.switchboard import board
-from remit.switchboard import board as visit
-from remit.switchboard.address import connected
 
 ADVICE = "Unset REMIT_CALLER to delegate as a new root."
 

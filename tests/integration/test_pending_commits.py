@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from remit.board.board import Board
+from remit.board.orchestrator.maintenance import sync, todo
+from remit.board.orchestrator.tasks import Wanted, abandon, divide, record, recover
 from remit.board.pending_commits import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
 from remit.board.task import TaskArtifact
-from remit.orchestrator.maintenance import sync, todo
-from remit.orchestrator.tasks import Wanted, abandon, divide, record, recover
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -22,7 +22,7 @@ from pathlib import Path
 import remit.board.commits as committing
 committing.commit = lambda *given, **more: os.kill(os.getpid(), signal.SIGKILL)
 from remit.board.board import Board
-from remit.orchestrator.maintenance import todo
+from remit.board.orchestrator.maintenance import todo
 todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
 """
 

@@ -17,8 +17,8 @@ from remit.agents.process import AgentRaised, target_of
 from remit.agents.process.service import LONGEST_QUESTION, MOST_QUESTIONS, QUESTIONS_AT_ONCE, Service
 from remit.agents.process.target import Place, Target
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.flow.context import Context
 from remit.models.messages import Asked, Purse, Reply
+from remit.runtime.context import Context
 from remit.testing.models import Say, ScriptedModels
 
 
@@ -170,7 +170,7 @@ async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStag
 
     def theirs() -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import remit.flow.context"], check=True)
+        subprocess.run([sys.executable, "-c", "import remit.runtime.context"], check=True)
         return time.perf_counter() - began
 
     warm, cold = [], []

@@ -24,7 +24,7 @@ async def started(tmp_path: Path) -> AsyncIterator[Callable[[str], "asyncio.Futu
     """Starts the agent, and waits until it says that it is registered."""
     (tmp_path / "node_modules").symlink_to(MODULES)
     program = shutil.copy(ROOT / "docs" / "examples" / "remote_agent.mjs", tmp_path)
-    environment = {**os.environ, "REMIT_PROTO": str(ROOT / "src" / "remit" / "proto" / "v1" / "tasks.proto")}
+    environment = {**os.environ, "REMIT_PROTO": str(ROOT / "src" / "remit" / "agents" / "proto" / "v1" / "tasks.proto")}
     running: list[asyncio.subprocess.Process] = []
 
     async def start(address: str, token: str = "") -> asyncio.subprocess.Process:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from remit import agent
-from remit.agents.builtin.roles.reviewer import change_of_path
 from remit.app import Remit
 from remit.board.board import Board
+from remit.board.orchestrator.outcome import Outcome
+from remit.board.orchestrator.review import ReviewRequest, dry_run_review, review
+from remit.board.roles.reviewer import change_of_path
 from remit.board.statuses import Status
 from remit.board.task import State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
-from remit.flow.context import Context
-from remit.orchestrator.outcome import Outcome
-from remit.orchestrator.review import ReviewRequest, dry_run_review, review
-from remit.settings import load_settings
+from remit.runtime.context import Context
+from remit.runtime.settings import load_settings
 from support.cli import run_json
 from support.repository import begin, git
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from forking import run
-from remit.flow.format import format_instruction
-from remit.flow.validate import check_return
+from remit.runtime.format import format_instruction
+from remit.runtime.validate import check_return
 from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}

@@ -26,8 +26,8 @@ def until(what: object, seconds: float = 10.0) -> None:
 def test_every_door_is_open_in_one_process(server: Server) -> None:
     import grpc
 
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.proto.v1 import tasks_pb2_grpc as rpc
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
     with grpc.insecure_channel(server.at.grpc) as channel:
         rpc.TaskServiceStub(channel).Ping(pb.PingRequest(), timeout=10)
@@ -45,8 +45,8 @@ def test_every_door_is_open_in_one_process(server: Server) -> None:
 def test_what_one_door_began_is_seen_by_the_others_and_at_the_command_line(server: Server) -> None:
     import grpc
 
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.proto.v1 import tasks_pb2_grpc as rpc
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
     done = server.begin("echo", 5.0, text="Hello there.")
     with grpc.insecure_channel(server.at.grpc) as channel:

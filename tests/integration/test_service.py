@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, agent
-from remit.access.visitor import OWNER, Doing, Grants, Visitor
 from remit.core.budget import Budget, Limits
 from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.serve.service import Call, Service
-from remit.tool.catalogue import DelegateError
-from remit.tool.result import TaskState
+from remit.runtime.tool.catalogue import DelegateError
+from remit.runtime.tool.result import TaskState
+from remit.server.access.visitor import OWNER, Doing, Grants, Visitor
+from remit.server.service import Call, Service
 
 GO: dict[str, asyncio.Event] = {}
 
@@ -372,9 +372,9 @@ async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Pat
 CHILD = """
 import asyncio, sys
 from remit import Remit, agent
-from remit.access.visitor import Grants, Visitor
+from remit.server.access.visitor import Grants, Visitor
 from remit.core.budget import Budget, Limits
-from remit.serve.service import Call, Service
+from remit.server.service import Call, Service
 
 @agent("goes-on", isolation="inline", timeout=60, resumable=True)
 async def goes_on(ctx):

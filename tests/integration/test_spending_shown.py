@@ -7,7 +7,7 @@ import pytest
 
 from remit import Remit, agent
 from remit.cli.sessions import LiveDelegations, show
-from remit.flow.context import Context
+from remit.runtime.context import Context
 
 
 @agent("frugal")

@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 from remit import Context, Remit, agent
-from remit.access.visitor import OWNER
-from remit.serve.service import Call, Service
+from remit.server.access.visitor import OWNER
+from remit.server.service import Call, Service
 
 CALL = Call(visitor=OWNER, door="test")
 

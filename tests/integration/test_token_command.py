@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from cli_project import remit
 
-from remit.access.entrance import Entrance
-from remit.access.visitor import Doing
 from remit.core.budget import Limits
 from remit.core.errors import Refused
-from remit.settings.values import ServeSettings
+from remit.runtime.settings.values import ServeSettings
+from remit.server.access.entrance import Entrance
+from remit.server.access.visitor import Doing
 
 
 @pytest.fixture

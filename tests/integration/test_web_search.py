@@ -14,11 +14,11 @@ import pytest
 from web_server import WebServer, answer, redirect, web_server
 
 from remit import Remit
-from remit.agents.builtin.worker import web_search as providers
-from remit.agents.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
+from remit.builtin.worker import web_search as providers
+from remit.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
 from remit.core.errors import Refused
-from remit.settings import load_settings
-from remit.settings.values import Search
+from remit.runtime.settings import load_settings
+from remit.runtime.settings.values import Search
 from remit.system.guarded_http import Address, Network, Unreached
 
 RESULTS = [

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.agents.builtin.worker import files
-from remit.agents.builtin.worker.files import READ_BYTES
+from remit.builtin.worker import files
+from remit.builtin.worker.files import READ_BYTES
 from remit.system.beneath import Root
 from remit.system.edits import TEMPORARY, replace_file
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return
-from remit.agents.builtin.worker import files
-from remit.agents.builtin.worker.search import Matches
+from remit.builtin.worker import files
+from remit.builtin.worker.search import Matches
 from remit.system.beneath import Root
 from remit.system.processes import MARK
 
@@ -194,7 +194,7 @@ async def test_a_search_that_is_cancelled_leaves_no_process(tmp_path: Path, monk
 ORPHAN = """
 import asyncio, sys
 from remit import Remit
-from remit.agents.builtin.worker import files
+from remit.builtin.worker import files
 files.find_ripgrep = lambda: None
 async def main():
     async with Remit.open(sys.argv[1]) as remit:

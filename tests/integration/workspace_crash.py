@@ -9,8 +9,8 @@ import signal
 import sys
 
 from remit import Context, Remit, agent
-from remit.workspaces import changes, merge
-from remit.workspaces.git import Git
+from remit.runtime.workspaces import changes, merge
+from remit.system.git import Git
 
 PROJECT, WHERE = sys.argv[1:3]
 

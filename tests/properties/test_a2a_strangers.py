@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.agents.proto.extension import Told, told_in
 from remit.core.errors import Misused
-from remit.proto.extension import Told, told_in
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -31,7 +31,7 @@ def test_whatever_stands_under_the_extension_is_a_place_or_refused(value: Any) -
 @settings(deadline=None)  # what it imports takes longer than any try
 @given(st.integers(0, 1000), NAMES, st.floats(0.01, 1e6) | st.none())
 def test_what_one_remit_writes_the_other_reads(depth: int, path: list[str], left: float | None) -> None:
-    from remit.proto.values import dict_of, struct_of
+    from remit.agents.proto.values import dict_of, struct_of
 
     told = Told(depth=depth, path=tuple(path), seconds_left=left)
     read = told_in(dict_of(struct_of(told.to_dict())))
@@ -59,8 +59,8 @@ def test_any_message_is_read_message_or_refused_in_words(parts: list[tuple[str, 
     from a2a.types import Message, Part, SendMessageRequest
     from a2a.utils.errors import A2AError
 
-    from remit.proto.values import struct_of, text_of, value_of
-    from remit.serve.a2a.messages import arguments_of, read_message
+    from remit.agents.proto.values import struct_of, text_of, value_of
+    from remit.server.a2a.messages import arguments_of, read_message
 
     def part(kind: str, value: Any) -> Part:
         given = {"text": text_of(str(value)), "data": value_of(value), "raw": b"x", "url": "http://x/"}

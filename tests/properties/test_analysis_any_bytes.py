@@ -6,13 +6,13 @@ import xml.etree.ElementTree as ET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.agents.builtin.coder.analysis.grammars import GRAMMARS
-from remit.agents.builtin.coder.analysis.imports import expand_use
-from remit.agents.builtin.coder.analysis.parsing import read_source
-from remit.agents.builtin.coder.analysis.report import code, prose
-from remit.agents.builtin.coder.analysis.survey import printable
+from remit.builtin.coder.analysis.grammars import GRAMMARS
+from remit.builtin.coder.analysis.imports import expand_use
+from remit.builtin.coder.analysis.parsing import read_source
+from remit.builtin.coder.analysis.report import code, prose
+from remit.builtin.coder.analysis.survey import printable
+from remit.builtin.graph_drawing import BOX_WIDTH, Arrow, Box, Picture, draw_svg, mermaid, wrap
 from remit.core.cycles import cyclic_components, shortest_cycle
-from remit.pictures import BOX_WIDTH, Arrow, Box, Picture, draw_svg, mermaid, wrap
 
 PIECES = st.sampled_from(
     [

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from remit import Remit, agent
 from remit.agents.model.bounding import tokens_of
-from remit.assistant.conversations import Conversations, Spoken, decoded, encoded
-from remit.assistant.memory import Memory, Room, history_of
+from remit.builtin.assistant.conversations import Conversations, Spoken, decoded, encoded
+from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
-from remit.flow.context import Context
 from remit.models.client import Models
 from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall, repaired
-from remit.settings import Settings
+from remit.runtime.context import Context
+from remit.runtime.settings import Settings
 from support.histories import faults_of
 
 CHARACTERS = 700

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from remit.board.board import Board
+from remit.board.orchestrator.maintenance import todo
+from remit.board.orchestrator.tasks import Wanted, abandon, record, recover
 from remit.board.state_file import read_state
 from remit.board.statuses import Status, check_move
 from remit.board.todo import draw
 from remit.core.errors import RemitError
-from remit.orchestrator.maintenance import todo
-from remit.orchestrator.tasks import Wanted, abandon, record, recover
 
 LEGAL = {
     "not_started": "researching planning implementing blocked abandoned expanded",

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Context, Remit, agent
-from remit.access.visitor import Visitor
 from remit.core.events import Event
-from remit.serve.service import Call, Service
-from remit.tool.result import Chunk
+from remit.runtime.tool.result import Chunk
+from remit.server.access.visitor import Visitor
+from remit.server.service import Call, Service
 
 ACTS = st.lists(
     st.one_of(

@@ -12,10 +12,10 @@ from remit.core.deadline import TimeLimits, effective_deadline
 from remit.core.delegation import Delegation
 from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
 from remit.core.ports import AgentPort
-from remit.flow.accept import LADDER, Case, accept, first_refusal
-from remit.flow.house import House, Order, Rules, Tree
-from remit.flow.request import Request
-from remit.flow.route import DEFAULT_TABLE
+from remit.runtime.accept import LADDER, Case, accept, first_refusal
+from remit.runtime.house import House, Order, Rules, Tree
+from remit.runtime.request import Request
+from remit.runtime.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
 
 amounts = st.none() | st.integers(0, 50)

@@ -12,7 +12,7 @@ from remit import Context, Remit, Return, agent
 from remit.core.errors import Failed
 from remit.core.secret_looks import REDACTED, is_secret_name
 from remit.core.secrets import STRUCK_OUT, hold_secrets, redacted_parameters, redacted_text
-from remit.store.rows import decoded, encoded
+from remit.stores.rows import decoded, encoded
 
 LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 words = st.text(LETTERS, min_size=24, max_size=40).filter(lambda word: any(c.isdigit() for c in word))

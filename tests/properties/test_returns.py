@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from remit.core.errors import InvalidReturn
 from remit.core.result import ARTIFACT_TYPES, Evidence, Return, Status
-from remit.flow.receive import read_answer
-from remit.flow.validate import Expected, judge
+from remit.runtime.receive import read_answer
+from remit.runtime.validate import Expected, judge
 
 SESSION = "sess_1700000000_abc123"
 FILES = (

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.agents.builtin.coder.review.change import ChangeSource, Files, State
-from remit.agents.builtin.coder.review.checks import Masking
+from remit.builtin.coder.review.change import ChangeSource, Files, State
+from remit.builtin.coder.review.checks import Masking
 from remit.core.errors import RemitError
 
 PARTS = st.sampled_from(

@@ -13,8 +13,8 @@ from remit.core.delegation import TaskContext
 from remit.core.origin import Came
 from remit.core.record import CancelRequest, Checkpointed, Drawn, HistoryQuery, Recorded, Started, Write
 from remit.core.states import LIVE, State
-from remit.store import MemoryStore, SqliteStore
-from remit.store.rows import decoded, encoded, packed, record_of, row_of, unpacked
+from remit.stores import MemoryStore, SqliteStore
+from remit.stores.rows import decoded, encoded, packed, record_of, row_of, unpacked
 from remit.testing.store_samples import outcome, owner, record, said, session
 
 NUMBERS = st.integers(0, 14)

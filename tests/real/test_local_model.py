@@ -18,7 +18,7 @@ import pytest
 
 from remit.core.errors import Unavailable
 from remit.models.local import Address, LocalModels
-from remit.settings import load_settings
+from remit.runtime.settings import load_settings
 from remit.system.processes import is_alive, process_start
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"

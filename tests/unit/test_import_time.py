@@ -6,9 +6,9 @@ import sys
 HEAVY = (
     "cedarpy",
     "remit.models",
-    "remit.assistant",
-    "remit.settings.model",
-    "remit.flow.validate",
+    "remit.builtin.assistant",
+    "remit.runtime.settings.model",
+    "remit.runtime.validate",
     "remit.policy",
     "typer",
     "rich",

@@ -70,7 +70,7 @@ def test_remit_started_in_a_hostile_directory_imports_nothing_from_it(hostile: P
 
 
 async def test_search_without_ripgrep_imports_nothing_from_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.builtin.worker.files.find_ripgrep", lambda: None)
+    monkeypatch.setattr("remit.builtin.worker.files.find_ripgrep", lambda: None)
     async with Remit.open(hostile) as remit:
         found = await remit.delegate("worker.search_files", pattern="imported")
     assert found.ok

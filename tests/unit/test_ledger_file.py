@@ -10,7 +10,7 @@ import pytest
 
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
-from remit.ledger import Entry, ErrorLedger, Noted
+from remit.runtime.ledger import Entry, ErrorLedger, Noted
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
 
@@ -235,7 +235,7 @@ PROCESS = """
 import sys
 from pathlib import Path
 from remit.core.errors import ErrorInfo
-from remit.ledger import ErrorLedger, Noted
+from remit.runtime.ledger import ErrorLedger, Noted
 ledger = ErrorLedger(Path(sys.argv[1]))
 for turn in range(25):
     for agent in ("shared", sys.argv[2]):

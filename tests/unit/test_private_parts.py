@@ -9,13 +9,13 @@ import remit
 SOURCES = Path(remit.__file__).parent
 ALLOWED = {
     # Documented for those who extend asyncio; a task that ignores its cancellation would otherwise hold asyncio.run for ever.
-    ("engine/ending.py", "_unregister_task"),
+    ("engines/embedded/ending.py", "_unregister_task"),
     # Pipe transports of Python 3.11 have no is_reading().
     ("agents/process/program.py", "_paused"),
 }
 DOCUMENTED = frozenset({"_asdict", "_replace", "_fields", "_value_", "_getframe", "_current_frames", "_exit"})
 """Of the standard library, with an underscore only so that they clash with no name."""
-IN_THE_SANDBOX = "sandbox/inside/"
+IN_THE_SANDBOX = "system/sandbox/inside/"
 """Runs code in a bare interpreter: it uses the standard library's own start and end, and no package."""
 
 

@@ -12,10 +12,17 @@ def test_the_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
     """What is told here is mended by `make set-up`."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-    from remit.proto.v1 import tasks_pb2
+    from remit.agents.proto.v1 import tasks_pb2
 
     made = tmp_path / "set"
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SOURCE}", f"--descriptor_set_out={made}", "remit/proto/v1/tasks.proto"]
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{SOURCE}",
+        f"--descriptor_set_out={made}",
+        "remit/agents/proto/v1/tasks.proto",
+    ]
     subprocess.run(command, check=True, cwd=SOURCE, timeout=60)
     here = FileDescriptorProto()
     tasks_pb2.DESCRIPTOR.CopyToProto(here)
@@ -30,12 +37,14 @@ def test_the_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
 
 def test_the_messages_go_along_with_the_package_and_grpc_does_not() -> None:
     project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())
-    assert {"proto/v1/*.proto", "proto/v1/*.pyi"} <= set(project["tool"]["setuptools"]["package-data"]["remit"])
+    assert {"agents/proto/v1/*.proto", "agents/proto/v1/*.pyi"} <= set(project["tool"]["setuptools"]["package-data"]["remit"])
     assert any(one.startswith("grpcio-tools==") for one in project["build-system"]["requires"])
     assert not [one for one in project["project"]["dependencies"] if "grpc" in one or "protobuf" in one]
 
 
 def test_nothing_of_grpc_is_loaded_where_no_grpc_is_used() -> None:
-    code = "import sys, remit.app, remit.tool.tool; print([name for name in sys.modules if name.split('.')[0] in ('grpc', 'google')])"
+    code = (
+        "import sys, remit.app, remit.runtime.tool.tool; print([name for name in sys.modules if name.split('.')[0] in ('grpc', 'google')])"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout.strip() == "[]"

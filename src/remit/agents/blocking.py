@@ -11,8 +11,8 @@ from remit.core.delegation import TaskContext
 from remit.core.errors import Stopped
 from remit.core.events import Event
 from remit.core.result import Return
-from remit.flow.context import Context, ContextFiles, Handle, Repair
-from remit.flow.request import Request
+from remit.runtime.context import Context, ContextFiles, Handle, Repair
+from remit.runtime.request import Request
 
 T = TypeVar("T")
 

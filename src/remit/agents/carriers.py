@@ -10,15 +10,15 @@ from remit.agents.framework import GuestAgent
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
-from remit.agents.roles import Uncarried
 from remit.agents.thread import ThreadAgent, ThreadPool
+from remit.board.role_table import Uncarried
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
-from remit.flow.context import Context
 from remit.models.client import Models
-from remit.tool.tool import Office
+from remit.runtime.context import Context
+from remit.runtime.tool.tool import Office
 
-_OURS = "remit.agents.builtin."
+_OURS = "remit.builtin."
 """Whose functions may ask the models of the Remit process: a worker runs the module that it is named, so what is named so is ours."""
 
 

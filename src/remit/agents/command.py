@@ -20,9 +20,9 @@ from remit.agents.process.program import Program, Spawned
 from remit.agents.prompt import first_prompt, repair_prompt
 from remit.core.agents import Answers
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
-from remit.flow.context import Context
-from remit.flow.harvest import GIVEN
-from remit.flow.receive import looks_like_return, read_answer
+from remit.runtime.context import Context
+from remit.runtime.harvest import GIVEN
+from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.interpreter import BASIC, listed_environment, remit_command
 from remit.system.threads import off_loop
 

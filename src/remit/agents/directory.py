@@ -14,18 +14,18 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from remit.agents.builtin.roles import built_in_agent, declared_role
 from remit.agents.definition import Declared, Definition, Kind
 from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
 from remit.agents.model_agents import unreached
-from remit.agents.profiles import definition_for
-from remit.agents.roles import Uncarried, binding_problems
-from remit.agents.routing import operation_problems
+from remit.board.profiles import definition_for
+from remit.board.role_table import Uncarried, binding_problems
+from remit.board.roles import built_in_agent, declared_role
+from remit.board.routing import operation_problems
 from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
-from remit.settings import Settings
+from remit.runtime.settings import Settings
 from remit.system.installed import offered
 
 ENTRY_POINTS = "remit.agents"

@@ -22,11 +22,11 @@ from remit.core.errors import Stopped, Unavailable
 from remit.core.policy import Effect, Fact
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
-from remit.flow.context import Context
-from remit.flow.plain import clean
 from remit.models.client import Models
 from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
-from remit.settings import load_settings
+from remit.runtime.context import Context
+from remit.runtime.plain import clean
+from remit.runtime.settings import load_settings
 
 # ---- spending
 

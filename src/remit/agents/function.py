@@ -19,8 +19,8 @@ from remit.core.errors import Misused
 from remit.core.parameters import WrongParameters
 from remit.core.policy import Effect, Fact
 from remit.core.spelling import own_spelling
-from remit.flow.context import Context
-from remit.flow.plain import plain
+from remit.runtime.context import Context
+from remit.runtime.plain import plain
 
 LONGEST_NAME = 128
 _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})

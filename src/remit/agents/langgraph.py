@@ -1,7 +1,7 @@
 """A graph of LangGraph, or anything of LangChain that runs, as an agent of remit's: `Remit.open(agents=[langgraph_agent("team", graph)])`.
 
 Deadline, cancellation and budget reach into its run, its words are streamed, and what it delegates is its child. Tracing is switched on
-and off by LangSmith's own variables; nothing here does. The other way round, the delegate tool for LangChain, is `remit.tool.langchain`.
+and off by LangSmith's own variables; nothing here does. The delegate tool for LangChain is in `remit.runtime.tool.langchain`.
 Needs `pip install 'remit[langgraph]'`.
 """
 
@@ -14,9 +14,9 @@ from uuid import UUID
 from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused
-from remit.flow.context import Context
 from remit.models.pricing import Spent
-from remit.tool.anywhere import needs
+from remit.runtime.context import Context
+from remit.runtime.tool.anywhere import needs
 
 with needs("langgraph", "langgraph", "langchain_core"):
     from langchain_core.callbacks import BaseCallbackHandler

@@ -1,7 +1,8 @@
 """An agent of the OpenAI Agents SDK as an agent of remit's: `Remit.open(agents=[openai_agents_agent("writer", writer, timeout=60)])`.
 
 Deadline, cancellation and budget reach into its run, its words are streamed, and what it delegates is its child. The SDK sends traces of
-every run to its vendor: not of these. The other way round, the delegate tool for an agent of the SDK, is `remit.tool.openai_agents`.
+every run to its vendor: not of these. The other way round, the delegate tool for an agent of the SDK, is
+`remit.runtime.tool.openai_agents`.
 Needs `pip install 'remit[openai-agents]'`.
 """
 
@@ -14,9 +15,9 @@ from typing import Any, Unpack
 from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
-from remit.flow.context import Context
 from remit.models.pricing import Spent
-from remit.tool.anywhere import needs
+from remit.runtime.context import Context
+from remit.runtime.tool.anywhere import needs
 
 with needs("openai-agents", "agents", "openai"):
     from agents import Agent, MaxTurnsExceeded, RunConfig, RunHooks, Runner, RunResultStreaming

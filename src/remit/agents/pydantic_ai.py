@@ -1,7 +1,7 @@
 """An agent of pydantic-ai as an agent of remit's: `Remit.open(agents=[pydantic_ai_agent("writer", writer, timeout=60)])`.
 
 Deadline, cancellation and budget reach into its run, its words are streamed, and what it delegates is its child. The other way round, the
-delegate tool for an agent of pydantic-ai, is `remit.tool.pydantic_ai`. Needs `pip install 'remit[pydantic-ai]'`.
+delegate tool for an agent of pydantic-ai, is `remit.runtime.tool.pydantic_ai`. Needs `pip install 'remit[pydantic-ai]'`.
 """
 
 from collections.abc import AsyncIterable, Callable, Sequence
@@ -12,9 +12,9 @@ from typing import Any, Unpack
 from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
-from remit.flow.context import Context
 from remit.models.pricing import Spent
-from remit.tool.anywhere import needs
+from remit.runtime.context import Context
+from remit.runtime.tool.anywhere import needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import RunContext, RunUsage, UsageLimits

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from remit.agents.definition import Declared
 from remit.core.errors import Misused
-from remit.flow.output_schema import checked_schema
+from remit.runtime.output_schema import checked_schema
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 

@@ -17,8 +17,8 @@ from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Stopped
-from remit.flow.context import Context
-from remit.flow.reply import words_of
+from remit.runtime.context import Context
+from remit.runtime.reply import words_of
 
 IDLE_SECONDS = 10.0
 

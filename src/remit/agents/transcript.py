@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from remit.flow.context import Context
-from remit.flow.receive import looks_like_return, read_answer
+from remit.runtime.context import Context
+from remit.runtime.receive import looks_like_return, read_answer
 
 # ---- text, plan and tool calls
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from remit.core.errors import RemitError, Unavailable
 from remit.system.files import file_lock
-from remit.workspaces.git import Git, GitFailed
+from remit.system.git import Git, GitFailed
 
 CODE = "GIT_COMMIT_FAILED"
 SUBJECT_LENGTH = 72

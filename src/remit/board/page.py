@@ -8,7 +8,7 @@ from remit.board.graph import circle_words
 from remit.board.picture import COLOURS, draw
 from remit.board.task import Task
 from remit.board.view import Standing, View
-from remit.pictures import safe
+from remit.builtin.graph_drawing import safe
 
 ROWS_AT_MOST = 10_000
 _HEADS = "<tr><th>N</th><th>task</th><th>status</th><th>waits for</th></tr>"

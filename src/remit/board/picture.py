@@ -7,7 +7,7 @@ from remit.board.graph import CLOSED, circle_words
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View
-from remit.pictures import Arrow, Box, Picture, draw_svg, wrap
+from remit.builtin.graph_drawing import Arrow, Box, Picture, draw_svg, wrap
 
 BOXES_AT_MOST = 90
 ALONE_AT_MOST = 60

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remit.agents.coding.detect import Found, Known
     from remit.agents.definition import Definition
     from remit.agents.directory import Directory
-    from remit.settings import Settings
+    from remit.runtime.settings import Settings
 
 
 HOW_TO_START = """\
@@ -97,7 +97,7 @@ def agents(
 
 
 def _show(name: str | None, folder: Path, *, as_json: bool) -> Exit:
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     settings = load_settings(folder)
     directory = open_directory(folder)
@@ -195,7 +195,7 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
 
 def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
     from remit.agents.definition import Kind
-    from remit.agents.roles import why_uncarried
+    from remit.board.role_table import why_uncarried
 
     if definition.kind is Kind.PROFILE:
         say(f"  missing    {why_uncarried(definition)}")
@@ -232,7 +232,7 @@ def _print_model(definition: "Definition", settings: "Settings") -> None:
 
 def _print_abilities(spec: "AgentSpec") -> None:
     """What it is for, and what it hands back."""
-    from remit.agents.routing import routed_words
+    from remit.board.routing import routed_words
 
     if spec.operations:
         say(f"  takes      {printable(routed_words(spec))}")
@@ -330,7 +330,7 @@ PURPOSE = "Answers questions about this project by looking at its files."
 def new(name: str, model: str, tools: str, description: str, folder: Path, *, edit: bool, as_json: bool) -> Exit:
     """Write a first agent file for a language model; never overwrites."""
     from remit.agents.function import agent_name
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     settings, directory = load_settings(folder), open_directory(folder)
     name = agent_name(name.strip())

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from remit.app import Remit
-from remit.assistant.asking import parameters_of
+from remit.builtin.assistant.asking import parameters_of
 from remit.cli import arguments
 from remit.cli.approval import person_here
 from remit.cli.arguments import Json, Root, Timeout
@@ -30,8 +30,8 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engine.peers import below
-from remit.flow.context import Handle
+from remit.engines.embedded.peers import below
+from remit.runtime.context import Handle
 
 Model = Annotated[
     str | None,
@@ -292,7 +292,7 @@ def picked(folder: Path, named: str | None, *, latest: bool, new: bool = False) 
         raise Misused("--conversation, --continue and --new exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
         return None
-    from remit.assistant.conversations import Conversations
+    from remit.builtin.assistant.conversations import Conversations
 
     kept = Conversations(folder)
     if named is not None:

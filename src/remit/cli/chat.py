@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from remit.app import Remit
-from remit.assistant.conversations import Conversation, Conversations, reply_of
+from remit.builtin.assistant.conversations import Conversation, Conversations, reply_of
 from remit.cli.approval import person_here
 from remit.cli.arguments import Json, Root
 from remit.cli.ask import Answer, Latest, Model, OneConversation, answer_to, picked, print_ending

@@ -29,7 +29,7 @@ from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.assistant.conversations import Conversation
+    from remit.builtin.assistant.conversations import Conversation
     from remit.cli.chat import Session, Talk
 
 
@@ -95,7 +95,7 @@ async def _rename(session: "Session", rest: str) -> None:
 
 async def _model(session: "Session", rest: str) -> None:
     from remit.models.client import Models
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     if not rest:
         say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")
@@ -245,9 +245,9 @@ class _SummaryBudget:
 
 async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str, Spent]:
     """In words, what was done, and what it cost. Raises `Unavailable` where there is no model, `Refused` while it is being answered."""
-    from remit.assistant.conversations import Compacted
-    from remit.assistant.conversations import Spent as Noted
-    from remit.assistant.memory import room_for, summarised
+    from remit.builtin.assistant.conversations import Compacted
+    from remit.builtin.assistant.conversations import Spent as Noted
+    from remit.builtin.assistant.memory import room_for, summarised
 
     remit.models.choice()  # raises
     settings = remit.settings.assistant
@@ -348,7 +348,7 @@ async def page(text: str, *, is_terminal: bool) -> None:
 
 def write_conversation(conversation: "Conversation", file: str) -> Path:
     """To a new file: as JSON where its name says so, else as Markdown."""
-    from remit.assistant.exporting import exported
+    from remit.builtin.assistant.exporting import exported
 
     path = Path(file).expanduser()
     text = exported(conversation, "json" if path.suffix == ".json" else "markdown")

@@ -224,7 +224,7 @@ def _completer(offers: Offers) -> Any:
 def _history(file: Path) -> Any:
     from prompt_toolkit.history import FileHistory
 
-    from remit.assistant.asking import readable
+    from remit.builtin.assistant.asking import readable
 
     class Kept(FileHistory):
         """As a record is: without keys. Where it cannot be written (a full disk), what was typed still counts."""

@@ -25,11 +25,11 @@ from remit.cli.render import count, duration, one_line
 from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
-from remit.engine.peers import signs_with_children, stuck
+from remit.engines.embedded.peers import signs_with_children, stuck
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.assistant.conversations import Conversation
+    from remit.builtin.assistant.conversations import Conversation
     from remit.cli.ask import Answer
 
 
@@ -438,7 +438,7 @@ class Blocks:
 
 def spent_in(conversation: "Conversation") -> Spent:
     """As it was written down with each of its messages."""
-    from remit.assistant.conversations import Spent as Noted
+    from remit.builtin.assistant.conversations import Spent as Noted
 
     total = Spent()
     for line in conversation.lines:

@@ -15,7 +15,7 @@ from remit.cli.render import console, count, cut, json_text, moment, one_line, s
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.assistant.conversations import Conversation, Conversations, Overview
+    from remit.builtin.assistant.conversations import Conversation, Conversations, Overview
 
 
 DEEDS = {"list": (0, 0), "show": (1, 1), "export": (1, 1), "rename": (2, None), "delete": (1, None)}
@@ -36,7 +36,7 @@ def conversations(
     as_json: Json = False,
 ) -> Exit:
     """List the conversations with the assistant; show, export, rename or delete one."""
-    from remit.assistant.conversations import Conversations
+    from remit.builtin.assistant.conversations import Conversations
 
     deed, *rest = words or ["list"]
     _check(deed, rest)
@@ -83,7 +83,7 @@ def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
 
 
 def _show(conversation: "Conversation", deed: str, *, as_json: bool) -> Exit:
-    from remit.assistant.exporting import as_document, exported
+    from remit.builtin.assistant.exporting import as_document, exported
 
     if as_json:
         say_json(as_document(conversation))

@@ -28,10 +28,10 @@ from remit.system.announced import announced
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.app import Remit
     from remit.cli.live import Awaited
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.tool.elsewhere.service import TaskService
 
 
 def delegate(
@@ -106,7 +106,7 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """Followed by a bare word it may be a target whose name was mistyped: that says more than that the word is no pair."""
 
-    from remit.flow.accept import switched_off
+    from remit.runtime.accept import switched_off
 
     names = directory.names()
     if off := switched_off(agent, names):
@@ -125,7 +125,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
         return agent, given
-    from remit.tool.catalogue import Catalogue, DelegateError, parts_of
+    from remit.runtime.tool.catalogue import Catalogue, DelegateError, parts_of
 
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)
@@ -253,7 +253,7 @@ def only_served(folder: Path, known: Collection[str]) -> "list[AgentSpec]":
 
 
 def _spec(told: "pb.AgentInfo") -> "AgentSpec":
-    from remit.proto.values import dict_of
+    from remit.agents.proto.values import dict_of
 
     return AgentSpec(
         name=told.name,
@@ -276,9 +276,9 @@ def named(agent: str, given: list[str], among: "list[AgentSpec]") -> "tuple[Agen
 
 async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "ServerHandle":
     """Raises what the server refuses it with."""
-    from remit.proto.times import nanoseconds
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.proto.values import struct_of
+    from remit.agents.proto.times import nanoseconds
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.agents.proto.values import struct_of
 
     timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
     config = pb.TaskConfig(
@@ -316,9 +316,9 @@ class ServerHandle:
 
 @contextlib.asynccontextmanager
 async def _service(folder: Path) -> AsyncIterator["TaskService"]:
-    from remit.client import discover
-    from remit.tool.elsewhere.connecting import Reach
-    from remit.tool.elsewhere.service import TaskService
+    from remit.agents.grpc.elsewhere.connecting import Reach
+    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.server.client import discover
 
     found = discover(folder)
     service = TaskService(Reach(address=found.address, token=lambda: found.token))

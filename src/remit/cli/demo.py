@@ -29,9 +29,9 @@ from remit.cli.render import count, duration, painted, put, say, say_aside, say_
 from remit.cli.results import record_document
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status
-from remit.flow.context import Context
-from remit.flow.harvest import Bounds, search
-from remit.flow.request import call
+from remit.runtime.context import Context
+from remit.runtime.harvest import Bounds, search
+from remit.runtime.request import call
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"

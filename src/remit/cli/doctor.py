@@ -28,7 +28,7 @@ from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
     from remit.cli.models import Listed
-    from remit.settings import Settings
+    from remit.runtime.settings import Settings
 
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
@@ -42,7 +42,7 @@ def doctor(
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
-    from remit.sandbox.probe import probe
+    from remit.system.sandbox.probe import probe
 
     found = look(find_root(root), is_online=is_online)
     if as_json:
@@ -135,8 +135,8 @@ def _machine() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from remit.sandbox import landlock
-    from remit.sandbox.probe import probe
+    from remit.system.sandbox import landlock
+    from remit.system.sandbox.probe import probe
 
     offer, part = probe(), "sandbox"
     if offer.bubblewrap is None:
@@ -255,7 +255,7 @@ def _models(root: Path, is_online: bool) -> Iterator[Finding]:
 
 def _project(root: Path) -> Iterator[Finding]:
     from remit.policy.rules import FILE
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     part, folder = "project", root / ".remit"
     yield Finding(part=part, name="root", mark=Mark.GOOD, found=str(root))
@@ -306,8 +306,8 @@ def _served(folder: Path) -> Finding:
 
 def _commands(root: Path) -> Iterator[Finding]:
     """Files that add no command, though they look like it."""
+    from remit.board.orchestrator.command_files import every
     from remit.cli.main import COMMANDS
-    from remit.orchestrator.command_files import every
 
     found, problems = every(root, COMMANDS)
     for problem in problems:
@@ -318,7 +318,7 @@ def _commands(root: Path) -> Iterator[Finding]:
 
 def _roles(root: Path) -> Iterator[Finding]:
     """Bindings that lead nowhere, and roles that nobody carries out."""
-    from remit.agents.roles import seen_roles
+    from remit.board.role_table import seen_roles
 
     directory = open_directory(root)
     nobody = [role.name for role in seen_roles(directory) if role.by == "nobody"]
@@ -338,7 +338,7 @@ LARGE_BYTES = 2_000_000_000
 
 
 def model_findings(root: Path, seconds: float = TRIAL_SECONDS, *, is_online: bool = False) -> Iterator[Finding]:
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     try:
         settings = load_settings(root)

@@ -23,11 +23,11 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engine.peers import Stuck, below, is_gone, living_owners
+from remit.engines.embedded.peers import Stuck, below, is_gone, living_owners
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.flow.context import Handle
+    from remit.runtime.context import Handle
 
 GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}

@@ -44,7 +44,7 @@ def mcp(
 
 
 def _over_stdio(folder: Path, seconds: float) -> Exit:
-    from remit.serve.mcp.stdio import split
+    from remit.server.mcp.stdio import split
 
     try:
         incoming, outgoing = claim_stdin(), claim_stdout()
@@ -55,7 +55,7 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
         ) from None
     leash = split()  # before anything is opened or started; the process the client knows only waits from here on
 
-    from remit.serve.mcp.run import Streams, serve_stdio
+    from remit.server.mcp.run import Streams, serve_stdio
 
     asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, leash=leash), answer_after_seconds=seconds))
     return Exit.OK
@@ -71,9 +71,9 @@ def claim_stdin() -> int:
 
 
 def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-    from remit.serve.addresses import Place, bound
-    from remit.serve.mcp.run import check_names, http_address, is_remote, serve_http
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
+    from remit.server.addresses import Place, bound
+    from remit.server.mcp.run import check_names, http_address, is_remote, serve_http
 
     check_names(allowed_hosts)
     with bound(Place(host=host, port=port)) as listening:

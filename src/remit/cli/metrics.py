@@ -46,7 +46,7 @@ from remit.core.series import INTERVALS, PLAIN_SIGNS, SIGNS, Series, series_of, 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from remit.ledger.entry import Entry
+    from remit.runtime.ledger.entry import Entry
 
 
 LINE_SECONDS = 86_400.0
@@ -90,7 +90,7 @@ def metrics(
 
 
 def _print_rules(*, as_json: bool) -> Exit:
-    from remit.signals.rules import as_yaml, rules
+    from remit.runtime.telemetry.rules import as_yaml, rules
 
     if as_json:
         say_json([{"alert": rule.alert, "expr": rule.expression, "metric": rule.metric.name} for rule in rules()])
@@ -225,7 +225,7 @@ def ledger(
     as_json: Json = False,
 ) -> Exit:
     """List the errors seen, the latest first, with how often and what to do."""
-    from remit.ledger import ErrorLedger
+    from remit.runtime.ledger import ErrorLedger
 
     book = ErrorLedger(project_folder(find_root(root)) / "errors.json")
     entries = [entry for entry in book.entries() if type_ is None or type_ in (entry.type, entry.code)]

@@ -69,7 +69,7 @@ def policy(
 
 def _show(folder: Path, *, as_json: bool) -> Exit:
     from remit.policy.rules import project_file
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     rules, mode = project_file(project_folder(folder)).read(), load_settings(folder).policy_mode
     if rules.fault is not None:
@@ -176,8 +176,8 @@ def _note_unknown(folder: Path, action: str) -> None:
 
 def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[Asked]":
     """Each thing that is named, and where it leads, as it would be asked."""
-    from remit.flow.permit import facts_of, facts_said, real_path_facts
     from remit.policy.judging import CALLER, kind_of_principal
+    from remit.runtime.permit import facts_of, facts_said, real_path_facts
 
     known = open_directory(folder).find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
@@ -211,7 +211,7 @@ def _place(rule: "Rule", source: str) -> str:
 
 
 def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
-    from remit.engine.peers import below
+    from remit.engines.embedded.peers import below
     from remit.policy.audit import entries
 
     with open_record(folder) as record:

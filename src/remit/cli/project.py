@@ -19,7 +19,7 @@ from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.settings import Settings
+    from remit.runtime.settings import Settings
 
 
 SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
@@ -88,7 +88,7 @@ def open_record(root: Path) -> Iterator["Store | None"]:
     if not path.exists():
         yield None
         return
-    from remit.store.sqlite import open_to_look
+    from remit.stores.sqlite import open_to_look
 
     store = open_to_look(path)
     try:
@@ -99,11 +99,11 @@ def open_record(root: Path) -> Iterator["Store | None"]:
 
 def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
-    from remit.agents.builtin import offer_built_in
     from remit.agents.directory import Directory
-    from remit.assistant import offer_assistant
+    from remit.builtin import offer_built_in
+    from remit.builtin.assistant import offer_assistant
     from remit.models.client import Models
-    from remit.settings import load_settings
+    from remit.runtime.settings import load_settings
 
     settings = load_settings(root, {})
     directory = Directory(lambda agent: agent)
@@ -119,8 +119,8 @@ def open_directory(root: Path) -> "Directory":
 def routed_settings(root: Path, directory: "Directory") -> "Settings":
     """The settings, with the rules of agents that name the commands they take."""
 
-    from remit.agents.routing import with_agents
-    from remit.settings import load_settings
+    from remit.board.routing import with_agents
+    from remit.runtime.settings import load_settings
 
     settings = load_settings(root)
     return replace(settings, routing=with_agents(settings.routing, directory.routed_specs()))

@@ -36,7 +36,7 @@ from remit.core.states import State
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
-    from remit.orchestrator.outcome import Outcome
+    from remit.board.orchestrator.outcome import Outcome
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000
@@ -54,7 +54,7 @@ FROM_TODO = "From TODO.md: "
 
 def print_return(result: Return, root: Path, stream: TextIO | None = None) -> None:
     """`root`: the project's folder, where its artifacts are."""
-    from remit.flow.reply import A_PERSON_IS_NEEDED, state_of
+    from remit.runtime.reply import A_PERSON_IS_NEEDED, state_of
 
     state = state_of(result)
     mark, style = MARKS[state]

@@ -12,7 +12,7 @@ from remit.cli.exits import Exit
 from remit.cli.project import find_root
 from remit.cli.render import say_aside, say_json
 from remit.core.errors import Unavailable
-from remit.serve.run import Opened, Stopped
+from remit.server.run import Opened, Stopped
 
 
 def serve(
@@ -49,7 +49,7 @@ def serve(
     Ctrl-C or SIGTERM: nothing new is taken, what runs may finish, what can be resumed later is handed over; once more stops at once.
     SIGHUP reads agents, policy and certificates again."""
 
-    from remit.serve.run import serve as run_server
+    from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
         "doors": tuple(door) if door else None,

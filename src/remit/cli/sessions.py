@@ -42,7 +42,7 @@ from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.engine.peers import living_owners, signs_with_children, stuck
+from remit.engines.embedded.peers import living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,7 +62,7 @@ def show(
     as_json: Json = False,
 ) -> Exit:
     """Show a delegation: tree, times, return with artifacts, evidence and errors, and what it said."""
-    from remit.engine.peers import below
+    from remit.engines.embedded.peers import below
 
     folder = find_root(root)
     with open_record(folder) as found:
@@ -122,7 +122,7 @@ def _costs(record: "Record", records: "list[Record]", folder: "Path") -> "Iterat
 def _spent(records: "list[Record]", folder: "Path") -> "Spent":
     if not any(one.tokens or one.cost for one in records):
         return Spent()
-    from remit.settings import Settings, load_settings
+    from remit.runtime.settings import Settings, load_settings
 
     try:
         settings = load_settings(folder)
@@ -165,7 +165,7 @@ def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
     yield "routed", str(extra.get("route", ""))
     context = extra.get("context")
     if isinstance(context, dict):
-        from remit.orchestrator.lifecycle import context_words
+        from remit.board.orchestrator.lifecycle import context_words
 
         yield "context", context_words(context)
 
@@ -439,7 +439,7 @@ def follow(
 def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> Iterator["tuple[Event, str]"]:
     """Events with the agent they are of, those that were before first; ends when the delegation is settled, or nobody runs it any more."""
 
-    from remit.engine.peers import below
+    from remit.engines.embedded.peers import below
 
     watch = Watch(store)
     stamp: int | None = None

@@ -17,8 +17,8 @@ from remit.core.clock import SYSTEM_CLOCK, iso
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.access.tokens import Token
-    from remit.access.visitor import Grants
+    from remit.server.access.tokens import Token
+    from remit.server.access.visitor import Grants
 
 
 DEEDS = ("new", "list", "revoke")
@@ -79,7 +79,7 @@ def token(
         return _list(folder, as_json=as_json)
     if deed == "revoke":
         return _revoke(folder, rest, as_json=as_json)
-    from remit.access.visitor import Grants
+    from remit.server.access.visitor import Grants
 
     grants = Grants(
         doing=_doing(may or ["delegate"]),
@@ -96,8 +96,8 @@ def token(
 
 
 def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *, as_json: bool) -> Exit:
-    from remit.access.certificates import checked_name
-    from remit.access.tokens import Tokens
+    from remit.server.access.certificates import checked_name
+    from remit.server.access.tokens import Tokens
     from remit.system.files import make_folder
 
     make_folder(folder)
@@ -117,7 +117,7 @@ def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *
 
 
 def _list(folder: "Path", *, as_json: bool) -> Exit:
-    from remit.access.tokens import Tokens
+    from remit.server.access.tokens import Tokens
 
     tokens = Tokens(folder)
     found, used = tokens.all(), tokens.last_used()
@@ -136,7 +136,7 @@ def _list(folder: "Path", *, as_json: bool) -> Exit:
 
 
 def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
-    from remit.access.tokens import Tokens
+    from remit.server.access.tokens import Tokens
 
     tokens = Tokens(folder)
     ended = []
@@ -174,7 +174,7 @@ def _note(folder: "Path", event: str, token: "Token") -> None:
 
 
 def _doing(words: Sequence[str]) -> Any:
-    from remit.access.visitor import Doing
+    from remit.server.access.visitor import Doing
 
     given = [one for word in words for one in word.split(",")]
     unknown = [one for one in given if one not in list(Doing)]
@@ -207,7 +207,7 @@ def _until(text: str | None) -> float | None:
 
 
 def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
-    from remit.access.tokens import grants_to_dict
+    from remit.server.access.tokens import grants_to_dict
 
     def at(moment: float | None) -> str | None:
         return None if moment is None else iso(moment)
@@ -235,7 +235,7 @@ def _state(token: "Token") -> str:
 
 def _scope(token: "Token") -> str:
     """What it may, in a few words."""
-    from remit.access.visitor import Doing
+    from remit.server.access.visitor import Doing
 
     grants = token.grants
     said = [f"certificate {token.certificate}"] if token.certificate is not None else []

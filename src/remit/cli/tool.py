@@ -20,7 +20,7 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.tool.result import Chunk, DelegateResult
+    from remit.runtime.tool.result import Chunk, DelegateResult
 
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -54,9 +54,9 @@ def tool(
 
 
 def _schema(folder: "Path", *, plain: bool) -> Exit:
-    from remit.settings import load_settings
-    from remit.tool.catalogue import Catalogue
-    from remit.tool.request import announced
+    from remit.runtime.settings import load_settings
+    from remit.runtime.tool.catalogue import Catalogue
+    from remit.runtime.tool.request import announced
 
     directory = open_directory(folder)
     say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
@@ -67,8 +67,8 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
 
 async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
     from remit.app import Remit
-    from remit.tool.catalogue import DelegateError, json_text
-    from remit.tool.tool import DelegateTool
+    from remit.runtime.tool.catalogue import DelegateError, json_text
+    from remit.runtime.tool.tool import DelegateTool
 
     claim_stdout()
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
@@ -140,7 +140,7 @@ def validate(
     as_json: Json = False,
 ) -> Exit:
     """Check a return against the contract: exit 0 or 1, each fault on a line."""
-    from remit.flow.validate import check_return
+    from remit.runtime.validate import check_return
 
     folder = find_root(root)
     try:

@@ -24,9 +24,8 @@ ASSISTANT = "assistant"
 """The language model whose only tool is `delegate`, there unless `builtin_agents` leaves it out."""
 RESULTS = "results"
 """The target by which an agent reads results that were shortened for it."""
-_BUILT_IN = "remit.agents.builtin."
-_BUILT_INS = (_BUILT_IN, "remit.assistant.")
-_ROLE = f"{_BUILT_IN}roles"
+_ROLE = "remit.board.roles"
+_BUILT_INS = ("remit.builtin.", f"{_ROLE}.")
 
 
 def must_not_be_reserved(name: str) -> None:

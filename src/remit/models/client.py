@@ -20,7 +20,7 @@ from remit.models.messages import RESTART, Asked, Call, Choice, Purse, Question,
 from remit.models.pricing import Spent, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, spent
 from remit.models.prompted import in_words, is_needed, understood
 from remit.models.providers import EXAMPLE, LOCAL, Meant, meant_by
-from remit.settings.values import Settings
+from remit.runtime.settings.values import Settings
 
 if TYPE_CHECKING:
     from remit.models.stream import Fault, Heard

@@ -20,7 +20,7 @@ from remit.core.secret_looks import REDACTED
 from remit.core.secrets import Held, hold_secrets, redacted_text
 from remit.models.messages import Purse
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, Meant
-from remit.settings.values import Settings
+from remit.runtime.settings.values import Settings
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import Any, Literal
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import is_secret_name
 from remit.models.messages import Purse
-from remit.settings import Settings
-from remit.settings.values import ModelAddress
+from remit.runtime.settings import Settings
+from remit.runtime.settings.values import ModelAddress
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"

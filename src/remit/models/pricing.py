@@ -15,7 +15,7 @@ from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
 from remit.models.messages import Message, Purse, Question, Reply, Result, Said
 from remit.models.providers import LOCAL, OWN_HOSTS, Meant, meant_by
-from remit.settings.values import Price, Settings
+from remit.runtime.settings.values import Price, Settings
 from remit.system.threads import off_loop
 
 # ---- tokens

@@ -12,9 +12,9 @@ import cedarpy
 from remit.core.agents import AgentSpec
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
-from remit.flow.permit import COMPUTED, is_listed
 from remit.policy.judging import CALLER, CALLERS, DELEGATE, action_id, groups_of
 from remit.policy.rules import Faulty, Rule, read_rules
+from remit.runtime.permit import COMPUTED, is_listed
 
 ANNOTATIONS = ("id", "because", "advice", "ask")
 ACP_ACTIONS = {

@@ -14,10 +14,10 @@ from remit.core.clock import Clock
 from remit.core.errors import RemitError
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Asked, Decision, Mode, Policy, Verdict
-from remit.flow.permit import COMPUTED
 from remit.policy.audit import AuditLog, entry_text
 from remit.policy.judging import OUTCOMES_KEPT, VOLATILE, Judge, Outcome, because_of, facts_kept, question_of
 from remit.policy.rules import Faulty, Rules, Source, project_file, source_of
+from remit.runtime.permit import COMPUTED
 
 log = logging.getLogger("remit.policy")
 

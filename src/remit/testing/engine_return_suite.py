@@ -7,7 +7,7 @@ from typing import Any
 from remit.agents.function import agent
 from remit.core.errors import Unavailable
 from remit.core.result import Evidence, Status, StopReason
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.testing.engine_samples import Check, OpenRemit, code_of
 from remit.testing.scripted import Scripted, answer, fail
 

@@ -7,8 +7,8 @@ from typing import Any
 from remit.agents.function import agent
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.flow.context import Context
-from remit.flow.request import call
+from remit.runtime.context import Context
+from remit.runtime.request import call
 from remit.testing.engine_samples import Check, OpenRemit, code_of, until
 from remit.testing.scripted import Scripted, wait
 

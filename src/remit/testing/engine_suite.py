@@ -20,7 +20,7 @@ from remit.core.errors import Misused
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.testing.engine_return_suite import RETURN_CHECKS
 from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
 from remit.testing.engine_slot_suite import SLOT_CHECKS

@@ -8,7 +8,7 @@ from remit.agents.function import agent
 from remit.core.errors import Stopped
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.testing.engine_samples import Check, OpenRemit, code_of
 from remit.testing.scripted import Scripted, hang
 

@@ -9,8 +9,8 @@ from remit.app import Remit
 from remit.core.errors import Stopped
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.flow.context import Context
-from remit.flow.request import call
+from remit.runtime.context import Context
+from remit.runtime.request import call
 from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang
 

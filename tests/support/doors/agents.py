@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
-from remit.flow.context import Context
+from remit.runtime.context import Context
 
 POLICY = """
 permit (principal, action, resource);

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from remit.serve.statuses import TABLE
+from remit.server.statuses import TABLE
 from remit.testing.engine_samples import until
 from support.doors.agents import folder, marks
 from support.doors.client import DoorClient, DoorStage, Said, Seen, Standing, asked, done, ended, fault, heard

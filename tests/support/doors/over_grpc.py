@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from remit.agents.proto.metadata import CODE, DEADLINE, DEPTH, PATH
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.values import dict_of, json_of, struct_of
 from remit.core.states import priority_of
-from remit.proto.metadata import CODE, DEADLINE, DEPTH, PATH
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.proto.values import dict_of, json_of, struct_of
 from support.doors.client import DoorFault, Page, Said, Seen, Standing
 from support.doors.traits import GRPC
 

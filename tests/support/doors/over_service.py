@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.access.visitor import Visitor
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 from remit.core.states import State
-from remit.serve.service import Call, Service
-from remit.tool.catalogue import parts_of
-from remit.tool.result import ChunkType, DelegateResult
+from remit.runtime.tool.catalogue import parts_of
+from remit.runtime.tool.result import ChunkType, DelegateResult
+from remit.server.access.visitor import Visitor
+from remit.server.service import Call, Service
 from support.doors.client import DoorFault, Page, Said, Seen, Standing
 from support.doors.traits import IN_PROCESS
 

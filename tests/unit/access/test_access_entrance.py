@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from remit.access.certificates import Certificate, checked_name, of_grpc, of_peer
-from remit.access.entrance import FAILURES_BURST, NOTES_BURST, PEERS_KEPT, Entrance
-from remit.access.limits import Buckets, RateLimited
-from remit.access.local import LocalToken, local_token
-from remit.access.tokens import Tokens, grants_from_dict, grants_to_dict, is_whole, new_secret
-from remit.access.visitor import OWNER, Doing, Grants
 from remit.core.budget import Limits
 from remit.core.clock import Clock
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.secrets import redacted_text, redacted_value
-from remit.flow.plain import clean
-from remit.settings.values import ServeSettings
+from remit.runtime.plain import clean
+from remit.runtime.settings.values import ServeSettings
+from remit.server.access.certificates import Certificate, checked_name, of_grpc, of_peer
+from remit.server.access.entrance import FAILURES_BURST, NOTES_BURST, PEERS_KEPT, Entrance
+from remit.server.access.limits import Buckets, RateLimited
+from remit.server.access.local import LocalToken, local_token
+from remit.server.access.tokens import Tokens, grants_from_dict, grants_to_dict, is_whole, new_secret
+from remit.server.access.visitor import OWNER, Doing, Grants
 
 
 class Time:

@@ -4,9 +4,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from remit.agents.builtin.coder.review.change import Change, ChangedFile, ChangeSource, Files
-from remit.agents.builtin.coder.review.checks import Checks, Masking
-from remit.agents.builtin.coder.review.report import Review
+from remit.builtin.coder.review.change import Change, ChangedFile, ChangeSource, Files
+from remit.builtin.coder.review.checks import Checks, Masking
+from remit.builtin.coder.review.report import Review
 
 
 def write(folder: Path, files: dict[str, str]) -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from remit.agents.directory import Directory
 from remit.agents.function import agent
-from remit.agents.routing import Routes, with_agents
+from remit.board.routing import Routes, with_agents
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
-from remit.flow.route import DEFAULT_TABLE, Rule, route
-from remit.settings import load_settings
+from remit.runtime.route import DEFAULT_TABLE, Rule, route
+from remit.runtime.settings import load_settings
 
 RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=("rust", "c"))
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from remit.agents.builtin.coder.generated_files import checked_path, read_files
-from remit.agents.builtin.coder.syntax import parse_files
+from remit.builtin.coder.generated_files import checked_path, read_files
+from remit.builtin.coder.syntax import parse_files
 from remit.core.errors import Failed
 
 

@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 HEAVY = (
-    "remit.agents.builtin.worker.pages",
-    "remit.agents.builtin.worker.web_search",
-    "remit.agents.builtin.coder.analysis.",
-    "remit.agents.builtin.researcher.",
-    "remit.sandbox.boxes",
-    "remit.sandbox.run",
-    "remit.sandbox.probe",
+    "remit.builtin.worker.pages",
+    "remit.builtin.worker.web_search",
+    "remit.builtin.coder.analysis.",
+    "remit.builtin.researcher.",
+    "remit.system.sandbox.boxes",
+    "remit.system.sandbox.run",
+    "remit.system.sandbox.probe",
     "encodings.big5",
 )
 
@@ -22,16 +22,16 @@ def _loaded(*modules: str) -> set[str]:
 
 
 def test_loading_the_targets_loads_none_of_their_optional_packages_and_no_parser() -> None:
-    loaded = _loaded("remit.agents.builtin.worker", "remit.agents.builtin.researcher", "remit.agents.builtin.coder")
+    loaded = _loaded("remit.builtin.worker", "remit.builtin.researcher", "remit.builtin.coder")
     optional = {"httpcore", "trafilatura", "pypdf", "ddgs", "bm25s", "numpy", "tree_sitter", "lxml"}
     assert not loaded & optional
     assert [name for name in sorted(loaded) if name.startswith(HEAVY)] == []
 
 
 def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
-    from remit.agents.builtin import loader
+    from remit.builtin import loader
     from remit.models.client import Models
-    from remit.settings import Settings
+    from remit.runtime.settings import Settings
 
     bare = []
     for one in [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), Models(Settings()))()]:

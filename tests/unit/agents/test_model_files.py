@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from remit.agents import files
-from remit.agents.builtin import TARGETS, loader
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
 from remit.agents.files import definitions_of
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
+from remit.builtin import TARGETS, loader
 from remit.core.agents import Isolation
 from remit.models.client import Models
-from remit.settings import Settings, load_settings
+from remit.runtime.settings import Settings, load_settings
 
 PROJECT = 'model = "openai:gpt-5"\n'
 OWN, CLAUDE, OPENCODE = ".remit/agents", ".claude/agents", ".opencode/agent"

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.agents.builtin.roles.planner import TEMPLATE, PlanRequest, carry_over, plan_template
-from remit.agents.builtin.roles.researcher import question_of
-from remit.agents.builtin.roles.returns import shorten
 from remit.board.plans import list_items, read_plan, with_phase
+from remit.board.roles.planner import TEMPLATE, PlanRequest, carry_over, plan_template
+from remit.board.roles.researcher import question_of
+from remit.board.roles.returns import shorten
 from remit.board.statuses import PhaseStatus
 
 lines = st.text(max_size=120) | st.sampled_from(

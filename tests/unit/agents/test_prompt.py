@@ -9,8 +9,8 @@ import pytest
 from remit.agents.definition import Definition, definition_of
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.delegation import TaskContext
-from remit.flow.context import Context, Repair
-from remit.flow.format import format_instruction
+from remit.runtime.context import Context, Repair
+from remit.runtime.format import format_instruction
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
 from process_desk import NotingDesk

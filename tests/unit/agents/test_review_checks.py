@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from reviewed_change import diff_of, new_file, reviewed, reviewed_files, source, write
 
-from remit.agents.builtin.coder.review.checks import Masking
+from remit.builtin.coder.review.checks import Masking
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9" * 2
 KEY = "AK" + "IA" + "Q7RST2UVWX4YZ5AB"

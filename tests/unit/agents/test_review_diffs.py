@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reviewed_change import changed, diff_of, git, new_file, source, write
 
-from remit.agents.builtin.coder.review.change import State
+from remit.builtin.coder.review.change import State
 from remit.core.errors import Misused
 
 NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x b/y.py", "back\\slash"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remit.agents.builtin.coder.review.change import Change, ChangedFile
-from remit.agents.builtin.coder.review.report import Review
+from remit.builtin.coder.review.change import Change, ChangedFile
+from remit.builtin.coder.review.report import Review
 
 
 @pytest.mark.parametrize(("is_late", "verdict"), [(False, "looks fine"), (True, "worth a look")])

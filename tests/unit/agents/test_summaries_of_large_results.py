@@ -13,7 +13,7 @@ from remit.core.errors import Stopped, Unavailable
 from remit.models.client import Models
 from remit.models.messages import Asked, Purse, Reply
 from remit.models.optional import MOST_CHUNKS, shortened, summarised
-from remit.settings.values import ModelAddress, Settings
+from remit.runtime.settings.values import ModelAddress, Settings
 from remit.testing.models import Say, ScriptedModels
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.assistant.conversations import (
+from remit.builtin.assistant.conversations import (
     CONVERSATION_ID,
     MAX_BYTES,
     Compacted,
@@ -23,8 +23,8 @@ from remit.assistant.conversations import (
     decoded,
     encoded,
 )
-from remit.assistant.exporting import exported
-from remit.assistant.memory import history_of
+from remit.builtin.assistant.exporting import exported
+from remit.builtin.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.models.messages import NO_RESULT, Message, Reply, Result, Said, ToolCall, repaired
 from support.histories import faults_of
@@ -106,7 +106,7 @@ def test_one_holds_it_at_a_time_and_others_are_told_who(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     conversation = filled(kept, *LINES)
     holder = (
-        "import sys, time; from pathlib import Path; from remit.assistant.conversations import Conversations\n"
+        "import sys, time; from pathlib import Path; from remit.builtin.assistant.conversations import Conversations\n"
         "with Conversations(Path(sys.argv[1])).open('latest').writing('sess_1760000000_abc123'):\n"
         "    print('held', flush=True); time.sleep(60)"
     )

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from remit import Remit
-from remit.orchestrator import command_runs
-from remit.orchestrator.command_files import find
-from remit.orchestrator.command_runs import bound
+from remit.board.orchestrator import command_runs
+from remit.board.orchestrator.command_files import find
+from remit.board.orchestrator.command_runs import bound
 from remit.testing import Scripted, answer
 from support.cli import run
 

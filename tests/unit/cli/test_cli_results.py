@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from remit.board.orchestrator.outcome import Outcome
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.results import FROM_TODO, REPORT_LINES, beginning, beginning_of, data_lines, print_outcome, print_return
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, Refused, Unavailable
 from remit.core.result import Artifact, Metadata, Return, Status, StopReason
 from remit.core.states import State
-from remit.flow.reply import advice
-from remit.orchestrator.outcome import Outcome
+from remit.runtime.reply import advice
 
 
 def test_a_report_is_shown_without_its_title_up_to_its_mark_or_the_last_paragraph_that_fits() -> None:

@@ -5,7 +5,7 @@ import contextvars
 import gc
 import weakref
 
-from remit.engine.deadlines import Deadlines
+from remit.engines.embedded.deadlines import Deadlines
 
 
 class Timed:

@@ -10,7 +10,7 @@ import pytest
 from remit import Remit, agent
 from remit.core.errors import Misused
 from remit.core.happening import Happening
-from remit.engine.events import Happenings, Listeners
+from remit.engines.embedded.events import Happenings, Listeners
 
 
 @agent("shelf.look")

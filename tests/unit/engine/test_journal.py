@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from remit.core.errors import Unavailable
 from remit.core.record import Applied, Recorded, Write
 from remit.core.states import State
-from remit.engine.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
-from remit.store import MemoryStore
+from remit.engines.embedded.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
+from remit.stores import MemoryStore
 from remit.testing.engine_samples import until
 from remit.testing.store_samples import outcome, record, said, session
 from support.pace import allowed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.states import Priority
-from remit.engine.slots import Slots
+from remit.engines.embedded.slots import Slots
 
 
 def slots_of(total: int = 1, per_agent: dict[str, int] | None = None, *, queue: int = 100, ageing: float = 10.0) -> Slots:

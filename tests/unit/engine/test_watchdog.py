@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-import remit.engine.journal
-import remit.flow.plain
-from remit.engine.deadlines import _frame_of_agent, _place
+import remit.engines.embedded.journal
+import remit.runtime.plain
+from remit.engines.embedded.deadlines import _frame_of_agent, _place
 
 
 class Caught(Exception):
@@ -53,7 +53,9 @@ def test_a_library_that_an_agent_called_is_the_agents() -> None:
 
 
 def test_remits_own_code_is_left_alone_also_inside_a_library() -> None:
-    inside = as_if_in(remit.engine.journal.__file__, "def function(inner):\n    import json\n    json.loads('[1.5]', parse_float=inner)\n")
+    inside = as_if_in(
+        remit.engines.embedded.journal.__file__, "def function(inner):\n    import json\n    json.loads('[1.5]', parse_float=inner)\n"
+    )
     assert _frame_of_agent(frame_in(lambda: inside(stand_still))) is None
 
 
@@ -62,7 +64,7 @@ def test_reading_an_agents_value_may_be_interrupted() -> None:
         def __iter__(self) -> Any:
             stand_still()
 
-    reading = as_if_in(remit.flow.plain.__file__, "def function(inner):\n    inner()\n")
+    reading = as_if_in(remit.runtime.plain.__file__, "def function(inner):\n    inner()\n")
     assert _frame_of_agent(frame_in(lambda: reading(stand_still))) is not None
     assert _frame_of_agent(frame_in(lambda: list(Slow()))) is not None
 

@@ -9,11 +9,11 @@ from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
 from remit.core.states import Priority
-from remit.flow.accept import accept, normalised_call, normalised_task, redrawn
-from remit.flow.house import House, Order, Rules
-from remit.flow.permit import effects_of
-from remit.flow.request import Request, call
-from remit.flow.route import DEFAULT_TABLE
+from remit.runtime.accept import accept, normalised_call, normalised_task, redrawn
+from remit.runtime.house import House, Order, Rules
+from remit.runtime.permit import effects_of
+from remit.runtime.request import Request, call
+from remit.runtime.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.flow.artifacts import Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.runtime.artifacts import Seen, Unseen, inspect_artifact, path_fault, relative_path
 from support.pace import allowed
 
 

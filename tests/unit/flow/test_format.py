@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.flow.format import format_instruction, repair_instruction
-from remit.flow.validate import check_return
+from remit.runtime.format import format_instruction, repair_instruction
+from remit.runtime.validate import check_return
 
 SESSION = "sess_1700000000_abc123"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from remit.core.budget import Budget, Limits
 from remit.core.errors import Misused
-from remit.flow.accept import Case, first_refusal
+from remit.runtime.accept import Case, first_refusal
 
 FINE = Case(
     target="coder",

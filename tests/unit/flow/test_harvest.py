@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from remit.core.result import Artifact, Evidence
-from remit.flow import harvest as module
-from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS
-from remit.flow.harvest import Harvest, Hunt, guess_type, harvest
+from remit.runtime import harvest as module
+from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
+from remit.runtime.harvest import Harvest, Hunt, guess_type, harvest
 from support.pace import allowed
 
 

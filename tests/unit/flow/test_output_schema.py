@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from remit.core.errors import Misused, Unavailable
-from remit.flow import output_schema as bounded_schema
-from remit.flow.format import format_instruction, return_schema, sample_of
-from remit.flow.output_schema import checked_schema, must_be_checkable, schema_faults
+from remit.runtime import output_schema as bounded_schema
+from remit.runtime.format import format_instruction, return_schema, sample_of
+from remit.runtime.output_schema import checked_schema, must_be_checkable, schema_faults
 from support.pace import allowed
 
 PEOPLE = {

@@ -5,8 +5,8 @@ import pytest
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Stopped, Unavailable
 from remit.core.result import Metadata, Return, Status
-from remit.flow.perform import looks_like_return, with_child_errors
-from remit.flow.reply import error_of
+from remit.runtime.perform import looks_like_return, with_child_errors
+from remit.runtime.reply import error_of
 
 SPEC = AgentSpec(name="worker")
 METADATA = Metadata(

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from remit.core.result import Metadata, Return, Status
-from remit.flow.receive import read_answer
+from remit.runtime.receive import read_answer
 from support.pace import allowed
 
 FIELDS: dict[str, Any] = {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "metadata": {}}

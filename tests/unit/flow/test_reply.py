@@ -14,8 +14,8 @@ from remit.core.errors import ErrorInfo
 from remit.core.lineage import Lineage
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import Priority, State
-from remit.flow import reply
-from remit.flow.reply import Leftovers, Stop
+from remit.runtime import reply
+from remit.runtime.reply import Leftovers, Stop
 
 DELEGATION = Delegation(
     lineage=Lineage.root("sess_1766700000_abc123", "worker"),

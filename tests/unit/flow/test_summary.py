@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.flow.validate import count_sentences, summary_faults, summary_warnings
+from remit.runtime.validate import count_sentences, summary_faults, summary_warnings
 
 GOOD = "Read the three modules. Wrote a report on them."
 

@@ -10,8 +10,8 @@ import pytest
 
 from remit.core.errors import InvalidReturn
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.flow.format import EXAMPLE_SUMMARY
-from remit.flow.validate import Expected, check_return, judge
+from remit.runtime.format import EXAMPLE_SUMMARY
+from remit.runtime.validate import Expected, check_return, judge
 
 SESSION = "sess_1700000000_abc123"
 ERROR = {"type": "timeout", "message": "Too slow.", "recoverable": True, "recommendation": "Give it longer."}

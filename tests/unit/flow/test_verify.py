@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, agent
-from remit.flow.verify import OUTPUT_TAIL_BYTES, run_acceptance
+from remit.runtime.verify import OUTPUT_TAIL_BYTES, run_acceptance
 from support.pace import allowed
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
-from remit.flow.context import Context
-from remit.orchestrator.research_plan import Command, work_on
+from remit.board.orchestrator.research_plan import Command, work_on
+from remit.runtime.context import Context
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Remit
+from remit.board.orchestrator.command_files import CommandFile, every, fill_arguments, find, names
+from remit.board.orchestrator.command_runs import Bound, bound, dry_run_command, nobody, run
 from remit.core.errors import Misused
-from remit.orchestrator.command_files import CommandFile, every, fill_arguments, find, names
-from remit.orchestrator.command_runs import Bound, bound, dry_run_command, nobody, run
 from remit.testing import Scripted, answer
 from remit.testing.models import Reply, Say, ScriptedModels, valid_return
 

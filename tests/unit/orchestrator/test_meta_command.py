@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from remit import Remit
+from remit.board.orchestrator.meta import Kind, MetaRequest, find_place, meta
 from remit.cli.main import COMMANDS
 from remit.core.errors import RemitError
-from remit.flow.context import Context
-from remit.orchestrator.meta import Kind, MetaRequest, find_place, meta
+from remit.runtime.context import Context
 from remit.testing import Scripted, answer
 
 

@@ -14,13 +14,13 @@ import pytest
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
+from remit.board.orchestrator.lifecycle import complexity_of, context_words, loaded_context
+from remit.board.orchestrator.outcome import Outcome
+from remit.board.orchestrator.research_plan import plan, research, revise
 from remit.board.statuses import Status
 from remit.board.task import State, Task, slug_of
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.flow.context import Context
-from remit.orchestrator.lifecycle import complexity_of, context_words, loaded_context
-from remit.orchestrator.outcome import Outcome
-from remit.orchestrator.research_plan import plan, research, revise
+from remit.runtime.context import Context
 from support.repository import begin, git
 from support.repository import git as git_in
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.errors import Misused
-from remit.sandbox import landlock, recipe
-from remit.sandbox.bubblewrap import command
-from remit.sandbox.limits import Grants, Limits
-from remit.sandbox.probe import Offer
-from remit.sandbox.wire import is_plain
+from remit.system.sandbox import landlock, recipe
+from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.probe import Offer
+from remit.system.sandbox.wire import is_plain
 
 
 @given(name=st.text(st.characters(), max_size=40) | st.lists(st.sampled_from(["a", "..", ".", "", "b c", "\0", "\n"])).map("/".join))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from remit.serve.http.exchange import Bodies, Exchange
-from remit.serve.http.server import HttpLimits
+from remit.server.http.exchange import Bodies, Exchange
+from remit.server.http.server import HttpLimits
 
 
 @pytest.mark.parametrize("sizes", [(60, 0), (0, 60, 0), (0, 0, 30, 30), (0,)])

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.serve.mcp.answers import LARGEST_BYTES, fitting, json_text, page_of
+from remit.server.mcp.answers import LARGEST_BYTES, fitting, json_text, page_of
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=40) | st.sampled_from(["x" * 50_000, '"\\' * 20_000, "ü" * 30_000])
 VALUES = st.recursive(

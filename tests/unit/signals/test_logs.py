@@ -13,7 +13,7 @@ from remit import Remit, agent
 from remit.core.errors import ErrorInfo
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.tracing import parse
-from remit.signals.logs import set_up_logs, write_happenings
+from remit.runtime.telemetry.logs import set_up_logs, write_happenings
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LOG = logging.getLogger("remit.test")

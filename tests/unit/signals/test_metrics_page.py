@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
-from remit.access.visitor import OWNER, Doing, Grants, Visitor
 from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.states import State
-from remit.signals.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page, routes
-from remit.signals.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
-from remit.signals.rules import as_yaml, rules
+from remit.runtime.telemetry.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page, routes
+from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
+from remit.runtime.telemetry.rules import as_yaml, rules
+from remit.server.access.visitor import OWNER, Doing, Grants, Visitor
 
 
 @agent("shelf.look")

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from remit.core.happening import HappeningKind
-from remit.signals.metrics import PRINCIPALS
-from remit.signals.names import INSTRUMENTS, Attribute, Span
+from remit.runtime.telemetry.metrics import PRINCIPALS
+from remit.runtime.telemetry.names import INSTRUMENTS, Attribute, Span
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

@@ -8,8 +8,8 @@ import pytest
 
 from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Recorded
-from remit.store import SqliteStore
-from remit.store.database import VERSION
+from remit.stores import SqliteStore
+from remit.stores.database import VERSION
 from remit.testing.store_samples import numbers_of, outcome, record, session
 
 
@@ -122,7 +122,7 @@ def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_file_deleted_or_replaced_under_us_is_noticed(tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.store.sqlite.PLACE_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("remit.stores.sqlite.PLACE_CHECK_SECONDS", 0.0)
     path = tmp_path / "remit.db"
     store = SqliteStore(path)
     store.apply([Recorded(record(1))])

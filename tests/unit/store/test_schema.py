@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from remit.core.record import Recorded
-from remit.store import SqliteStore
-from remit.store.database import VERSION, migrations_after, statements_of
+from remit.stores import SqliteStore
+from remit.stores.database import VERSION, migrations_after, statements_of
 from remit.testing.store_samples import record
 
 Schema = list[tuple[str, str, str]]

@@ -9,10 +9,10 @@ import pytest
 
 from remit.core.record import HistoryQuery, Recorded
 from remit.core.states import State
-from remit.store import SqliteStore
-from remit.store import queries as searching
-from remit.store import sqlite as housekeeping
-from remit.store.rows import COLUMNS
+from remit.stores import SqliteStore
+from remit.stores import queries as searching
+from remit.stores import sqlite as housekeeping
+from remit.stores.rows import COLUMNS
 from remit.testing.store_samples import outcome, record, session
 
 ROWS = 50_000

@@ -10,7 +10,7 @@ import pytest
 
 from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Recorded
-from remit.store import SqliteStore, database
+from remit.stores import SqliteStore, database
 from remit.testing.store_samples import numbers_of, outcome, record
 from support.pace import allowed
 
@@ -89,7 +89,7 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
 
 
 def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.store.sqlite.LARGE_LOG_BYTES", 10_000)
+    monkeypatch.setattr("remit.stores.sqlite.LARGE_LOG_BYTES", 10_000)
     log = store.path.with_name("remit.db-wal")
     store.apply([Recorded(record(n)) for n in range(100)])
     assert log.stat().st_size > 10_000
@@ -99,7 +99,7 @@ def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPa
 
 
 def test_pruning_many_trees_lets_a_writer_in(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.store.sqlite.TREES_AT_ONCE", 10)
+    monkeypatch.setattr("remit.stores.sqlite.TREES_AT_ONCE", 10)
     store.apply([Recorded(record(n)) for n in range(500)])
     store.apply([outcome(n) for n in range(500)])
     pruning = threading.Thread(target=store.prune, kwargs={"settled_before": 3000.0})

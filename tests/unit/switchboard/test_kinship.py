@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from remit.switchboard.board import Kin, is_kin
+from remit.agents.attach.board import Kin, is_kin
 from remit.system.processes import has_proc, process_start
 
 pytestmark = pytest.mark.skipif(not has_proc(), reason="needs /proc")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, place_of_task, result_of_task, task_of
+from remit.agents.proto.times import nanoseconds, seconds
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, struct_of, value_of
 from remit.core.result import Artifact, Evidence
-from remit.proto.times import nanoseconds, seconds
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.values import MAX_LEVELS, dict_of, json_of, struct_of, value_of
-from remit.tool.messages import Place, chunk_of_message, message_of_chunk, place_of_task, result_of_task, task_of
-from remit.tool.result import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
+from remit.runtime.tool.result import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT

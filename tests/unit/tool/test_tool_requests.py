@@ -8,8 +8,8 @@ from remit import DelegateError, agent
 from remit.agents.directory import Directory
 from remit.core.deadline import TimeLimits
 from remit.core.states import Priority
-from remit.tool.catalogue import Catalogue
-from remit.tool.request import Reader
+from remit.runtime.tool.catalogue import Catalogue
+from remit.runtime.tool.request import Reader
 
 
 @agent("worker.read_file", timeout=30)
@@ -191,7 +191,7 @@ def test_an_agent_of_ones_own_takes_the_place_of_a_built_in_one_whenever_it_come
     from remit.core.agents import is_built_in
 
     built_in = FunctionAgent(read_file.function, read_file.spec)
-    built_in.spec = type(built_in.spec)(name="worker.read_file", source="remit.agents.builtin.worker.files:read_file")
+    built_in.spec = type(built_in.spec)(name="worker.read_file", source="remit.builtin.worker.files:read_file")
     for order in ((built_in, read_file), (read_file, None)):
         directory = Directory(lambda declared: declared)
         for one in order:

@@ -15,7 +15,7 @@ from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Unavailable
 from remit.core.secrets import Held, hold_secrets
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

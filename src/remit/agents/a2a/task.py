@@ -33,16 +33,16 @@ from google.protobuf.message import DecodeError
 
 from remit.agents.a2a.client import Line, Remote, too_large
 from remit.agents.definition import Definition
+from remit.agents.proto.extension import EXTENSION, HEADER, Told
+from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
+from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.secrets import redacted_text
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
-from remit.flow.context import Context
-from remit.flow.reply import shortened
-from remit.proto.extension import EXTENSION, HEADER, Told
-from remit.proto.metadata import ADVICE, CODE, PUSHBACK
-from remit.proto.values import dict_of, json_of, struct_of, text_of, value_of
+from remit.runtime.context import Context
+from remit.runtime.reply import shortened
 from remit.system.threads import off_loop
 
 # ---- errors

@@ -15,9 +15,9 @@ from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.core.agents import AgentSpec, Answers
 from remit.core.errors import InvalidReturn, RemitError, Stopped, Unavailable
-from remit.flow.context import Context
-from remit.flow.receive import read_answer
-from remit.flow.validate import Expected, judge
+from remit.runtime.context import Context
+from remit.runtime.receive import read_answer
+from remit.runtime.validate import Expected, judge
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

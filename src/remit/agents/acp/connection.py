@@ -26,7 +26,7 @@ from remit.agents.definition import Definition
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
-from remit.flow.context import Context
+from remit.runtime.context import Context
 
 # ---- errors
 

@@ -18,7 +18,7 @@ from acp.meta import CLIENT_METHODS
 from remit.agents.coding.dialects import items_of, mapping_of
 from remit.agents.transcript import CALLS_KEPT, OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.errors import Refused, Stopped
-from remit.flow.context import Context
+from remit.runtime.context import Context
 
 # ---- permission
 

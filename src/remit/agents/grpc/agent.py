@@ -19,12 +19,12 @@ from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.spelling import own_spelling
-from remit.flow.context import Context
+from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.proto.v1 import tasks_pb2 as pb
-    from remit.tool.elsewhere.service import TaskService
+    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.proto.v1 import tasks_pb2 as pb
 
 CLOSE_SECONDS = 3.0
 """For cancellations that are on their way when the project is closed."""
@@ -95,7 +95,7 @@ class GrpcAgent:
         return self._info
 
     def _take(self, info: "pb.AgentInfo") -> None:
-        from remit.proto.values import dict_of
+        from remit.agents.proto.values import dict_of
 
         declared = self.definition.spec
         schema = dict_of(info.parameters_schema)
@@ -127,15 +127,15 @@ class GrpcAgent:
     async def _opened(self) -> "TaskService":
         if self._service is None:
             try:
-                await off_loop(importlib.import_module, "remit.tool.elsewhere.following")
+                await off_loop(importlib.import_module, "remit.agents.grpc.elsewhere.following")
             except ModuleNotFoundError as error:
                 raise Unavailable(
                     f"{self.spec.name} is asked over gRPC, and {error.name} is not installed.",
                     code="TOOL_UNAVAILABLE",
                     advice='pip install "remit[grpc]"',
                 ) from None
-        from remit.tool.elsewhere.connecting import Reach, token_from
-        from remit.tool.elsewhere.service import TaskService
+        from remit.agents.grpc.elsewhere.connecting import Reach, token_from
+        from remit.agents.grpc.elsewhere.service import TaskService
 
         said, variable = self.definition, self.definition.token_variable
         token = token_from(variable)

@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from remit.agents.grpc.elsewhere.connecting import is_loopback
+from remit.agents.grpc.elsewhere.following import Errand as Asked
+from remit.agents.grpc.elsewhere.following import Following, GaveUp
+from remit.agents.grpc.elsewhere.service import Pairs, TaskService
+from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
+from remit.agents.proto.times import nanoseconds
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.values import struct_of
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.tracing import traceparent_of
-from remit.flow.context import Context
-from remit.flow.reply import shortened
-from remit.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
-from remit.proto.times import nanoseconds
-from remit.proto.v1 import tasks_pb2 as pb
-from remit.proto.values import struct_of
-from remit.tool.catalogue import parts_of
-from remit.tool.elsewhere.connecting import is_loopback
-from remit.tool.elsewhere.following import Errand as Asked
-from remit.tool.elsewhere.following import Following, GaveUp
-from remit.tool.elsewhere.service import Pairs, TaskService
-from remit.tool.result import Chunk, ChunkType, DelegateResult, TaskState
+from remit.runtime.context import Context
+from remit.runtime.reply import shortened
+from remit.runtime.tool.catalogue import parts_of
+from remit.runtime.tool.result import Chunk, ChunkType, DelegateResult, TaskState
 
 if TYPE_CHECKING:
     from remit.agents.grpc.agent import GrpcAgent

@@ -18,18 +18,18 @@ from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, r
 from remit.agents.transcript import Words
 from remit.core.agents import COME_WITH_REMIT, AgentSpec, Answers
 from remit.core.errors import Failed, InvalidReturn, OutOfTime
-from remit.flow.context import Context, warn
-from remit.flow.format import return_schema, value_repair
-from remit.flow.output_schema import schema_faults
-from remit.flow.plain import clean
-from remit.flow.receive import read_answer
-from remit.flow.validate import Expected, judge
 from remit.models.client import Models
 from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, repaired
+from remit.runtime.context import Context, warn
+from remit.runtime.format import return_schema, value_repair
+from remit.runtime.output_schema import schema_faults
+from remit.runtime.plain import clean
+from remit.runtime.receive import read_answer
+from remit.runtime.tool.catalogue import json_text
+from remit.runtime.tool.shortening import READ, SUMMARISE, shortened
+from remit.runtime.tool.tool import DelegateTool, Office
+from remit.runtime.validate import Expected, judge
 from remit.system.threads import off_loop
-from remit.tool.catalogue import json_text
-from remit.tool.shortening import READ, SUMMARISE, shortened
-from remit.tool.tool import DelegateTool, Office
 
 # ---- answers
 

@@ -12,7 +12,7 @@ from typing import Any
 from remit.core.secrets import is_redacted, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
 from remit.models.optional import shortened
-from remit.tool.shortening import LEAST_CHARACTERS, SHOWN_CHARACTERS
+from remit.runtime.tool.shortening import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 # ---- bounds
 

@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.core.result import Return, StopReason
-from remit.flow.context import Context, Handle
-from remit.flow.plain import plain
 from remit.models.client import Models
 from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer, repaired
-from remit.tool.catalogue import DelegateError, json_text
-from remit.tool.request import DelegateRequest
-from remit.tool.result import DelegateResult, result_of
-from remit.tool.shortening import shortened
-from remit.tool.tool import DelegateTool
+from remit.runtime.context import Context, Handle
+from remit.runtime.plain import plain
+from remit.runtime.tool.catalogue import DelegateError, json_text
+from remit.runtime.tool.request import DelegateRequest
+from remit.runtime.tool.result import DelegateResult, result_of
+from remit.runtime.tool.shortening import shortened
+from remit.runtime.tool.tool import DelegateTool
 
 # ---- replies as they are taken
 

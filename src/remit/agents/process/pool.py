@@ -20,8 +20,8 @@ from remit.agents.process.service import Service
 from remit.agents.process.target import Target
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
-from remit.flow.context import Context
 from remit.models.optional import Writes
+from remit.runtime.context import Context
 from remit.system.interpreter import agent_path
 from remit.system.prctl import padded
 from remit.system.processes import MARK, is_alive, kill_tree_async, process_start

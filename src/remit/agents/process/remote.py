@@ -20,11 +20,11 @@ from remit.core.delegation import Delegation
 from remit.core.errors import RemitError, Stopped
 from remit.core.events import Event
 from remit.core.result import Return
-from remit.flow.context import Context, Handle, Repair
-from remit.flow.plain import plain
-from remit.flow.request import Request
 from remit.models.messages import Asked, Purse
 from remit.models.optional import Writes
+from remit.runtime.context import Context, Handle, Repair
+from remit.runtime.plain import plain
+from remit.runtime.request import Request
 
 _PATHS_AT_ONCE = 2000
 

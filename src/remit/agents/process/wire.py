@@ -12,9 +12,9 @@ from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitErro
 from remit.core.events import Event, EventKind
 from remit.core.lineage import Lineage
 from remit.core.states import Priority
-from remit.flow.context import Repair
-from remit.flow.request import Request
 from remit.models.messages import Asked, Ended, Reply
+from remit.runtime.context import Repair
+from remit.runtime.request import Request
 
 # ---- errors
 

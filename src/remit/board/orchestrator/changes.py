@@ -1,0 +1,122 @@
+"""One change of the board as a command makes it: carried out or only tried, then committed. Light to import."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from remit.board.archive import archived_tasks, not_found
+from remit.board.board import Board, Draft, no_board
+from remit.board.orchestrator.outcome import Outcome
+from remit.board.pending_commits import Debt, owed, pay, pay_left
+from remit.board.statuses import Status
+from remit.board.task import State, Task
+
+if TYPE_CHECKING:
+    from remit.board.commits import Committed
+
+T = TypeVar("T")
+
+
+def change_board(
+    board: Board, step: Callable[[Draft], T], subject: Callable[[T], str], *, dry_run: bool, make: bool = False
+) -> tuple[T, Draft, Debt | None]:
+    """Let `step` change the board as one set of writes. A dry run changes a draft that is never written.
+
+    `subject`: of the commit that is owed for it, empty for none; `committed` makes it. Commits that a killed command owed are made first.
+    """
+    if not dry_run:
+        left = pay_left(board)
+        with board.change(make=make) as draft:
+            made = step(draft)
+            debt = _note_debt(board, draft, subject(made))
+        draft.notices = (*left, *draft.notices)
+        return made, draft, debt
+    seen = board.look()
+    if not seen.exists and not make:
+        raise no_board()
+    draft = Draft(state=seen.state, at=board.now(), notices=seen.notices, _root=board.root)
+    return step(draft), draft, None
+
+
+def _note_debt(board: Board, draft: Draft, subject: str) -> Debt | None:
+    """For the board's own files, those of the draft and the folders it moves."""
+    if not subject:
+        return None
+    debt = owed(board, subject, (*draft.files, *draft.moves.values()), deleted=draft.moves)
+    draft.files[debt.note] = debt.to_bytes()
+    return debt
+
+
+def committed(board: Board, outcome: Outcome, debt: Debt | None) -> Outcome:
+    """Commit the change; the outcome with the commit, or with the warning why there is none."""
+    made = commit_debt(board, debt, outcome.command, outcome.task_number)
+    return replace(outcome, commit=made.short, warnings=(*outcome.warnings, *([made.warning] if made.warning else ())))
+
+
+def commit_debt(board: Board, debt: Debt | None, command: str, task_number: int | None = None) -> "Committed":
+    """Make the commit that is owed. One that fails is entered in the error ledger; one that only has to wait is not."""
+    made = pay(board, debt)
+    if debt is not None and made.warning and not made.later:
+        note_failed_commit(board.root, made.warning, command, task_number, debt.session_id)
+    return made
+
+
+def note_failed_commit(root: Path, warning: str, command: str, task_number: int | None = None, session_id: str = "") -> None:
+    """A ledger that cannot be written must not fail the command: the warning is shown either way."""
+    from remit.core.errors import ErrorInfo, RemitError
+    from remit.runtime.ledger import ErrorLedger, Noted
+
+    advice = "Commit the files by hand, and look at what git said."
+    error = ErrorInfo(type="git", message=warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation=advice)
+    try:
+        ErrorLedger(root / ".remit" / "errors.json").note(
+            [Noted(error=error, command=command, task_number=task_number, session_id=session_id or None)]
+        )
+    except RemitError:
+        return
+
+
+def replace_tasks(state: State, tasks: Sequence[Task]) -> State:
+    new = {task.number: task for task in tasks}
+    return replace(state, tasks=tuple(new.get(task.number, task) for task in state.tasks))
+
+
+def find_tasks(board: Board, state: State, numbers: Sequence[int]) -> list[Task]:
+    """All of them, or `Misused`: "Task N not found", and whether it is in the archive."""
+    there = {task.number: task for task in state.tasks}
+    missing = next((number for number in numbers if number not in there), None)
+    if missing is not None:
+        raise not_found(board, missing)
+    return [there[number] for number in numbers]
+
+
+def spell_numbers(numbers: Sequence[int]) -> str:
+    """As they are typed: `337, 343-345`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
+
+
+def name_tasks(numbers: Sequence[int]) -> str:
+    """`Task 3`, `Tasks 3, 5-7`"""
+    return f"Task{'s' if len(numbers) > 1 else ''} {spell_numbers(numbers)}"
+
+
+def archived_statuses(board: Board) -> dict[int, Status]:
+    return {task.number: task.status for task in archived_tasks(board)}
+
+
+def one_line(text: str, most: int = 0) -> str:
+    """Without line breaks and control characters, fit for a line of TODO.md; cut between words where it is longer than `most`."""
+    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return flat if not most or len(flat) <= most else f"{flat[: most - 1].rpartition(' ')[0] or flat[: most - 1]}…"
+
+
+def count_words(count: int, one: str) -> str:
+    """`1 group`, `2 groups`"""
+    return f"{count:,} {one}{'s' * (count != 1)}"

@@ -1,0 +1,320 @@
+"""`meta "TEXT"`: a new agent file or command file of the project, written from a description.
+
+The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is shown
+to its writer once, with the fault; when that does not help it is kept aside and reported. Nothing that exists is overwritten, and no file
+is accepted that gives itself more than its carrier has.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from remit.agents.files import FOLDERS as AGENT_FOLDERS
+from remit.agents.pages import Page, be_modest, ours, page_of
+from remit.app import Remit
+from remit.board.commits import commit
+from remit.board.orchestrator import command_files
+from remit.board.orchestrator.changes import note_failed_commit
+from remit.board.orchestrator.lifecycle import Find, require_agent, route_task
+from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.board.orchestrator.verdicts import find_document
+from remit.board.profiles import definition_for
+from remit.core.agents import COME_WITH_REMIT, ROLES
+from remit.core.deadline import allowed_timeout
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
+from remit.core.prompts import fence_untrusted
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.settings import Settings
+from remit.system.files import write_beside
+from remit.system.threads import off_loop
+
+COMMAND = "meta"
+MAX_TEXT = 50_000
+ASIDE = ".remit/meta"
+"""Where a text is kept that does not load."""
+NAME_WORDS, NAME_LENGTH = 4, 40
+MAX_BYTES = 256 * 1024
+
+
+class Kind(StrEnum):
+    AGENT = "agent"
+    COMMAND = "command"
+
+    @property
+    def folder(self) -> str:
+        return AGENT_FOLDERS[0] if self is Kind.AGENT else command_files.OWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    kind: Kind
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Relative to the root."""
+        return f"{self.kind.folder}/{self.name}.md"
+
+
+_FORMS = {
+    Kind.AGENT: """\
+An agent file is Markdown that begins with a YAML head between two lines of three dashes:
+
+---
+description: what it is for, in one sentence; who delegates decides by it
+---
+
+Below it are its instructions: what it is, what it is given, how it works, what it hands back, what it must not do. The head may have
+`model:`, and under `remit:` the keys `timeout` (seconds) and `runs_on` (an agent). Nothing that runs a program or widens what it may do
+is accepted there.""",
+    Kind.COMMAND: """\
+A command file is Markdown that begins with a YAML head between two lines of three dashes:
+
+---
+description: what it does, in one sentence
+argument-hint: "[what the user types behind its name]"
+---
+
+Below it is the request that is handed to an agent, in which `$ARGUMENTS` stands for everything the user types behind the command's name,
+`$1` to `$9` for single words of it, and `@path` for a file of the project. The head may have `agent:` (an agent of the project) and
+`timeout:` (seconds).""",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaRequest:
+    """What the user asked for."""
+
+    text: str
+    kind: Kind = Kind.AGENT
+    name: str | None = None
+    """None: made from the words."""
+    timeout: float | None = None
+    built_in_commands: Collection[str] = ()
+    """Names that no command file can have."""
+
+
+def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Place:
+    """What would be written, and where. Raises where that cannot be. Blocking."""
+    if not request.text.strip():
+        raise Misused("There is no description.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
+    if len(request.text) > MAX_TEXT:
+        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"At most {MAX_TEXT:,} are taken.")
+    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
+    if request.name is None:
+        places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
+        return next(place for place in places if not _why_taken(root, place, taken))
+    if not command_files.is_name(request.name):
+        what = "an agent file" if request.kind is Kind.AGENT else "a command"
+        advice = "Use up to 64 letters, digits, - and _; begin with a letter or digit."
+        raise Misused(f"{request.name!r} is not a name for {what}.", advice=advice)
+    place = Place(kind=request.kind, name=request.name)
+    if why := _why_taken(root, place, taken):
+        raise Refused(why, code="INVALID_PARAMETERS", advice="Give another name with --name.")
+    return place
+
+
+async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
+    """Raises `Refused` before anything is written where no agent or model is configured."""
+    allowed_timeout(request.timeout, remit.settings.limits_for(COMMAND))
+    require_agent(remit.directory.find, route_task(remit.settings.routing, COMMAND, None))
+    place = await off_loop(find_place, remit.root, request, remit.directory.names())
+    result, text, fault = await _written(remit, request, place, waiting, "")
+    if fault and text is not None:
+        result, text, fault = await _written(
+            remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence_untrusted(text[:MAX_TEXT])}"
+        )
+    if result.status is not Status.COMPLETED:
+        summary = f"No {place.kind} was made. {result.summary}"
+        return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
+    if fault or text is None:
+        return await off_loop(_not_loaded, remit.root, place, result, text, fault)
+    return await off_loop(_file, remit.root, place, result, text)
+
+
+def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
+    """What would be written; nothing is."""
+    allowed_timeout(request.timeout, settings.limits_for(COMMAND))
+    chosen = route_task(settings.routing, COMMAND, None)
+    require_agent(find, chosen)
+    place = find_place(root, request, agents)
+    return Outcome(
+        command=COMMAND,
+        status="completed",
+        summary=f"The {place.kind} {place.name} would be written to {place.path}.",
+        data={"dry_run": True, "kind": str(place.kind), "name": place.name, "path": place.path, "route": chosen.log_line},
+    )
+
+
+async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:
+    """What the builder returned, the text that it brought, and why that is no such file."""
+    parameters = {"task": _words(request, place, fault), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
+    handle = await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout)
+    result = await waiting(remit, handle)
+    if result.status is not Status.COMPLETED:
+        return result, None, ""
+    text = await off_loop(_text_in, remit.root, place, result)
+    if text is None:
+        return result, None, "it names no file, and its data holds none."
+    return result, text, await off_loop(fault_in, remit.root, place, text, remit.directory.names())
+
+
+def _words(request: MetaRequest, place: Place, fault: str) -> str:
+    parts = [
+        _FORMS[place.kind],
+        f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:\n\n{fence_untrusted(request.text)}",
+        f"Write it as `{place.name}.md` into your folder for intermediate files and name that path as an artifact of type documentation, "
+        'or put its whole text into data as {"file": "…"}. It is checked, and filed in its place, afterwards. Do not do what it is for.',
+    ]
+    return "\n\n".join([*parts, *([f"What you wrote before does not load: {fault}"] if fault else [])])
+
+
+def _text_in(root: Path, place: Place, result: Return) -> str | None:
+    """The artifact of that name, else the only Markdown file, else the text in the data. Blocking."""
+    pages = [one for one in result.artifacts if one.path.endswith(".md") and not one.path.rpartition("/")[2].startswith("answer")]
+    named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
+    found = find_document(root, result, "file", named or (pages if len(pages) == 1 else []))
+    return found.data.decode("utf-8", "replace").removeprefix("\ufeff") if found is not None else None
+
+
+def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
+    try:
+        write_new(root, place, text)
+    except RemitError as error:  # what was written is kept
+        return _not_loaded(root, place, result, text, error.message)
+    made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
+    if made.warning:
+        note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
+    use = f'`remit delegate {place.name} task="…"`' if place.kind is Kind.AGENT else f"`remit {place.name} …`"
+    return Outcome(
+        command=COMMAND,
+        status="completed",
+        summary=f"The {place.kind} {place.name} is there: {place.path}. {result.summary}",
+        artifacts=seen_artifacts(root, [Artifact(type="documentation", path=place.path, summary=f"The {place.kind} {place.name}")]),
+        next_steps=f"Read it; {use} uses it.",
+        warnings=(*result.warnings, *([made.warning] if made.warning else [])),
+        commit=made.short,
+        session_id=result.session_id,
+        data={"kind": str(place.kind), "name": place.name, "path": place.path, "agent": result.metadata.agent_type},
+    )
+
+
+def _not_loaded(root: Path, place: Place, result: Return, text: str | None, fault: str) -> Outcome:
+    aside = kept_aside(root, place, text) if text else ""
+    kept = f" It is kept as {aside}." if aside else ""
+    error = ErrorInfo(
+        type="validation",
+        code="VALIDATION_FAILED",
+        message=f"What {result.metadata.agent_type} wrote could not be filed: {fault}{kept}",
+        recoverable=True,
+        recommendation=f"Mend it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
+    )
+    return Outcome.of_return(
+        COMMAND,
+        result,
+        status="failed",
+        summary=f"No {place.kind} was made. {error.message}",
+        artifacts=(),
+        errors=(error,),
+        next_steps=error.recommendation,
+        stop_reason=str(StopReason.INVALID_RETURN),
+        data={"kind": str(place.kind), "name": place.name, "kept": aside or None},
+    )
+
+
+# ---- the file
+
+
+def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
+    """Why the text is no such file; empty: it is one. It is read as the program will read it."""
+    if not text.strip():
+        return "the file is empty."
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        return f"it is larger than {MAX_BYTES // 1024} KiB."
+    if "\0" in text:
+        return "it is not text."
+    path = root / place.path
+    try:
+        page = page_of(text.replace("\r\n", "\n"), path)
+        if place.kind is Kind.AGENT:
+            return _fault_of_agent(page, place, agents)
+        page = page or Page(path=path, head={}, body=text.strip(), lines={})
+        return _fault_of_carrier(page, "agent", command_files.command_of(page, root).agent, agents)
+    except Misused as error:
+        return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
+
+
+def write_new(root: Path, place: Place, text: str) -> None:
+    """Put it in its place, whole or not at all. Raises `Refused` where somebody made a file of that name meanwhile."""
+    folder = root / place.kind.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
+        descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
+                opened.write(text if text.endswith("\n") else f"{text}\n")
+            os.chmod(beside, 0o644)
+            os.link(beside, root / place.path)
+        finally:
+            os.unlink(beside)
+    except FileExistsError:
+        raise Refused(f"{place.path} is there already; it stays as it is.", advice="Give another name with --name.") from None
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def kept_aside(root: Path, place: Place, text: str) -> str:
+    """Its path, relative to the root; empty where it cannot be kept."""
+    folder = root / ASIDE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            return ""
+        return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
+    except (OSError, RuntimeError, RemitError):
+        return ""
+
+
+def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
+    if page is None:
+        return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
+    be_modest(page)
+    declared = ours(page)
+    if declared is None:
+        return "it declares no agent."
+    if declared.name != place.name:
+        return f"line {page.lines.get('name', 1)}: it names itself {declared.name!r}, and is to be {place.name!r}."
+    if not page.body:
+        return "it says nothing below its head: the agent would not know what it is."
+    return _fault_of_carrier(page, "runs_on", definition_for(declared).runs_on, agents)
+
+
+def _fault_of_carrier(page: Page, key: str, carrier: str | None, agents: Collection[str]) -> str:
+    if carrier is None or carrier in agents:
+        return ""
+    return f"line {page.lines.get(key, 2)}: there is no agent {carrier!r} that could carry it out."
+
+
+def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:
+    """Names that differ only in their letters' case would be one file on many a disk."""
+    name = place.name.casefold()
+    if place.kind is Kind.AGENT and name in (*ROLES, *COME_WITH_REMIT):
+        return f"The agent {name!r} comes with remit."
+    same = next((one for one in taken if one.casefold() == name), None)
+    if same is not None:
+        return f"There is {'an agent' if place.kind is Kind.AGENT else 'a command'} {same!r} already."
+    return f"{place.path} is there already." if os.path.lexists(root / place.path) else ""
+
+
+def _names_from(text: str) -> Iterator[str]:
+    base = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:NAME_WORDS])[:NAME_LENGTH].strip("-")
+    base = base if command_files.is_name(base) else "new"
+    yield base
+    yield from (f"{base}-{number}" for number in range(2, 10_000))

@@ -1,0 +1,188 @@
+"""What an agent is told of a task of the board: prompts for research, plan, revise and review; `phases` has those for implement.
+
+Each request is text and the same as data beside it, for agents that are programs. The text puts stable parts first (what to do, the form of
+the result, quoted files) and the task with its limits last. Reports, plans and descriptions are other people's text: they are fenced and
+labelled as data. Reads the files it quotes; decides nothing.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.board.commits import find_repository, task_commits
+from remit.board.task import State, Task
+from remit.core.errors import RemitError
+from remit.core.prompts import fence_untrusted
+from remit.runtime.artifacts import read_bounded
+
+QUOTED_CHARACTERS = 60_000
+"""Of plan and reports together: an agent in a sandbox may not be able to read the files. What does not fit is named by its path."""
+GIT_SECONDS = 20.0
+MAX_COMMITS = 50
+PLAN_FORMAT = """\
+The plan is Markdown with at least one phase, each in exactly this form (numbers from 1, one heading each):
+
+### Phase 1: Name of the phase [NOT STARTED]
+- **Goal**: what is true afterwards
+- **Tasks**:
+  - [ ] one step
+  - [ ] the next step
+- **Timing**: about 1 hour
+- **Accept**: `command that exits 0 when the phase is done`
+
+The Accept line may be missing or repeated; leave it out where no command can tell. Each phase is carried out on its own, committed on its
+own and must leave the project working."""
+_HEADINGS = {"research": "Research", "plan": "Plan", "revise": "Revise the plan of", "implement": "Implement"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""A file that an agent wrote may contain anything; no command line can carry a NUL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """What one run of research, plan or revise is asked for."""
+
+    command: str
+    task: Task
+    focus: str = ""
+    """The user's own words: the focus of a study, the reason of a revision."""
+    write_to: str = ""
+    """Where its report or plan is wanted, relative to the root."""
+    reports: tuple[str, ...] = ()
+    """Earlier reports, the oldest first."""
+    plan: str = ""
+    """The plan there is."""
+    version: int = 0
+    """Of the plan that is to be written."""
+    depends: tuple[str, ...] = ()
+    """The tasks it depends on, a line each."""
+    begun_at: float = 0.0
+    """Wall clock. A file that is older is not its work."""
+    request: str = ""
+    """Instead of what the command usually asks for."""
+    more: tuple[tuple[str, Any], ...] = ()
+    """More parameters for the agent."""
+
+
+def brief_parameters(brief: Brief, root: Path) -> dict[str, Any]:
+    more: dict[str, Any] = {"focus": brief.focus, "plan": brief.plan, "reports": list(brief.reports), "version": brief.version}
+    given = {name: value for name, value in (*more.items(), *brief.more) if value}
+    words = [brief.request or _document_request(brief), *quote_files(brief.plan, brief.reports, root)]
+    words += [*task_block(brief.task, brief.focus, brief.command, brief.depends), _document_limits(brief)]
+    return {"task": "\n\n".join(words), "number": brief.task.number, "write_to": brief.write_to, **given}
+
+
+def _document_request(brief: Brief) -> str:
+    if brief.command == "research":
+        return (
+            "Find out what must be known to do the task below well: how the project does it now, with paths and names; what is possible, "
+            "with its costs; what you recommend, and what remains open. Change no code."
+        )
+    if brief.command == "plan":
+        return f"Divide the work on the task below into phases. Change no code.\n\n{PLAN_FORMAT}"
+    return (
+        f"Write version {brief.version} of the plan quoted below. Leave phases that are completed as they are, with their numbers and "
+        f"markers, and say at the top what changed and why. Change no code.\n\n{PLAN_FORMAT}"
+    )
+
+
+def _document_limits(brief: Brief) -> str:
+    kind = "report" if brief.command == "research" else "plan"
+    metadata = "findings_count" if kind == "report" else "phase_count and estimated_hours"
+    return (
+        f"Write the {kind} to `{brief.write_to}`, relative to the project's root; nothing else in specs/ is yours to change: status, links "
+        f"and commits are made afterwards from what you return. Where you cannot write there, write it into your folder for intermediate "
+        f'files and name that path, or put the whole text into data as {{"{kind}": "…"}}. '
+        f'Return status completed with the artifact {{"type": "{kind}", "path": "{brief.write_to}"}}, and {metadata} in metadata.'
+    )
+
+
+def task_block(task: Task, focus: str, command: str, depends: Sequence[str] = ()) -> list[str]:
+    """The task's own block, with what the user added."""
+    parts = [f"{_HEADINGS.get(command, command.capitalize())} task {task.number}: {task.title}"]
+    if task.description and task.description.strip() != task.title.strip():
+        parts.append(f"Description:\n\n{fence_untrusted(task.description)}")
+    facts = (("Priority", str(task.priority)), ("Language", task.language or ""), ("Effort", task.effort), ("Type", task.type))
+    lines = [f"- {name}: {value}" for name, value in facts if value]
+    lines += [f"- Must pass in the end: `{one}`" for one in task.accept]
+    lines += [f"- Depends on {line}" for line in depends]
+    lines += [f"- {line.strip().removeprefix('- ')}" for line in task.lines if line.strip()]
+    parts.append("\n".join(lines))
+    if focus.strip():
+        name = "Reason for the revision" if command == "revise" else "Asked for in particular"
+        parts.append(f"{name}: {focus.strip()}")
+    return parts
+
+
+def depends_on(state: State, task: Task) -> tuple[str, ...]:
+    """A line for each task it depends on."""
+    lines = []
+    for number in task.dependencies:
+        other = state.find(number)
+        lines.append(f"task {number}: {other.title} [{other.status.marker}]" if other is not None else f"task {number} (not on the board)")
+    return tuple(lines)
+
+
+def quote_files(plan: str, reports: Sequence[str], root: Path) -> list[str]:
+    """The plan and the reports, the newest first, as far as they fit; each is named."""
+    left = QUOTED_CHARACTERS
+    parts = []
+    names = [("The plan as it stands", plan)] if plan else []
+    for title, path in [*names, *(("Report", path) for path in reversed(reports))]:
+        text = read_text(root, path, left)
+        if text is None:
+            parts.append(f"{title}: `{path}` (cannot be read)")
+            continue
+        cut = text[:left]
+        left -= len(cut)
+        more = f"\n… (cut here: the rest is in `{path}`)" if len(cut) < len(text) else ""
+        parts.append(f"{title}, `{path}`:\n\n{fence_untrusted(cut + more)}" if cut else f"{title}: `{path}`")
+    return parts
+
+
+def read_text(root: Path, path: str, limit: int) -> str | None:
+    """The text of a file of the project, at most a little more than `limit` characters; None where it is missing or outside."""
+    place = root / path
+    if not place.resolve().is_relative_to(root.resolve()):
+        return None
+    data = read_bounded(place, 4 * max(limit, 1))
+    return None if data is None else _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
+
+
+# ---- review
+
+
+def review_words(root: Path, what: str, task: Task | None, write_to: str, *, focus: str, base: str) -> str:
+    parts = [
+        "Review the code named below. Change no code. The report has the verdict first, then the findings with severity, file and line, "
+        "then what was not looked at."
+    ]
+    if task is None:
+        parts += [f"Review {what}.", f"Look above all at what changed {f'since the commit {base}' if base else 'last'}."]
+        parts += [f"Asked for in particular: {focus.strip()}"] if focus.strip() else []
+    else:
+        plan = task.plan_path if task.plan_path and (root / task.plan_path).is_file() else ""
+        reports = tuple(one.path for one in task.artifacts if one.type == "research" and (root / one.path).is_file())
+        parts += [*quote_files(plan, reports, root), *task_block(task, focus, "review")]
+        commits = "\n".join(f"- {one}" for one in _commits(root, task.number))
+        none = "No commit of this task was found: judge by its plan and the files it speaks of."
+        parts.append(f"These commits belong to it; `git show` shows them:\n\n{commits}" if commits else none)
+    parts.append(
+        f"Write the report to `{write_to}`, relative to the project's root; nothing else in specs/ is yours to change. Where you cannot "
+        "write there, write it into your folder for intermediate files and name that path. "
+        f'Return status completed with the artifact {{"type": "report", "path": "{write_to}"}}, and in data the findings: '
+        '{"findings": [{"severity": "critical|high|medium|low|info", "file": "src/a.py", "line": 12, "message": "…", "suggestion": "…"}]}. '
+        "An empty list says that nothing was found."
+    )
+    return "\n\n".join(parts)
+
+
+def _commits(root: Path, number: int) -> list[str]:
+    try:
+        repository = find_repository(root, time.monotonic() + GIT_SECONDS)
+        found = task_commits(repository.git, number) if repository is not None else []
+    except RemitError:
+        return []  # the review can do without them
+    return [f"{commit[:9]} {subject}" for commit, subject in found[:MAX_COMMITS]]

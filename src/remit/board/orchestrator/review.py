@@ -1,0 +1,568 @@
+"""`review [PATH|N]`: have a path or a task reviewed, file the report, and make tasks of the findings when asked.
+
+Statuses of tasks are left alone. The report is taken where it was wanted, else where the return names it; findings come from its data.
+A task's record is compared with its files, its plan, its commits and its acceptance commands; nothing is changed by looking.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from remit.app import Remit
+from remit.board import claims, statuses
+from remit.board.board import Board
+from remit.board.commits import find_repository, literal, task_commits
+from remit.board.orchestrator.changes import commit_debt, count_words, find_tasks, one_line
+from remit.board.orchestrator.lifecycle import Find, hand_over, require_agent, route_task
+from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.board.orchestrator.prompts import read_text, review_words
+from remit.board.orchestrator.tasks import Wanted, number_task
+from remit.board.orchestrator.verdicts import find_document, next_path
+from remit.board.pending_commits import Debt, owed, pay_left
+from remit.board.plans import Plan, read_plan
+from remit.board.statuses import BEGINS, ENDED, IN_PROGRESS
+from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.core.deadline import allowed_timeout
+from remit.core.errors import ErrorInfo, Misused, RemitError
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.runtime.artifacts import Seen, inspect_artifact, seen_artifacts
+from remit.runtime.route import GENERAL
+from remit.runtime.settings import Settings
+from remit.runtime.verify import acceptance_environment, run_acceptance
+from remit.system.files import atomic_write
+from remit.system.threads import off_loop
+
+FOLDER = "specs/reviews"
+ACCEPT_SECONDS = 600.0
+"""For the acceptance commands of a task together."""
+MAX_TASKS = 20
+MAX_LISTED = 30
+WORTH_A_TASK = 2
+"""The rank of medium: findings of this rank or worse become tasks."""
+KEY = "review_findings"
+"""Of a task's entry in state.json: the fingerprints of the findings it settles."""
+_PROSE_ALONE = (
+    "No tasks were made: the reviewer gave its findings as prose alone. It should put them into data.findings, each with severity, file, "
+    "line, message and suggestion."
+)
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+MAX_FINDINGS = 1000
+PLAN_CHARACTERS = 2_000_000
+GIT_SECONDS = 30.0
+_PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    severity: str
+    message: str
+    file: str = ""
+    line: int | None = None
+    suggestion: str = ""
+    rule: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+    @property
+    def rank(self) -> int:
+        """0 is the worst."""
+        return SEVERITIES.index(self.severity)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same matter found again, also where lines have moved or numbers in the message changed."""
+        words = re.sub(r"\d+", "#", " ".join(self.message.lower().split()))
+        return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = {
+            "severity": self.severity, "file": self.file, "line": self.line, "message": self.message, "suggestion": self.suggestion,
+            "rule": self.rule,
+        }  # fmt: skip
+        return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Where the record and the facts part."""
+
+    what: str
+    follow_up: str = ""
+    """What would close it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCheck:
+    gaps: tuple[Gap, ...] = ()
+    checked: tuple[str, ...] = ()
+    """What was found to be as it should, a line each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"gaps": [{"what": gap.what, "follow_up": gap.follow_up} for gap in self.gaps], "record": list(self.checked)}
+
+    def section(self) -> str:
+        """For the report."""
+        lines = ["", "## The task's record", ""]
+        lines += [f"- **Gap**: {gap.what}{f' → {gap.follow_up}' if gap.follow_up else ''}" for gap in self.gaps]
+        lines += [f"- {one}" for one in self.checked]
+        return "\n".join([*lines, ""])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRequest:
+    """What is to be reviewed."""
+
+    path: str = ""
+    """From the root; empty: all of it."""
+    number: int | None = None
+    """The task; then there is no path."""
+    focus: str = ""
+    base: str = ""
+    """A commit since which changes are looked at; empty: what is not committed, else the last commits."""
+    make_tasks: bool = False
+    timeout: float | None = None
+
+    @property
+    def what(self) -> str:
+        return f"task {self.number}" if self.number is not None else self.path or "the project"
+
+    @property
+    def again(self) -> str:
+        """The command that asks for the same."""
+        return " ".join(["remit review", *([str(self.number)] if self.number is not None else [self.path] if self.path else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A review that has returned: what it was of, and its result."""
+
+    asked: ReviewRequest
+    task: Task | None
+    """As it was before."""
+    write_to: str
+    result: Return
+    record: RecordCheck | None
+    """Of a task's review: whether the board is right about it."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUps:
+    """Tasks made of findings."""
+
+    state: State
+    tasks: tuple[Task, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why other findings have no task of their own, a sentence each."""
+
+
+async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
+    """Raises `Misused` where there is nothing of that name."""
+    task, warnings = await off_loop(check, board, remit.settings, asked)
+    require_agent(remit.directory.find, route_task(remit.settings.routing, "review", task))
+    with _reserved_path(board, task) as write_to:
+        parameters = await off_loop(_parameters, board, asked, task, write_to)
+        extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
+        result = await hand_over(remit, "review", task=task, parameters=parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
+        record = None
+        if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
+            record = await check_record(board, task, besides=write_to, seconds=ACCEPT_SECONDS, accept_env=remit.settings.accept_env)
+        done = Review(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
+        return await off_loop(_file, board, done)
+
+
+def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
+    """What would be looked at and where the report would go. Blocking; touches nothing."""
+    task, warnings = check(board, settings, asked)
+    chosen = route_task(settings.routing, "review", task)
+    require_agent(find, chosen)
+    write_to = _next_path(board, task)
+    return Outcome(
+        command="review",
+        status="completed",
+        summary=f"Would review {asked.what} and file the report as {write_to}.",
+        task_number=asked.number,
+        task_status=task.status.marker if task is not None else "",
+        warnings=warnings,
+        data={"dry_run": True, "route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks},
+    )
+
+
+def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:
+    """The task, if one is asked for, and warnings. Raises `Misused`. Blocking; touches nothing."""
+    allowed_timeout(asked.timeout, settings.limits_for("review"))
+    task, warnings = None, tuple[str, ...]()
+    if asked.number is None:
+        real, top = os.path.realpath(board.root / (asked.path or ".")), os.path.realpath(board.root)
+        if real != top and not real.startswith(f"{top.rstrip('/')}/"):
+            raise Misused(f"{asked.path} is outside of the project.", advice="Name a folder or file inside it.")
+        if not os.path.exists(real):
+            raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
+    else:
+        seen = board.look()
+        task = find_tasks(board, seen.state, [asked.number])[0]
+        holder = claims.holder_of(board, asked.number)
+        busy = f"Task {asked.number} is being worked on (`remit {holder.command}`): it was reviewed as it is." if holder else ""
+        warnings = (*seen.notices, *([busy] if busy else []))
+    return task, warnings
+
+
+@contextlib.contextmanager
+def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
+    """A path for the report that no other review uses meanwhile."""
+    folder = board.folder / "reviews"
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()
+    while True:
+        path = _next_path(board, task, taken)
+        mark = folder / path.replace("/", "%")
+        try:
+            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+            break
+        except FileExistsError:
+            taken.add(path)
+    try:
+        yield path
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> str:
+    return next_path(board.root, task, f"{task.folder}/reports" if task is not None else FOLDER, "review", taken)
+
+
+def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to: str) -> dict[str, Any]:
+    place = (board.root / write_to).parent
+    if not place.resolve().is_relative_to(board.root.resolve()):
+        raise Misused(f"{write_to} leads out of the project by a symlink.", advice="Remove the link.")
+    place.mkdir(parents=True, exist_ok=True)
+    more = {"path": asked.path, "number": asked.number, "base": asked.base, "focus": asked.focus}
+    words = review_words(board.root, asked.what, task, write_to, focus=asked.focus, base=asked.base)
+    return {"task": words, "write_to": write_to, **{name: value for name, value in more.items() if value not in ("", None)}}
+
+
+# ---- filing
+
+
+def _file(board: Board, done: Review) -> Outcome:
+    """File the report and what follows from it as one change, and commit it."""
+    reports = [one for one in done.result.artifacts if one.type == "report"]
+    found = find_document(board.root, done.result, "report", reports, done.write_to)
+    if found is None:
+        return _without_report(board, done)
+    findings, asked = findings_of(done.result.data), done.asked
+    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
+    count = "" if findings is None else f" ({count_words(len(findings), 'finding')})"
+    subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
+    left = pay_left(board)
+    debt = owed(board, subject, [done.write_to], session_id=done.result.session_id)
+    follow_ups, notices = _write(board, done, text, findings, debt)
+    made = commit_debt(board, debt, "review", asked.number)
+    warnings = (*done.warnings, *left, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), made.warning)
+    return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), made.short)
+
+
+def _write(board: Board, done: Review, text: str, findings: list[Finding] | None, debt: Debt) -> tuple[FollowUps | None, tuple[str, ...]]:
+    """The report and, where there is a board or one is to be made, its entry on the board. None: no board."""
+    makes_tasks = done.asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
+    if not (makes_tasks or board.look().exists):
+        atomic_write(board.root / done.write_to, text.encode())
+        return None, ()
+    with board.change(make=makes_tasks) as draft:
+        follow_ups = (
+            make_tasks(board, draft.state, findings or (), done.write_to, at=draft.at) if makes_tasks else FollowUps(state=draft.state)
+        )
+        state, number = follow_ups.state, done.asked.number
+        task = state.find(number) if number is not None else None
+        if task is not None:
+            link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "")
+            state = state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
+        more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
+        draft.state = state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
+        draft.write(done.write_to, text + _task_section(follow_ups))
+        draft.files[debt.note] = debt.to_bytes()
+    return replace(follow_ups, state=draft.state), draft.notices
+
+
+def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: FollowUps | None) -> Iterator[str]:
+    if not done.asked.make_tasks:
+        return
+    if findings is None:
+        yield _PROSE_ALONE
+    elif not any(one.rank <= WORTH_A_TASK for one in findings):
+        yield "No tasks were made: nothing found is medium or worse."
+    if follow_ups is not None:
+        yield from follow_ups.notes
+
+
+def _outcome(
+    board: Board, done: Review, findings: list[Finding] | None, follow_ups: FollowUps | None, warnings: tuple[str, ...], commit: str
+) -> Outcome:
+    result, record, tasks = done.result, done.record, follow_ups.tasks if follow_ups is not None else ()
+    now = follow_ups.state.find(done.task.number) if follow_ups is not None and done.task is not None else done.task
+    gaps = record.gaps if record is not None else ()
+    words = [result.summary.strip()]
+    words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
+    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0].what}"] if gaps else []
+    words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
+    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [gap.follow_up for gap in gaps][:1]
+    if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
+        steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
+    return Outcome.of_return(
+        "review",
+        result,
+        summary=" ".join(words),
+        task_number=done.asked.number,
+        task_status=now.status.marker if now is not None else "",
+        artifacts=seen_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
+        next_steps=" ".join(steps),
+        warnings=warnings,
+        commit=commit,
+        data={
+            "agent": result.metadata.agent_type,
+            "report": done.write_to,
+            "counts": count_findings(findings) if findings is not None else None,
+            "findings": [one.to_dict() for one in findings] if findings is not None else None,
+            "created": [one.number for one in tasks],
+            **(record.to_dict() if record is not None else {}),
+        },
+    )
+
+
+def _without_report(board: Board, done: Review) -> Outcome:
+    """Nothing to file. A review without a report is not completed, whatever the agent says of it."""
+    result, changed = done.result, dict[str, Any]()
+    if result.status is Status.COMPLETED:
+        again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
+        message = f"{result.metadata.agent_type} says completed, but there is no report: {done.write_to} is missing or empty."
+        missing = ErrorInfo(type="validation", message=message, code="FILE_NOT_FOUND", recoverable=True, recommendation=again)
+        changed = {
+            "status": "failed",
+            "summary": message,
+            "errors": (missing, *result.errors),
+            "stop_reason": str(StopReason.INVALID_RETURN),
+        }
+    with contextlib.suppress(OSError):
+        (board.root / done.write_to).parent.rmdir()  # only where it is empty: it was made for the report
+    return Outcome.of_return(
+        "review",
+        result,
+        task_number=done.asked.number,
+        task_status=done.task.status.marker if done.task is not None else "",
+        artifacts=(),
+        warnings=(*done.warnings, *result.warnings),
+        data=done.record.to_dict() if done.record is not None else {},
+        **changed,
+    )
+
+
+# ---- tasks of findings
+
+
+def make_tasks(board: Board, state: State, findings: Sequence[Finding], report: str, *, at: str) -> FollowUps:
+    """One task per file, of findings that are medium or worse and have no open task; the gravest files first."""
+    taken = {one: task.number for task in state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
+    known: Counter[int] = Counter()
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.rank > WORTH_A_TASK:
+            continue
+        number = taken.get(finding.fingerprint)
+        if number is None:
+            groups.setdefault(finding.file, []).append(finding)
+        else:
+            known[number] += 1
+    chosen = sorted(groups.items(), key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
+    made: list[Task] = []
+    for file, group in chosen[:MAX_TASKS]:
+        task = replace(number_task(board, state, _wanted(file, group, report), at=at), extra={KEY: [one.fingerprint for one in group]})
+        state = state.with_task(task)
+        made.append(task)
+    open_tasks = ", ".join(map(str, sorted(known)))
+    notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
+    if len(chosen) > MAX_TASKS:
+        notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
+    return FollowUps(state=state, tasks=tuple(made), notes=tuple(notes))
+
+
+def _wanted(file: str, group: Sequence[Finding], report: str) -> Wanted:
+    where = file or "the project as a whole"
+    lines = []
+    for one in group[:MAX_LISTED]:
+        line, advice = f", line {one.line}" if one.line else "", f" → {one.suggestion}" if one.suggestion else ""
+        lines.append(f"- {one.severity}{line}: {one.message}{advice}")
+    lines += [f"- and {len(group) - MAX_LISTED} more"] if len(group) > MAX_LISTED else []
+    return Wanted(
+        text=f"Settle what the review found in {where} ({report}):\n\n" + "\n".join(lines),
+        title=f"Settle {f'{len(group)} findings' if len(group) > 1 else 'a finding'} of the review in {where}",
+        priority=Priority.HIGH if group[0].rank < WORTH_A_TASK else Priority.MEDIUM,
+        language=GENERAL,
+        type="fix",
+        source=report,
+    )
+
+
+def _task_section(follow_ups: FollowUps) -> str:
+    """The section of the report that names the tasks; empty: there is none."""
+    lines = [f"- Task {task.number}: {task.title}" for task in follow_ups.tasks]
+    lines += [f"- {words}" for words in follow_ups.notes]
+    return "\n## Tasks\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _fingerprints(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+# ---- findings of a return
+
+
+def findings_of(data: Any) -> list[Finding] | None:
+    """The worst first. None: the return has none as data, which is not the same as having found none."""
+    listed = data.get("findings") if isinstance(data, Mapping) else None
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+        return None
+    found = [finding for one in listed[:MAX_FINDINGS] if (finding := _finding(one)) is not None]
+    return sorted(found, key=lambda finding: (finding.rank, finding.file, finding.line or 0))
+
+
+def count_findings(findings: Iterable[Finding]) -> dict[str, int]:
+    counts = Counter(finding.severity for finding in findings)
+    return {severity: counts[severity] for severity in SEVERITIES if counts[severity]}
+
+
+def summarize(findings: Sequence[Finding]) -> str:
+    """How many, and the worst of them, in a sentence or two."""
+    if not findings:
+        return "No findings."
+    numbers = ", ".join(f"{number} {severity}" for severity, number in count_findings(findings).items())
+    worst = findings[0]
+    words = " ".join(part for part in (worst.place, one_line(worst.message, 160)) if part)
+    return f"Findings: {numbers}. Worst: {words.rstrip('.')}."
+
+
+def _finding(one: Any) -> Finding | None:
+    """None without a message. A severity that is not in the list counts as medium."""
+    if not isinstance(one, Mapping):
+        return None
+    said = str(one.get("severity") or one.get("level") or "").strip().lower()
+    severity = said if said in SEVERITIES else "medium"
+    file, line = _place(one)
+    title, why = (one_line(str(one.get(name) or ""), 600) for name in ("title", "why"))
+    message = one_line(str(one.get("message") or one.get("description") or ""), 600) or ": ".join(part for part in (title, why) if part)
+    if not message:
+        return None
+    suggestion = str(one.get("suggestion") or one.get("what_to_do") or one.get("recommendation") or one.get("fix") or "")
+    rule = one_line(str(one.get("rule") or one.get("code") or ""), 80)
+    return Finding(severity=severity, message=message, file=file, line=line, suggestion=one_line(suggestion, 400), rule=rule)
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, int | None]:
+    file = one_line(str(one.get("file") or one.get("path") or one.get("location") or ""), 400).removeprefix("./")
+    given = one.get("line") or one.get("line_number")
+    line = int(given) if isinstance(given, int | float) or (isinstance(given, str) and given.strip().isdigit()) else None
+    both = _PLACE.match(file)
+    if both is not None:
+        file, line = both["file"], line or int(both["line"])
+    return file, line if line and 0 < line < 10_000_000 else None
+
+
+# ---- a task's record
+
+
+async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, accept_env: Sequence[str] = ()) -> RecordCheck:
+    """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
+    found = await off_loop(lambda: list(_looked(board, task, besides)))
+    commands = tuple(dict.fromkeys([*task.accept, *await off_loop(_accept_of_plan, board.root, task)]))
+    if commands:
+        acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds, env=acceptance_environment(accept_env))
+        for check in acceptance.checks:
+            ended = check.trouble or f"exited {check.exit_code}"
+            follow = f"Make it exit 0, then run `remit review {task.number}` again."
+            found.append(f"`{check.command}` exits 0." if check.is_met else Gap(what=f"`{check.command}` {ended}.", follow_up=follow))
+    gaps = tuple(one for one in found if isinstance(one, Gap))
+    return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
+
+
+def _looked(board: Board, task: Task, besides: str) -> Iterator[Gap | str]:
+    yield from _artifacts(board.root, task)
+    yield from _plan(board.root, task)
+    yield from _commits(board.root, task, besides)
+    if task.status in IN_PROGRESS:
+        command = next(name for name, status in BEGINS.items() if status is task.status)
+        words = f"It is still marked [{task.status.marker}]."
+        yield Gap(what=words, follow_up=f"If nobody works on it, `remit {command} {task.number}` goes on with it.")
+
+
+def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
+    paths = dict.fromkeys([*(one.path for one in task.artifacts), *([task.plan_path] if task.plan_path else [])])
+    missing = [path for path in paths if not _is_there(root, path)]
+    for path in missing:
+        yield Gap(what=f"`{path}` is linked, but missing or empty.", follow_up="Bring it back from git, or have it made again.")
+    if paths and not missing:
+        yield f"All {len(paths)} linked files are there." if len(paths) > 1 else "Its linked file is there."
+    if task.status is statuses.Status.COMPLETED and not paths:
+        yield Gap(what="It is completed, but no file of it is linked.", follow_up="Say in TODO.md what was done.")
+
+
+def _is_there(root: Path, path: str) -> bool:
+    seen = inspect_artifact(root, path)
+    return isinstance(seen, Seen) and seen.size > 0
+
+
+def _plan(root: Path, task: Task) -> Iterator[Gap | str]:
+    plan = _plan_of(root, task)
+    if plan is None:
+        return
+    unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
+    if task.status is statuses.Status.COMPLETED and unfinished:
+        follow = "Carry them out, or mark in the plan what was done or given up."
+        yield Gap(what=f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up=follow)
+    elif task.status is not statuses.Status.COMPLETED and plan.phases and not unfinished:
+        yield Gap(what=f"All phases of its plan are done, but it is [{task.status.marker}].", follow_up=f"`remit implement {task.number}`")
+    elif plan.phases:
+        yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
+    for fault in plan.faults[:5]:
+        yield Gap(what=f"Its plan: {fault}", follow_up=f"Correct {task.plan_path}.")
+
+
+def _plan_of(root: Path, task: Task) -> Plan | None:
+    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
+    return read_plan(text) if text else None
+
+
+def _accept_of_plan(root: Path, task: Task) -> list[str]:
+    """Of the phases that are said to be done: the others cannot pass yet."""
+    plan = _plan_of(root, task)
+    return [*plan.accept, *(one for phase in plan.phases if not phase.is_open for one in phase.accept)] if plan is not None else []
+
+
+def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
+    try:
+        repository = find_repository(root, time.monotonic() + GIT_SECONDS)
+        if repository is None:
+            return
+        found = task_commits(repository.git, task.number)
+        said = repository.git.run(
+            "status", "--porcelain", "-z", "-uall", "--no-renames", "--", literal(f"{repository.prefix}{task.folder}")
+        )
+        uncommitted = [one for one in os.fsdecode(said).split("\0") if one and one[3:] != f"{repository.prefix}{besides}"]
+    except RemitError as error:
+        yield Gap(what=f"Its commits could not be looked at: {error.message}", follow_up="`git status` says more.")
+        return
+    if found:
+        yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
+    elif task.status is statuses.Status.COMPLETED:
+        yield Gap(
+            what=f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", follow_up="Commit its files."
+        )
+    if uncommitted:
+        yield Gap(what=f"Files in {task.folder} are not committed.", follow_up=f"git add {task.folder} && git commit")

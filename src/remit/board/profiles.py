@@ -1,0 +1,271 @@
+"""Profiles: agent files that another agent carries out, and the tools that such a file may use of its carrier's."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+from remit.agents.definition import MODELS_ALONE, Declared, Definition, Kind, definition_of
+from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
+from remit.board.roles import BUILT_INS, FALLBACKS, REMOVED
+from remit.core.errors import Misused
+from remit.runtime.settings import Settings
+
+# ---- tools
+
+EVERYTHING = "*"
+_LOOKING = ("grep", "glob", "ls", "list", "search")
+_KINDS = {
+    "read": ("read", "notebookread", *_LOOKING),
+    "search": _LOOKING,
+    "edit": ("edit", "write", "multiedit", "notebookedit", "patch", "apply_patch"),
+    "delete": ("delete",),
+    "move": ("move",),
+    "execute": ("execute", "bash", "shell"),
+    "fetch": ("fetch", "webfetch", "websearch"),
+    "think": ("think",),
+    "other": ("other", "task", "agent", "todowrite", "todoread", "skill"),
+}
+"""The names that each kind stands for."""
+_SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
+
+
+class Words(StrEnum):
+    """In which words what is left is said."""
+
+    KINDS = "kinds"
+    """As the carrier's own list says it: an agent that is asked by kind understands no more."""
+    NAMES = "names"
+    """By the file's own names where they are narrower."""
+
+
+def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = (), words: Words = Words.NAMES) -> tuple[str, ...]:
+    """What is left of `allow`: the part that `tools` names too (None: all of it), less everything in `without`."""
+    kept = list(allow)
+    if tools is not None:
+        wanted = list(tools)
+        kept = [both for one in kept for other in wanted if (both := _both(one, other, words))]
+    denied = [_parts(one) for one in without]
+    if denied and EVERYTHING in kept:
+        kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
+    return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
+
+
+def _both(allowed: str, wanted: str, words: Words) -> str | None:
+    """The narrower of two, where one holds the other."""
+    (name, scope), (other, other_scope) = _parts(allowed), _parts(wanted)
+    if _holds(name, other):
+        if _is_pattern(name) or name.lower().startswith("mcp__") or (name in _KINDS and words is Words.NAMES):
+            name = other
+    elif not _holds(other, name):
+        return None
+    if scope is None or other_scope is None:
+        scope = scope if other_scope is None else other_scope
+    elif fnmatchcase(other_scope, scope):
+        scope = other_scope
+    elif not fnmatchcase(scope, other_scope):
+        return None
+    return _spelled(name, scope)
+
+
+def _holds(name: str, other: str) -> bool:
+    """Whether `other` is one of those that `name` stands for. A kind is spelled small: `Edit` is Claude's tool, `edit` all that edit."""
+    low, other_low = name.lower(), other.lower()
+    if low == other_low or fnmatchcase(other_low, low):
+        return True
+    if low.startswith("mcp__"):  # the name of a server stands for all of its tools
+        return other_low.startswith(f"{low}__")
+    return name in _KINDS and other_low in _KINDS[name]
+
+
+def _is_denied(one: str, name: str, scope: str | None) -> bool:
+    """To deny a part of a kind, or some uses of a tool, denies it whole, unless other uses are what is allowed: nothing is risked.
+
+    And who may not edit may not write, who may not use `bash` has no `shell`: another name is no loophole.
+    """
+    mine, my_scope = _parts(one)
+    is_named = _holds(name, mine) or _holds(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
+    if not is_named or scope is None:
+        return is_named
+    return my_scope is None or fnmatchcase(my_scope, scope) or fnmatchcase(scope, my_scope)
+
+
+def _kind_of(name: str) -> str | None:
+    return next((kind for kind, names in _KINDS.items() if name.lower() in names), None)
+
+
+def _parts(spelled: str) -> tuple[str, str | None]:
+    """`Bash(git *)` or `execute:git *`: the tool, and which uses of it."""
+    found = _SPELLED.fullmatch(spelled.strip())
+    if found is None:
+        return spelled.strip(), None
+    return found[1].strip(), (found[2] if found[2] is not None else found[3]) or None
+
+
+def _spelled(name: str, scope: str | None) -> str:
+    if scope is None:
+        return name
+    return f"{name}:{scope}" if name in _KINDS else f"{name}({scope})"
+
+
+def _is_pattern(name: str) -> bool:
+    return any(mark in name for mark in "*?[")
+
+
+# ---- profiles
+
+CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
+"""Who carries out profiles when nobody says who, the first that is there. A command does only when it is named: it may be anything."""
+INHERIT = "inherit"
+BUILT_IN = "built-in"
+"""In `[roles]` and `runs_on`: what comes with remit."""
+_NO_SETTINGS = Settings()
+_SANDBOX = ("read", "search", "edit", "execute")
+_LOOKING_ONLY = ("read",)
+_CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
+
+
+def definition_for(declared: Declared, settings: Settings = _NO_SETTINGS) -> Definition:
+    """What it declares by itself; a profile is not yet carried by anybody. Raises `Misused`."""
+    if is_model_agent(declared, settings):
+        return model_agent(declared, settings)
+    definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
+    if definition.kind is Kind.PROFILE and definition.command:
+        raise Misused(f"{declared.source}: command: a profile has none of its own; its carrier has.")
+    if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
+        return definition
+    return replace(definition, allow=_left(declared, definition.allow, definition.kind))
+
+
+class By(StrEnum):
+    """Why somebody carries out a profile, or nobody does."""
+
+    SETTING = "setting"
+    """`[roles]` names them."""
+    FILE = "file"
+    """The file itself does: `runs_on`."""
+    PROFILES_ON = "profiles_on"
+    BUILT_IN = "built-in"
+    """It comes with remit, and nobody else was named."""
+    FIRST = "first"
+    """The first coding agent of the project that can."""
+    MODEL = "model"
+    """The project's language model, as there is no coding agent."""
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    by: By
+    carrier: Definition | None = None
+    built_in: str | None = None
+    models: tuple[str, ...] | None = None
+    """A language model does; which, or none: the project's."""
+    wanted: str | None = None
+    """Who was named, whether there is such a one or not."""
+
+    @property
+    def is_carried(self) -> bool:
+        return self.carrier is not None or self.built_in is not None or self.models is not None
+
+
+def binding_of(profile: Definition, settings: Settings, definitions: Iterable[Definition]) -> Binding:
+    """Who carries it out. Whoever is named first does, or nobody: a name that leads nowhere is never passed over in silence."""
+    able = [definition for definition in definitions if definition.kind is not Kind.PROFILE]
+    named = ((By.SETTING, settings.roles.get(profile.name)), (By.FILE, profile.runs_on), (By.PROFILES_ON, settings.profiles_on))
+    for by, wanted in named:
+        if wanted == BUILT_IN and by is not By.PROFILES_ON:
+            return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
+        if wanted is not None:
+            return _named(by, wanted, able, settings)
+    own = None if profile.built_in in REMOVED else profile.built_in
+    if own is not None and own not in FALLBACKS:
+        return Binding(by=By.BUILT_IN, built_in=own)
+    able = [one for one in able if one.kind in CARRIERS]
+    # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
+    first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
+    if first is not None:
+        return Binding(by=By.FIRST, carrier=first)
+    if settings.model:
+        return Binding(by=By.MODEL, models=())
+    return Binding(by=By.BUILT_IN, built_in=own) if own is not None else Binding(by=By.NOBODY)
+
+
+def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
+    """An agent of that name goes before the language model that it may name too."""
+    carrier = next((one for one in able if one.name == wanted), None)
+    if carrier is None and wanted == MODEL and settings.model:
+        return Binding(by=by, models=(), wanted=wanted)
+    if carrier is None and names_a_model(wanted, settings):
+        return Binding(by=by, models=(wanted,), wanted=wanted)
+    return Binding(by=by, carrier=carrier, wanted=wanted)
+
+
+def built_in_of(profile: Definition) -> str | None:
+    """The built-in it names itself, else that of the role it is named like."""
+    return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
+
+
+def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
+    """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
+    own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
+    left = [key for key in MODELS_ALONE if key in profile.table]
+    table = {**on.table, **own}
+    wish: Any = own.get("model")
+    wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
+    if "workspace" in own and "merge" not in own:
+        table.pop("merge", None)  # how the carrier's own workspace is merged says nothing about another one
+    said = [carrier.instructions.strip(), str(own.get("instructions", "")).strip()]
+    table.update(
+        kind=carrier.kind,
+        description=own.get("description", ""),
+        instructions="\n\n".join(part for part in said if part),
+        model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, carrier),
+        allow=_left(profile, tuple(own.get("allow", carrier.allow)), carrier.kind),
+        runs_on=carrier.name,
+    )
+    table["model"] = table["model"] or carrier.model
+    notes = (*profile.notes, *(f"{key}: it is left to {carrier.name}" for key in left))
+    return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
+
+
+def uncarried(profile: Declared, wanted: str | None) -> Definition:
+    """The profile as it is listed while nobody can carry it out."""
+    table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
+    return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
+
+
+def model_for(model: str | None, carrier: Definition) -> str | None:
+    """The profile's model where its carrier has such a one, else the carrier's own.
+
+    A file written for one vendor names that vendor's models (`sonnet`, `openai/gpt-5`): to another they mean nothing.
+    """
+    if not isinstance(model, str) or model == INHERIT:  # what is no name is told when the whole is judged
+        return carrier.model
+    provider, slash, name = model.partition("/")
+    match carrier.kind:
+        case Kind.CLAUDE if not slash and (model in _CLAUDE_ALIASES or model.startswith("claude")):
+            return model
+        case Kind.CLAUDE if provider == "anthropic":
+            return name
+        case Kind.CODEX if provider == "openai" and slash:
+            return name
+        case Kind.CODEX if not slash and model not in _CLAUDE_ALIASES and not model.startswith("claude"):
+            return model
+        case Kind.OPENCODE if slash:
+            return model
+        case _:
+            return carrier.model
+
+
+def _left(declared: Declared, allow: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+    """What the file leaves of what its carrier may use."""
+    if declared.tools is None and not declared.without:
+        return allow
+    if kind is not Kind.CODEX:
+        words = Words.NAMES if kind in (Kind.CLAUDE, Kind.OPENCODE) else Words.KINDS
+        return narrowed(allow, declared.tools, declared.without, words)
+    # Codex knows a sandbox and no list: an empty one is everything that the sandbox lets pass, so it is spelled out, and never left empty.
+    return narrowed(allow or _SANDBOX, declared.tools, declared.without, Words.KINDS) or _LOOKING_ONLY

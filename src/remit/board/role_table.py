@@ -1,0 +1,255 @@
+"""The roles of the board: which agent carries out each, which bindings lead nowhere, and the lines to add when no agent can."""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.definition import Definition, Kind, checked_task
+from remit.agents.files import Declarations
+from remit.agents.model_agents import MODEL, names_a_model, why_no_model
+from remit.board.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
+from remit.board.roles import BUILT_INS, declared_role, file_of
+from remit.core.agents import COME_WITH_REMIT, ROLES, is_role
+from remit.core.errors import ErrorInfo, Unavailable
+from remit.runtime.context import Context
+from remit.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
+
+# ---- agent files without a carrier
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+"""What TOML takes as a key without quotes."""
+MODEL_LINE = 'model = "anthropic:claude-sonnet-5"'
+"""The line that gives a project a language model; any provider, address or file of its own will do."""
+_OR_A_MODEL = f"Or let a language model do it, at the top of remit.toml: {MODEL_LINE}"
+_MODEL_ADVICE = f"Put {MODEL_LINE} at the top of remit.toml, or REMIT_MODEL into the environment; `remit models` says which answer."
+_CODE = "TOOL_UNAVAILABLE"
+"""Somebody must do something before it can be carried out: blocked, never a failure of whoever asked."""
+
+
+class Uncarried:
+    """A profile that nobody here can carry out: it is listed, and says what is missing when it is asked for."""
+
+    __slots__ = ("definition", "spec")
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.spec = definition.spec
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return checked_task(self.spec.name, parameters)
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        error = why_uncarried(self.definition)
+        info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
+        summary = f"Nothing was done. {error.message}"[:400]
+        return {
+            "status": "blocked", "summary": summary, "artifacts": [], "errors": [info.to_dict()], "next_steps": error.advice,
+            "metadata": {
+                "session_id": ctx.session_id, "agent_type": self.spec.name, "delegation_depth": ctx.depth,
+                "delegation_path": list(ctx.path),
+            },
+        }  # fmt: skip
+
+
+def why_uncarried(definition: Definition) -> Unavailable:
+    """What is missing, and the lines that put it right."""
+    wanted = definition.runs_on
+    if definition.name in ROLES:
+        return _role_uncarried(definition.name, wanted)
+    if wanted == MODEL:
+        return Unavailable(f"{definition.name} runs on a language model, and the project names none.", code=_CODE, advice=_MODEL_ADVICE)
+    is_free = wanted is not None and wanted != BUILT_IN
+    lines = f'[agents.{wanted if is_free else "claude"}] with kind = "claude" (or codex, opencode, acp)'
+    missing = "no agent of that name is declared that could carry it out" if is_free else "has none"
+    fault = (
+        f"{definition.name} runs on {wanted!r}, and {missing}."
+        if wanted
+        else f"{definition.name} is an agent file, and no coding agent is declared that could carry it out, and no language model."
+    )
+    advice = f"Put {lines} into remit.toml; `remit agents --detect` prints the lines for what is installed here."
+    return Unavailable(fault, code=_CODE, advice=f"{advice} {_OR_A_MODEL}")
+
+
+def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
+    if wanted == BUILT_IN:
+        fault = f"The role {name} is bound to {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."
+    elif wanted == MODEL:
+        fault = f"The role {name} is bound to the project's language model, and the project names none."
+    elif wanted:
+        fault = f"The role {name} is bound to {wanted!r}, and no agent of that name is declared that could carry it out."
+    else:
+        fault = f"No agent is configured for the role {name}: it takes a coding agent or a language model."
+    return Unavailable(fault, code=_CODE, advice=lines_for(name, wanted))
+
+
+def lines_for(role: str, wanted: str | None = None) -> str:
+    """The lines of remit.toml that give a role somebody to carry it out."""
+    if wanted == MODEL:
+        return _MODEL_ADVICE
+    # A role or a target cannot be carried by what has its own name: a table of that name would take its place.
+    is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *COME_WITH_REMIT) and _KEY.fullmatch(wanted)
+    agent = wanted if is_free else "claude"
+    lines = [
+        f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
+    ]  # fmt: skip
+    said = "\n".join(f"    {line}" if line else "" for line in lines)
+    detected = "`remit agents --detect` prints the first lines for the agents that are installed here."
+    ours = f' [roles] {role} = "{BUILT_IN}" takes the one that comes with remit.' if role in BUILT_INS else ""
+    return f"Add to remit.toml:\n\n{said}\n\n{detected}{ours} {_OR_A_MODEL}"
+
+
+# ---- roles as listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRole:
+    name: str
+    description: str
+    carried_by: str
+    """`built-in`, `nobody`, `model` or which one, or the agent's name; of one that a project replaced by an agent that runs by itself, what
+    that is."""
+    because: str
+    """What made it so, in words."""
+    by: str
+    """The same for programs: setting, file, profiles_on, built-in, first, model, nobody, replaced."""
+    source: str
+    """Where it is declared."""
+    file: Path | None
+    """The file to read; None where it is no file of instructions."""
+    is_own: bool
+    """Whether the project replaced it."""
+    advice: str = ""
+    """What is missing, where nobody carries it out."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "file": None if self.file is None else str(self.file), "advice": self.advice or None}
+
+
+def seen_roles(directory: "Directory") -> Iterator[SeenRole]:
+    """Those that this project has: all of them, unless the setting `builtin_agents` leaves them out."""
+    for name in ROLES:
+        found = seen_role(directory, name)
+        if found is not None:
+            yield found
+
+
+def seen_role(directory: "Directory", name: str) -> SeenRole | None:
+    agent = directory.find(name)
+    if agent is None:
+        return None
+    spec = agent.spec
+    if is_role(spec):
+        return _profile(directory, definition_for(declared_role(name)), file_of(name), is_own=False)
+    declared = directory.declarations.known.get(name)
+    if declared is not None and declared[1].kind is Kind.PROFILE and declared[0].source == spec.source:
+        return _profile(directory, declared[1], Path(spec.source), is_own=True)
+    kind = "Python function" if spec.kind == "function" else spec.kind
+    return SeenRole(
+        name=name, description=spec.description, carried_by=kind, because="an agent of this name replaces it", by="replaced",
+        source=spec.source, file=None, is_own=True,
+    )  # fmt: skip
+
+
+def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own: bool) -> SeenRole:
+    settings = directory.declarations.settings
+    binding = directory.declarations.binding(profile)
+    missing = getattr(directory.find(profile.name), "definition", None) if not binding.is_carried else None
+    return SeenRole(
+        name=profile.name,
+        description=profile.spec.description,
+        carried_by=_carrier(binding),
+        because=_because(binding, profile.name, settings),
+        by=str(binding.by if binding.is_carried else By.NOBODY),
+        source=profile.spec.source,
+        file=file,
+        is_own=is_own,
+        advice=why_uncarried(missing).advice if missing is not None else "",
+    )
+
+
+def _carrier(binding: Binding) -> str:
+    if binding.carrier is not None:
+        return binding.carrier.name
+    if binding.models is not None:
+        return ", ".join(binding.models) or MODEL
+    return "nobody" if binding.built_in is None else "built-in"
+
+
+def _because(binding: Binding, name: str, settings: Settings) -> str:
+    match binding.by:
+        case By.SETTING:
+            said = settings.source_of(f"roles.{name}")
+        case By.FILE:
+            said = "runs_on in its file"
+        case By.PROFILES_ON:
+            said = settings.source_of("profiles_on")
+        case By.BUILT_IN:
+            return "comes with remit; nobody else is named"
+        case By.MODEL:
+            return f"{settings.source_of('model')}; no coding agent is declared"
+        case By.FIRST:
+            return "the first coding agent that can"
+        case _:
+            return "no coding agent is declared, and no language model"
+    return said if binding.is_carried else f"{said} names {binding.wanted!r}, and there is no such one"
+
+
+# ---- bindings
+
+
+def binding_problems(declarations: Declarations, functions: Collection[str]) -> Iterator[str]:
+    """A line for each; `functions` are the Python agents that are known."""
+    settings = declarations.settings
+    for role, bound in settings.roles.items():
+        fault = _of_role(role, declarations, functions) or _of_bound(role, bound, declarations, functions)
+        if fault:
+            yield f"{settings.source_of(f'roles.{role}')}: {fault}"
+
+
+def _of_role(role: str, declarations: Declarations, functions: Collection[str]) -> str:
+    declared = _definition(role, declarations)
+    if role in functions or (declared is not None and declared.kind is not Kind.PROFILE):
+        return f"{role} is an agent of the project's own that runs by itself, so nothing is bound by this line. Remove it."
+    if role in ROLES or declared is not None:
+        return ""
+    profiles = [name for name, (_, one) in declarations.known.items() if one.kind is Kind.PROFILE]
+    return f"there is no role or agent file {role!r}.{_meant(role, [*ROLES, *profiles])} `remit roles` lists them."
+
+
+def _of_bound(role: str, bound: str, declarations: Declarations, functions: Collection[str]) -> str:
+    if bound == BUILT_IN:
+        own = _definition(role, declarations)
+        has_built_in = role in BUILT_INS if own is None else built_in_of(own) is not None
+        return "" if has_built_in else f"{role} has no built-in: it takes a coding agent or a language model."
+    found = _definition(bound, declarations)
+    if found is not None and found.kind is not Kind.PROFILE:
+        return ""
+    if found is None and bound == MODEL:
+        return "" if declarations.settings.model else "it names the project's language model, and the project names none: add model = …"
+    if found is None and names_a_model(bound, declarations.settings):
+        return why_no_model(bound, declarations.settings)
+    if found is not None:
+        return f"{bound!r} is itself an agent file: name the coding agent that is to carry {role} out."
+    if bound in functions:
+        return f"{bound!r} is a Python function, which is told no instructions: name that function {role!r} itself, and it has the role."
+    if bound in ROLES:
+        return f"{bound!r} is a role itself: name the coding agent that is to carry {role} out."
+    able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
+    known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
+    return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
+
+
+def _definition(name: str, declarations: Declarations) -> Definition | None:
+    found = declarations.known.get(name)
+    return None if found is None else found[1]
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""

@@ -1,0 +1,212 @@
+"""The built-in reviewer: the change of a path or of a task, checked by `coder.review_code` and filed as one report.
+
+This module finds the files and the commit from which on they are reviewed, always up to the working tree; what changed in them, the
+findings and their report are those of `coder.review_code`. Filters and hooks of the repository are switched off.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remit.agents.function import FunctionAgent, agent
+from remit.board.commits import task_commits
+from remit.board.roles.returns import SUMMARY_LENGTH, answered, handed_on, put, read, shorten, title_of
+from remit.builtin.coder.review.change import open_git, walk
+from remit.core.errors import Misused
+from remit.core.result import Return
+from remit.runtime.context import Context
+from remit.system.git import Git, GitFailed
+from remit.system.threads import off_loop
+
+LAST_COMMITS = 10
+MAX_FILES = 400
+MAX_LISTED = 60
+REVIEW_SECONDS = 240.0
+REPORT_SECONDS = 5.0
+"""Kept back for writing the report."""
+_BOARD = re.compile(r"^(specs/(state\.json|TODO\.md|archive/|reviews/|\d{3,}_)|\.remit/)")
+
+Permitted = Callable[[Sequence[str]], list[str]]
+"""The paths among these that the policy lets the reviewer read."""
+
+
+@dataclass(slots=True)
+class Change:
+    what: str
+    """In words, for the report."""
+    since: str = ""
+    """The commit or tree that the files are compared with; empty: every line of them counts as new."""
+    files: list[str] = field(default_factory=list)
+    commits: list[str] = field(default_factory=list)
+    """Abbreviated hash and subject, the newest first."""
+    not_seen: list[str] = field(default_factory=list)
+
+
+@agent("reviewer", effects=("read", "write"), acts_on={"write_to": "path"}, requires_artifacts=True, workspace="shared")
+async def reviewer(
+    ctx: Context,
+    task: str,
+    path: str = "",
+    number: int | None = None,
+    base: str = "",
+    focus: str = "",
+    write_to: str | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Review a path, or the commits of a task, with `coder.review_code`; the report says what was found and what was not checked."""
+    ctx.progress("Looking for the change")
+    change = await _change(ctx, path, number, base)
+    review = await _review(ctx, change) if change.files else None
+    data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
+    body = ""
+    if review is None:
+        change.not_seen.append("Changed lines: there was no change to look at.")
+    else:
+        report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
+        body = (await read(ctx, report.path) if report is not None else "").partition("\n")[2].strip()  # without its own title
+        if not body:
+            change.not_seen.append(f"The change: {shorten(review.errors[0].message if review.errors else review.summary, 300)}")
+    title = title_of(ctx, task) if number is not None else f"`{path or '.'}`"
+    text = "\n".join(_report(title, number, focus, change, body)) + "\n"
+    place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
+    data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
+    if review is None:
+        return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
+    summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
+    returned = {**handed_on(review), "summary": shorten(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
+    return returned if body else {**returned, "status": "partial"}
+
+
+REVIEWER: FunctionAgent = reviewer
+
+
+async def _change(ctx: Context, path: str, number: int | None, base: str) -> Change:
+    loop = asyncio.get_running_loop()
+    stop_at = time.monotonic() + max(1.0, min(60.0, ctx.remaining / 4))
+
+    def permitted(paths: Sequence[str]) -> list[str]:
+        return asyncio.run_coroutine_threadsafe(ctx.permitted(paths), loop).result()
+
+    if number is not None:
+        return await off_loop(change_of_task, ctx.workspace, number, stop_at, permitted)
+    return await off_loop(change_of_path, ctx.workspace, path, base, stop_at, permitted)
+
+
+async def _review(ctx: Context, change: Change) -> Return:
+    ctx.progress(f"Reviewing {change.what}")
+    seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
+    asked = {"path": change.files, **({"since": change.since} if change.since else {})}
+    return await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
+
+
+# ---- the change
+
+
+def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Permitted) -> Change:
+    """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
+    try:
+        git = open_git(workspace, stop_at)
+        commits = task_commits(git, number)
+    except (GitFailed, Misused):
+        return Change(what=f"task {number}", not_seen=["The commits of the task: there is no git repository with commits here."])
+    change = Change(what=f"the commits of task {number}", commits=[f"{one[:9]} {subject}" for one, subject in commits])
+    if not commits:
+        change.not_seen.append(f"A change: no commit has a subject that begins with `task {number}`.")
+        return change
+    touched = {path for one, _ in commits for path in _names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one)}
+    change.since = _parent(git, commits[-1][0])
+    _take(change, touched, permitted)
+    if not change.files:
+        change.not_seen.append("A change: the commits of the task touch only files of the board.")
+    return change
+
+
+def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permitted: Permitted) -> Change:
+    """The changes since `base`; without it what is not committed, else the last commits; without git, all files."""
+    inside = _inside(workspace, path)
+    name = f"`{inside or '.'}`"
+    try:
+        git = open_git(workspace, stop_at)
+        git.run("rev-parse", "--verify", "--quiet", "HEAD")
+    except (GitFailed, Misused):
+        return _take(Change(what=f"all of {name} (nothing is committed)"), walk(workspace, inside), permitted)
+    within = _literal([inside]) if inside else ["."]
+    new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
+    change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
+    if base:
+        if base.startswith("-") or git.code("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")[0] != 0:
+            raise Misused(f"git knows no commit {base!r}.", advice="Name a commit, a branch or a tag.")
+        change = Change(what=f"{name} since {base}", since=base)
+    elif not new and not any(not _BOARD.match(one) for one in _names(git, "diff", "--relative", "HEAD", "--", *within)):
+        commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
+        if not commits:
+            return _take(Change(what=f"all of {name}"), walk(workspace, inside), permitted)
+        change = Change(what=f"the last commits that changed {name}", since=_parent(git, commits[-1].partition(" ")[0]))
+        change.commits = [one.partition(" ")[2] for one in commits]
+    return _take(change, {*_names(git, "diff", "--relative", change.since, "--", *within), *new}, permitted)
+
+
+def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
+    """Those that are not of the board and that the policy lets be read; the others are reported."""
+    own = sorted(path for path in paths if not _BOARD.match(path))
+    allowed = set(permitted(own))
+    kept = [path for path in own if path in allowed]
+    change.not_seen += [f"`{path}`: the policy does not let it be read." for path in own if path not in allowed][:20]
+    if len(kept) > MAX_FILES:
+        change.not_seen.append(f"{len(kept) - MAX_FILES} more files: at most {MAX_FILES} are looked at in one review.")
+    change.files = kept[:MAX_FILES]
+    return change
+
+
+def _names(git: Git, command: str, *arguments: str) -> list[str]:
+    wanted = () if command == "ls-files" else ("--name-only", "--no-renames")
+    return [name for name in git.run(command, "-z", *wanted, *arguments).decode("utf-8", "surrogateescape").split("\0") if name]
+
+
+def _literal(paths: Sequence[str]) -> list[str]:
+    return [f":(literal){path}" for path in paths]
+
+
+def _parent(git: Git, commit: str) -> str:
+    found = git.code("rev-parse", "--verify", "--quiet", f"{commit}^")
+    return found[1].decode().strip() if found[0] == 0 else git.says("hash-object", "-t", "tree", os.devnull)
+
+
+def _inside(workspace: Path, path: str) -> str:
+    """From the top of the workspace; empty: all of it. Raises `Misused`."""
+    top = os.path.realpath(workspace)
+    real = os.path.realpath(os.path.join(top, path or "."))
+    if real != top and not real.startswith(f"{top.rstrip('/')}/"):
+        raise Misused(f"{path} leads out of the project.", advice="Name a folder or file inside it.")
+    if not os.path.exists(real):
+        raise Misused(f"There is no {path} in the project.", advice="Name a folder or file inside it.")
+    return "" if real == top else os.path.relpath(real, top)
+
+
+# ---- the report
+
+
+def _report(title: str, number: int | None, focus: str, change: Change, body: str) -> Iterator[str]:
+    yield from (f"# Review: {_text(title)}", "")
+    yield from (f"- **Task number**: {number}",) if number is not None else ()
+    yield from (f"- **Asked for in particular**: {_text(focus)}",) if focus else ()
+    yield f"- **Reviewed**: {_text(change.what)}"
+    yield "- **Made by**: the reviewer that comes with remit, with `coder.review_code`."
+    yield from (f"- **Commit**: {_text(one)}" for one in change.commits[:MAX_LISTED])
+    yield from ("", body) if body else ()
+    yield from ("", "## What was not looked at", "", "- Whether it does what it should: that takes a reader.")
+    yield from (f"- {_text(one)}" for one in dict.fromkeys(change.not_seen))
+
+
+def _text(text: str) -> str:
+    """Text of a change must not become markup of the report."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")

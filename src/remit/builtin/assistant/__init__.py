@@ -1,0 +1,29 @@
+"""The assistant: a language model whose only tool is `delegate`, and the conversations it holds.
+
+An agent of the directory like any other: each message to it is a delegation, recorded, timed and cancelled as every delegation is.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from remit.core.agents import ASSISTANT, RESULTS
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
+    from remit.builtin.assistant.agent import Assistant, Bureau
+    from remit.models.client import Models
+    from remit.runtime.settings import Settings
+
+
+def offer_assistant(directory: "Directory", settings: "Settings", models: "Models", office: "Bureau | None") -> None:
+    """Unless the settings leave it out; nothing is loaded by it. Without an `office` it can be listed, not asked."""
+
+    @cache
+    def assistant() -> "Assistant":
+        from remit.builtin.assistant.agent import Assistant
+
+        return Assistant(settings, models, office)
+
+    if ASSISTANT in settings.builtin_agents:
+        directory.offer(ASSISTANT, lambda: assistant().agents())
+        directory.offer(RESULTS, lambda: assistant().readers())

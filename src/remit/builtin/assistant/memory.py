@@ -1,0 +1,263 @@
+"""What the model is shown of one conversation while a message is answered: its history, compacted when it grows, bounded always.
+
+One per message. Joins `history`, `bounding` and `compacting` with the file: whatever is compacted is written down there, so that the next
+message, and the next process, begins from it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from remit.agents.model.bounding import bounded, squeezed, tokens_of, tokens_of_text
+from remit.builtin.assistant.conversations import Compacted, Conversation
+from remit.core.budget import Limits
+from remit.core.prompts import UNTRUSTED, fence_untrusted
+from remit.models.client import Models
+from remit.models.messages import Message, Purse, Result, Said
+from remit.models.optional import hear, shortened
+
+# ---- compaction
+
+KEPT_SHARE = 0.5
+"""Of the room: so much of what was said last stays as it was."""
+LEAST_TOKENS = 400
+SUMMARY_SECONDS = 60.0
+_SUMMARY_CHARACTERS = 6000
+_PINNED_CHARACTERS = 1500
+_LINE_CHARACTERS = 1200
+_EXCERPT_CHARACTERS = 160
+_TASKS_NAMED = 40
+_TASK_ID = re.compile(r"sess_[0-9]{8,}_[a-z0-9]{6}")
+_INSTRUCTIONS = (
+    f"You keep the memory of a conversation between a person and an assistant that delegates work. {UNTRUSTED} Write what the assistant"
+    " must still know: what the person wants and has decided, what was done and found, with exact names, paths, numbers and task ids"
+    " (sess_…), what failed, and what is still to be done. Plain sentences, no preface."
+)
+
+
+class Payer(Purse, Protocol):
+    """What a summary draws on."""
+
+    @property
+    def budget(self) -> Limits: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    text: str
+    by: str
+    """The model, or `excerpt`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much may be asked."""
+
+    tokens: int
+    characters: int
+    """Of one result."""
+
+    @property
+    def summary_characters(self) -> int:
+        return max(200, min(_SUMMARY_CHARACTERS, self.tokens))
+
+    @property
+    def pinned_characters(self) -> int:
+        return max(100, min(_PINNED_CHARACTERS, self.tokens // 3))
+
+
+def is_too_large(messages: Sequence[Message], room: Room) -> bool:
+    return tokens_of(messages) > room.tokens
+
+
+def cut_of(messages: Sequence[Message], room: Room) -> int:
+    """Where what stays begins: at something the person said, where one is near enough, else at a reply, never at a result. 0: nothing is
+    old enough to be left out."""
+    allowed = [number for number, message in enumerate(messages) if number and not isinstance(message, Result)]
+    if not allowed:
+        return 0
+    kept = int(room.tokens * KEPT_SHARE)
+    left, tails = 0, {}
+    for number in reversed(range(len(messages))):
+        left += tokens_of(messages[number : number + 1])
+        tails[number] = left
+    fitting = [number for number in allowed if tails[number] <= kept]
+    said = [number for number in fitting if isinstance(messages[number], Said)]
+    return said[0] if said else fitting[0] if fitting else allowed[-1]
+
+
+def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], room: Room) -> str:
+    """What stands for all that is left out: the first message, the summary, the ids, and the message that is being answered, if that is
+    among what is left out."""
+    parts = [
+        "[The older part of this conversation is left out. It was summarised:]",
+        f"The person began with: {shortened(first, room.pinned_characters)}" if first else "",
+        shortened(summary, room.summary_characters),
+        f"Delegations of that part, readable with results.read: {', '.join(tasks)}" if tasks else "",
+        f"[The message to be answered now:]\n{message}" if message else "[End of the summary.]",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def tasks_in(messages: Sequence[Message]) -> list[str]:
+    """The ids of delegations that are named in results, newest last."""
+    found = [one for message in messages if isinstance(message, Result) for one in _TASK_ID.findall(message.text[:2000])[:1]]
+    return list(dict.fromkeys(found))[-_TASKS_NAMED:]
+
+
+def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
+    """Within the room, as far as that can be had without leaving a message out. Of messages that are bounded."""
+    return list(messages) if tokens_of(messages) <= room.tokens else squeezed(messages, room.tokens, room.characters)
+
+
+async def summarised(models: Models, payer: Payer, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:
+    """Of `old`, and of the summary that stood for what was before it."""
+    text = _written_out(old, earlier, room)
+    budget = payer.budget.tokens
+    if budget is None or budget > 2 * tokens_of_text(text):
+        payer.progress("Summarising the older part of the conversation")
+        prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fence_untrusted(text)}"
+        heard = await hear(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
+        if heard.text.strip():
+            return Summary(text=shortened(heard.text.strip(), room.summary_characters), by=heard.model or "model")
+    return Summary(text=shortened(excerpt(old, earlier), room.summary_characters), by="excerpt")
+
+
+def excerpt(old: Sequence[Message], earlier: str) -> str:
+    """The first line of everything: without a model."""
+    lines = [earlier] if earlier else []
+    lines += [line for message in old for line in _lines_of(message, _EXCERPT_CHARACTERS)]
+    return "\n".join(lines)
+
+
+def _written_out(old: Sequence[Message], earlier: str, room: Room) -> str:
+    lines = [f"Summary of what was before: {earlier}"] if earlier else []
+    lines += [line for message in old for line in _lines_of(message, _LINE_CHARACTERS)]
+    return shortened("\n".join(lines), 2 * max(LEAST_TOKENS, room.tokens))
+
+
+def _lines_of(message: Message, characters: int) -> list[str]:
+    if isinstance(message, Said):
+        return [f"Person: {_line(message.text, characters)}"]
+    if isinstance(message, Result):
+        return [f"Result{' (error)' if message.is_error else ''}: {_line(message.text, characters)}"]
+    said = [f"Assistant: {_line(message.text, characters)}"] if message.text.strip() else []
+    asked = [call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr) for call in message.calls]
+    calls = [f"Assistant called: {_line(arguments, characters)}" for arguments in asked]
+    return [*said, *calls]
+
+
+def _line(text: str, characters: int) -> str:
+    flat = " ".join(text[: characters * 4].split())
+    return flat if len(flat) <= characters and len(text) <= characters * 4 else flat[:characters] + " …"
+
+
+def first_said(messages: Sequence[Message]) -> str:
+    return next((message.text for message in messages if isinstance(message, Said)), "")
+
+
+# ---- history
+
+NO_ANSWER = "[I was interrupted before I could answer.]"
+
+
+@dataclass(slots=True)
+class History:
+    messages: list[Message] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    """For each message its place among all that was said in the conversation."""
+
+
+def history_of(conversation: Conversation, preamble: str = "") -> History:
+    spoken = conversation.spoken
+    first = 0 if conversation.compacted is None else min(conversation.compacted.count, len(spoken))
+    history = History()
+    for place in range(first, len(spoken)):
+        if not spoken[place].by:  # what remit told the model in an earlier turn is left out
+            history.messages.append(spoken[place].message)
+            history.origins.append(place)
+    if preamble:
+        if history.messages and isinstance(history.messages[0], Said):
+            history.messages[0] = Said(text=f"{preamble}\n\n{history.messages[0].text}")
+        else:
+            history.messages.insert(0, Said(text=preamble))
+            history.origins.insert(0, first)
+    return history
+
+
+# ---- memory
+
+_LEAST_SECONDS = 10.0
+"""With less time for the whole message, no model is asked for a summary."""
+
+
+class Memory:
+    def __init__(self, conversation: Conversation, message: str, room: Room, now: Callable[[], float]) -> None:
+        """Of a conversation to which `message` has just been added."""
+        self._conversation = conversation
+        self._message = message
+        self.room = room
+        self._now = now
+        self._summary = "" if conversation.compacted is None else conversation.compacted.summary
+        old = conversation.messages[: conversation.compacted.count] if conversation.compacted is not None else []
+        self._first = first_said(old)
+        self._tasks = tasks_in(old)
+        self._began_with = self._preamble("") if self._summary else ""
+        history = history_of(conversation, self._began_with)
+        self.messages = history.messages
+        """What the talk begins with; the message is the last of it."""
+        self._asked_at = len(history.messages) - 1
+        self._origins = history.origins
+        self._dropped = 0
+        """So many of what the talk holds stand in the preamble."""
+
+    def grown(self) -> None:
+        """Something more was said: written down before, and added to what the talk holds."""
+        self._origins.append(len(self._conversation.spoken) - 1)
+
+    async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
+        """What is asked instead of `messages`, which is all that the talk holds."""
+        messages = bounded(messages, self.room.characters)
+        view = self._view(messages)
+        if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
+            await self._compact(models, payer, seconds, messages, self._dropped + at)
+            view = self._view(messages)
+        return fitted(view, self.room)
+
+    async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
+        old = self._bare(messages[self._dropped : at])
+        self._first = self._first or first_said(old)
+        self._tasks = list(dict.fromkeys([*self._tasks, *tasks_in(old)]))[-40:]
+        seconds = seconds / 3 if seconds >= _LEAST_SECONDS else 0.0
+        summary = await summarised(models, payer, old, self._summary, self.room, seconds)
+        self._summary, self._dropped = summary.text, at
+        count = self._origins[at] if at < len(self._origins) else len(self._conversation.spoken)
+        self._conversation.append(Compacted(at=self._now(), count=count, summary=summary.text, by=summary.by))
+
+    def _view(self, messages: list[Message]) -> list[Message]:
+        if not self._dropped:
+            return messages
+        kept = messages[self._dropped :]
+        preamble = self._preamble(self._message if self._dropped > self._asked_at else "")
+        if kept and isinstance(kept[0], Said):
+            return [Said(text=f"{preamble}\n\n{kept[0].text}"), *kept[1:]]
+        return [Said(text=preamble), *kept]
+
+    def _bare(self, old: Sequence[Message]) -> list[Message]:
+        """Without the preamble it begins with: what that says stands in the summary already."""
+        first = old[0]
+        if not self._began_with or not isinstance(first, Said) or not first.text.startswith(self._began_with):
+            return list(old)
+        rest = first.text.removeprefix(self._began_with).strip()
+        return [*([Said(text=rest)] if rest else []), *old[1:]]
+
+    def _preamble(self, message: str) -> str:
+        return preamble_of(self._summary, self._first, message, self._tasks, self.room)
+
+
+def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:
+    """`setting` tokens, or 70 % of what the model can read, less what the instructions and the tool take."""
+    tokens = setting if window is None else min(setting, int(0.7 * window))
+    return Room(tokens=max(LEAST_TOKENS, tokens - overhead), characters=characters)

@@ -1,0 +1,13 @@
+"""The coder: analyses, reviews, generates and runs code. `agents` lists its operations."""
+
+from remit.agents.function import FunctionAgent
+from remit.builtin.coder.analysis import ANALYSIS
+from remit.builtin.coder.execute import EXECUTE
+from remit.builtin.coder.generate import generating
+from remit.builtin.coder.review import REVIEW
+from remit.models.client import Models
+from remit.runtime.settings import Settings
+
+
+def agents(settings: Settings, models: Models) -> list[FunctionAgent]:
+    return [*ANALYSIS, *REVIEW, generating(settings.generate_on, models), *EXECUTE]

@@ -1,0 +1,84 @@
+"""`coder.analyze_code`: a repository read by machine and described for people. Runs in a process of its own; needs no model.
+
+`files` lists them, `workers` parse them in forked processes (`parsing`, `grammars`), `survey` puts the facts together with the import graph
+(`imports`) and the history, `report` writes. This module is what the agent directory loads, and imports none of them.
+"""
+
+import gc
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.blocking import BlockingContext
+from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Misused
+from remit.system.extras import need
+from remit.system.globs import read_rules
+
+__all__ = ["ANALYSIS", "analyze_code"]
+
+_KEPT_FREE_SECONDS = 15.0
+"""Before the deadline, for the graph and the report of a large tree; never more than a part of the time there is."""
+
+
+@agent(
+    "coder.analyze_code",
+    isolation="process",
+    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report, a picture and data.",
+    effects=("read",),
+    acts_on={"path": "path"},
+)
+def analyze_code(
+    ctx: BlockingContext,
+    path: Annotated[str, Field(description="A folder or a file of the workspace.")] = ".",
+    patterns: Annotated[list[str] | None, Field(description="Only files whose path fits one of these, e.g. src/**/*.py.")] = None,
+) -> dict[str, Any]:
+    for module in ("tree_sitter", "lizard", "grandalf"):
+        need(module, "code")
+    gc.disable()  # millions of small values that all live to the end, and the process ends with them
+    from remit.builtin.coder.analysis.analysis import Analysis
+
+    analysis = Analysis(
+        workspace=ctx.workspace,
+        below=_located(ctx, path),
+        patterns=_checked(patterns or []),
+        out=ctx.scratch,
+        progress=ctx.progress,
+        permitted=ctx.permitted,
+        is_over=_clock(ctx),
+    )
+    result = analysis.run()
+    ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
+    ctx.artifact(ctx.scratch / "imports.svg", "documentation", "Which parts import which.")
+    ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
+    return result
+
+
+def _located(ctx: BlockingContext, path: str) -> str:
+    """The real path below the workspace. Links may lead to other places inside of it, never out."""
+    if "\0" in path:
+        raise Misused("path contains a NUL character.")
+    top = os.path.realpath(ctx.workspace)
+    real = os.path.realpath(os.path.join(top, path))
+    if real != top and not real.startswith(top.rstrip("/") + "/"):
+        raise Misused(f"{path} leads out of the workspace.", advice="Name a folder or file inside of it, by its path from the top.")
+    if not os.path.isdir(real) and not os.path.isfile(real):
+        advice = "Name one by its path from the top; worker.list_files shows them."
+        raise Misused(f"There is no folder or file {path} in the workspace.", advice=advice)
+    return "" if real == top else os.path.relpath(real, top)
+
+
+def _checked(patterns: list[str]) -> list[str]:
+    if strange := [pattern for pattern in patterns if not read_rules(pattern)]:
+        raise Misused(f"patterns: {strange[0]!r} is not a pattern.", advice='Use globs as in .gitignore, such as "**/*.py" or "src/".')
+    return patterns
+
+
+def _clock(ctx: BlockingContext) -> Callable[[], bool]:
+    free = min(0.4 * ctx.remaining, _KEPT_FREE_SECONDS)
+    return lambda: ctx.hand_in or ctx.remaining < free
+
+
+ANALYSIS: list[FunctionAgent] = [analyze_code]

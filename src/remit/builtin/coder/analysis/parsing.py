@@ -1,0 +1,201 @@
+"""Facts about one file: symbols, imports, size, complexity, TODO comments, entry points and tests. Runs in a worker process: see `workers`.
+
+A language with a grammar is parsed by tree-sitter, one without by lizard. Complexity is McCabe's: one, and one more for each decision.
+"""
+
+import importlib
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, TEST_NAME, load
+
+NAME_CHARACTERS = 200
+IMPORT_CHARACTERS = 4_000
+"""A Rust `use` can name many modules."""
+IMPORTS_KEPT = 2_000
+SYMBOLS_KEPT = 20_000
+TODOS_KEPT = 200
+FUNCTIONS = frozenset({"function", "method"})
+_TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
+_TODO = re.compile(rb"\b(TODO|FIXME|XXX|HACK)\b[:( ]?[^\n]{0,160}")
+_BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
+_SPACE = re.compile(r"\s+")
+
+
+class _Scope(NamedTuple):
+    end: int
+    parent: str = ""
+    kind: str = ""
+    function: dict[str, Any] | None = None
+    depth: int = 0
+    is_lazy: bool = False
+
+
+def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
+    """All facts as plain data. `path` is used for its name only."""
+    body = source.removesuffix(b"\n")
+    lines = body.count(b"\n") + 1 if source else 0
+    blank = sum(1 for _ in _BLANK.finditer(body)) if source else 0
+    facts: dict[str, Any] = {
+        "language": language,
+        "lines": lines,
+        "blank": blank,
+        "comments": 0,
+        "isTest": bool(TEST_FILE.search(f"/{path}")),
+    }
+    if language in GRAMMARS:
+        facts |= _parse(source, language, path, is_test=facts["isTest"])
+    elif (counted := load_lizard()).get_reader_for(path) is not None:
+        facts |= _count(counted, source, path, lines - blank)
+    return facts | {"code": lines - blank - facts["comments"]}
+
+
+def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[str, Any]:
+    import tree_sitter
+
+    parser, query = load(language)
+    tree = parser.parse(source)
+    spans: dict[tuple[int, int, str], tuple[str, dict[str, list[Any]]]] = {}
+    elifs, tests, package = set(), 0, ""
+    names: dict[int, list[str]] = {}
+    for _, captures in tree_sitter.QueryCursor(query).matches(tree.root_node):
+        for capture, nodes in captures.items():
+            node = nodes[0]
+            if capture == "elif":
+                elifs.add(node.start_byte)
+            elif capture == "test":
+                tests += 1
+            elif capture == "package":
+                package = _text(node)
+            elif capture not in ("name", "receiver", "what", "word"):
+                kind = "def" if capture.startswith("def.") else capture
+                key = (node.start_byte, -node.end_byte, kind)
+                if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
+                    spans[key] = (capture, captures)
+            if capture == "what":
+                names.setdefault(captures["import"][0].start_byte, []).append(_text(node))
+    symbols, imports, loose = _sweep(spans, elifs, names)
+    comments = sorted((start, -end) for start, end, kind in spans if kind == "comment")
+    docs = [(start, -end) for start, end, kind in spans if kind == "doc"]
+    what = 'if __name__ == "__main__"' if language == "Python" else "function main"
+    entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
+    if source.startswith(b"#!"):
+        entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
+    functions = [symbol for symbol in symbols if symbol["kind"] in FUNCTIONS]
+    tests = tests or (sum(bool(TEST_NAME.match(one["name"])) for one in functions) if is_test else 0)
+    return {
+        "comments": _comment_lines(sorted(comments + docs), source),
+        "complexity": loose + sum(one["complexity"] for one in functions),
+        "tests": tests if is_test or language == "Rust" else 0,
+        "imports": imports[:IMPORTS_KEPT],
+        "package": package,
+        "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
+        "todos": _todos(source, comments),
+        "hasErrors": bool(tree.root_node.has_error),
+        "symbols": symbols[:SYMBOLS_KEPT],
+    }
+
+
+def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[int, list[str]]) -> tuple[list[Any], list[Any], int]:
+    """One pass in the order of the text: what is inside of what. Returns symbols, imports, and decisions outside of all functions."""
+    symbols: list[dict[str, Any]] = []
+    imports: list[list[Any]] = []
+    loose = 0
+    stack = [_Scope(1 << 62)]
+    for (start, end, kind), (capture, captures) in sorted(spans.items(), key=lambda item: item[0][:2]):
+        while stack[-1].end <= start:
+            stack.pop()
+        top = stack[-1]
+        if kind in ("branch", "decision"):
+            loose += top.function is None
+            if top.function is not None:
+                top.function["complexity"] += 1
+        if kind in ("branch", "nest"):
+            depth = top.depth + (start not in elifs)
+            if top.function is not None:
+                top.function["nesting"] = max(top.function["nesting"], depth)
+            stack.append(top._replace(end=-end, depth=depth))
+        elif kind == "lazy":
+            stack.append(top._replace(end=-end, is_lazy=True))
+        elif kind == "import":
+            node = captures["import"][0]
+            text = _text(node, IMPORT_CHARACTERS)
+            module = text if node.type in ("string_literal", "system_lib_string") else text.strip("\"'`")
+            module = f"mod {module}" if node.parent is not None and node.parent.type == "mod_item" else module
+            imports.append([module, names.get(start, []), _row(node), top.is_lazy])
+        elif kind in ("def", "scope"):
+            stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
+    return symbols, imports, loose
+
+
+def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, symbols: list[dict[str, Any]]) -> _Scope:
+    name, parent = _text(captures["name"][0]), top.parent
+    if kind == "scope":
+        return top._replace(end=end, parent=name, kind=kind)
+    if "receiver" in captures:
+        parent = _text(captures["receiver"][0]).lstrip("*").partition("[")[0]
+    elif "::" in name and kind == "function":
+        parent, _, name = name.rpartition("::")
+    if kind == "function" and parent and (parent != top.parent or top.kind in _TYPES):
+        kind = "method"
+    node = next(nodes[0] for capture, nodes in captures.items() if capture.startswith("def."))
+    symbol = {"kind": kind, "name": name, "line": _row(node), "endLine": node.end_point[0] + 1, "parent": parent}
+    symbols.append(symbol)
+    whole = f"{parent}.{name}" if parent else name
+    if kind not in FUNCTIONS:
+        return top._replace(end=end, parent=whole, kind=kind)
+    symbol |= {"complexity": 1, "nesting": 0}
+    return _Scope(end, whole, kind, symbol, 0, True)
+
+
+def _text(node: Any, at_most: int = NAME_CHARACTERS) -> str:
+    return _SPACE.sub(" ", (node.text or b"")[: at_most * 4].decode("utf-8", "replace")).strip()[:at_most]
+
+
+def _row(node: Any) -> int:
+    return int(node.start_point[0]) + 1
+
+
+def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
+    """Lines with nothing but a comment or a docstring on them."""
+    count, last = 0, -1
+    for start, end in comments:
+        line_start = source.rfind(b"\n", 0, start) + 1
+        if line_start <= last or source[line_start:start].strip():
+            continue
+        count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
+        last = source.find(b"\n", end - 1) if end > start else start
+    return count
+
+
+def _todos(source: bytes, comments: list[tuple[int, int]]) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    for start, end in comments:
+        for match in _TODO.finditer(source, start, end) if len(found) < TODOS_KEPT else ():
+            text = _SPACE.sub(" ", match[0].decode("utf-8", "replace")).strip(" */->")
+            found.append([source.count(b"\n", 0, match.start()) + 1, match[1].decode(), text])
+    return found
+
+
+@cache
+def load_lizard() -> Any:
+    return importlib.import_module("lizard")
+
+
+def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any]:
+    found = lizard.FileAnalyzer(lizard.get_extensions(["nd"])).analyze_source_code(path, source.decode("utf-8", "replace"))
+    symbols = [
+        {
+            "kind": "function",
+            "name": _SPACE.sub(" ", one.name)[:NAME_CHARACTERS],
+            "line": one.start_line,
+            "endLine": one.end_line,
+            "parent": "",
+            "complexity": one.cyclomatic_complexity,
+            "nesting": one.max_nesting_depth,
+        }
+        for one in found.function_list[:SYMBOLS_KEPT]
+    ]
+    complexity = sum(one["complexity"] for one in symbols)
+    return {"comments": max(0, at_most - found.nloc), "complexity": complexity, "symbols": symbols}

@@ -1,0 +1,202 @@
+"""The report for people, made from the bounded data, and the picture of the imports. Text of the repository is escaped."""
+
+import posixpath
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from remit.builtin.coder.analysis.imports import ImportGraph
+from remit.builtin.coder.analysis.survey import Survey, printable
+from remit.builtin.graph_drawing import Arrow, Box, Picture, mermaid, wrap
+from remit.core.cycles import cyclic_components
+
+MORE = "<!-- more -->"
+"""The command line shows the report up to here."""
+BOXES_AT_MOST = 40
+ARROWS_AT_MOST = 70
+FOLDERS_AT_LEAST = 6
+_ROWS = 10
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MARKUP = re.compile(r"([\\`*_\[\]<>|~#&!$])")
+
+
+def code(text: str) -> str:
+    """A code span that stays one, also in a table."""
+    plain = _CONTROL.sub("\ufffd", printable(text)).replace("`", "ˋ").replace("|", "\\|")
+    return f"`{plain}`" if plain.strip() else "` `"
+
+
+def prose(text: str) -> str:
+    """Text of the repository without its markup."""
+    return _MARKUP.sub(r"\\\1", _CONTROL.sub(" ", printable(text)).strip())
+
+
+def many(count: int, one: str) -> str:
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def composition(data: dict[str, Any]) -> str:
+    parsed = [one for one in data["languages"] if one["isParsed"]]
+    total = sum(one["code"] for one in parsed)
+    if not total:
+        return f"{many(data['files'], 'file')}, none of them in a language that is parsed."
+    ordered = sorted(parsed, key=lambda one: -int(one["code"]))[:4]
+    shares = ", ".join(f"{prose(one['language'])} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total)
+    none = "" if data["notReached"] else "; no tests in it"
+    tests = f"; {100 * data['tests']['codeLines'] / total:.0f} % of it tests" if data["tests"]["functions"] else none
+    return f"{many(total, 'line')} of code in {many(data['parsedFiles'], 'file')}: {shares}{tests}."
+
+
+def summary(data: dict[str, Any]) -> str:
+    parts = [f"Not complete: there was no time for {many(data['notReached'], 'file')}."] if data["notReached"] else []
+    parts.append(composition(data))
+    if data["imports"]["cycleCount"]:
+        parts.append(f"{many(data['imports']['cycleCount'], 'group')} of modules import one another in a circle.")
+    if data["hotSpots"]:
+        parts.append(f"Hottest spot: {data['hotSpots'][0]['path'][-80:]}.")
+    if data["tests"]["functions"] and data["tests"]["untouched"]:
+        parts.append(f"No test reaches {many(data['tests']['untouched'], 'file')}.")
+    return " ".join(" ".join(parts).split())[:400]
+
+
+def import_picture(survey: Survey, graph: ImportGraph, title: str) -> Picture:
+    """Files, or folders where there are too many files. Only imports that run with the module are drawn."""
+    tests = {file.path for file in survey.code_files if file.is_test}
+    nodes = sorted({module.node for module in survey.modules if module.path not in tests})
+    group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(nodes)
+    sizes = Counter(group.values())
+    edges: dict[str, Counter[str]] = {key: Counter() for key in sizes}
+    for node in graph.eager.keys() & group.keys():
+        for target in graph.eager[node].keys() & group.keys():
+            if group[node] != group[target]:
+                edges[group[node]][group[target]] += graph.eager[node][target]
+    knots = cyclic_components(edges)
+    drawn = [(any({start, end} <= knot for knot in knots), count, start, end) for start, to in edges.items() for end, count in to.items()]
+    drawn.sort(key=lambda one: (not one[0], -one[1], one))
+    arrows = [
+        Arrow(start, end, "cycle" if in_cycle else "plain", f"{start} imports {end}: {count}")
+        for in_cycle, count, start, end in drawn[:ARROWS_AT_MOST]
+    ]
+    boxes = [Box(key=key, label=wrap(key, most=1), heading=many(size, "file") if size > 1 else "") for key, size in sorted(sizes.items())]
+    left = [many(len(tests), "test file")] if tests else []
+    left += [many(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
+    notes = ["Arrows lead from what imports to what is imported.", *(["Red: they import one another in a circle."] if knots else [])]
+    notes += [f"Left out: {' and '.join(left)}."] if left else []
+    what = many(len(nodes), "file") + (f" in {many(len(sizes), 'folder')}" if len(sizes) < len(nodes) else "")
+    return Picture(title=f"Imports of {title}", subtitle=what, boxes=boxes, arrows=arrows, notes=notes)
+
+
+def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
+    """Each path's folder, cut at a depth that gives some folders and not too many; where there are more, the smallest are one group."""
+    folders = {path: posixpath.dirname(path.rstrip("/")).split("/") for path in paths}
+    chosen: dict[str, str] = {}
+    for depth in range(1, 12):
+        cut = {path: "/".join(parts[:depth]) + "/" for path, parts in folders.items()}
+        if len(set(cut.values())) > BOXES_AT_MOST and len(set(chosen.values())) >= FOLDERS_AT_LEAST:
+            break
+        chosen = cut
+        if len(set(chosen.values())) > BOXES_AT_MOST:
+            break
+    largest = {folder for folder, _ in Counter(chosen.values()).most_common(BOXES_AT_MOST - 1)}
+    return {path: folder if folder in largest else "(other folders)" for path, folder in chosen.items()}
+
+
+def write_report(data: dict[str, Any], survey: Survey, picture: Picture, title: str) -> str:
+    about = f"{prose(data['about'])}\n\n" if data["about"] else ""
+    partial = f"\n\n**Not complete:** there was no time to read {many(data['notReached'], 'file')}." if data["notReached"] else ""
+    tests, todos, external = data["tests"], data["todos"], data["imports"]["external"][:12]
+    cycles = [
+        " → ".join(map(code, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
+        for one in data["imports"]["cycles"]
+    ]
+    sections = [
+        f"# {prose(title)}\n\n{about}{composition(data)}{partial}",
+        _bullets("In short", _points(data)),
+        MORE,
+        _bullets("Where to start", [f"{_place(one)}, {code(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
+        f"## How it is built\n\n```mermaid\n{mermaid(picture.boxes, picture.arrows)}\n```\n\n{' '.join(picture.notes)}"
+        if picture.arrows
+        else "",
+        _table("", ["folder", "files", "code", "complexity"], _folders(survey)),
+        f"External packages, by files that import them: {_counted(external, 'name', 'files')}." if external else "",
+        _table(
+            "Files that are complex and change often",
+            ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
+            data["hotSpots"],
+        ),
+        f"No history: {prose(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
+        _table("The most complex functions", ["name", "path", "line", "complexity", "nesting"], data["complexFunctions"]),
+        _bullets("What is tangled", cycles),
+        _table("What no test reaches", ["path", "code", "functions", "complexity"], tests["untouchedFiles"] if tests["functions"] else []),
+        _bullets("Left open", [f"{_place(one)} {prose(one['text'][:140])}" for one in todos["items"]], todos["count"]),
+        _table("Languages", ["language", "files", "code", "comments", "blank"], data["languages"]),
+        _bullets("What was not read", _left_out(data, survey)),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _place(one: dict[str, Any]) -> str:
+    return code(one["path"]) + (f":{one['line']}" if one["line"] else "")
+
+
+def _counted(rows: Sequence[dict[str, Any]], name: str, number: str) -> str:
+    return ", ".join(f"{code(one[name])} ({one[number]:,})" for one in rows)
+
+
+def _bullets(heading: str, lines: Sequence[str], count: int = 0) -> str:
+    more = max(len(lines), count) - _ROWS
+    shown = [f"- {line}" for line in (*lines[:_ROWS], *([f"and {more:,} more, see the data"] if more > 0 else []))]
+    return f"## {heading}\n\n" + "\n".join(shown) if lines else ""
+
+
+def _table(heading: str, keys: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    lines = [[re.sub(r"([A-Z])", r" \1", key).lower() for key in keys], ["---"] * len(keys)]
+    lines += [[_cell(row[key]) for key in keys] for row in list(rows)[:_ROWS]]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "" if len(lines) == 2 else f"## {heading}\n\n{drawn}" if heading else drawn
+
+
+def _cell(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else code(value)
+
+
+def _points(data: dict[str, Any]) -> list[str]:
+    points = []
+    if starts := list(dict.fromkeys(code(one["path"]) for one in data["entryPoints"])):
+        points.append(f"**It starts** at {', '.join(starts[:3])}{' and other places' if len(starts) > 3 else ''}.")
+    if top := data["imports"]["mostImported"][:3]:
+        points.append(f"**Most imported**: {_counted(top, 'path', 'importedBy')}.")
+    for one in data["hotSpots"][:1]:
+        tested = ", and no test reaches it" if one["isUntested"] else ""
+        points.append(
+            f"**Most likely to break**: {code(one['path'])}: {many(one['commits'], 'commit')}, complexity {one['complexity']:,}{tested}."
+        )
+    if data["complexFunctions"]:
+        one = data["complexFunctions"][0]
+        points.append(f"**Most complex function**: {code(one['name'])} in {code(one['path'])} ({one['complexity']:,}).")
+    if count := data["imports"]["cycleCount"]:
+        largest = many(data["imports"]["cycles"][0]["size"], "module")
+        points.append(f"**Tangled**: {many(count, 'group')} of modules import one another in a circle; the largest has {largest}.")
+    elif data["imports"]["edges"]:
+        points.append("**Not tangled**: no modules import one another in a circle.")
+    if count := data["tests"]["functions"]:
+        points.append(
+            f"**Tests**: {many(count, 'test')}; by imports and names, no test reaches {many(data['tests']['untouched'], 'file')}."
+        )
+    return points
+
+
+def _folders(survey: Survey) -> list[dict[str, Any]]:
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
+    folders = group_by_folder([file.path for file in survey.code_files])
+    for file in survey.code_files:
+        totals[folders[file.path]].update({"files": 1, "code": file.code, "complexity": file.complexity})
+    return sorted(({"folder": folder, **counts} for folder, counts in totals.items()), key=lambda row: -int(row["code"]))
+
+
+def _left_out(data: dict[str, Any], survey: Survey) -> list[str]:
+    lines = [f"{prose(reason)}: {count:,}" for reason, count in data["skipped"].items()]
+    lines += [f"other people's code: {', '.join(map(code, data['skippedFolders']))}"] if data["skippedFolders"] else []
+    lines += [f"{many(survey.broken, 'file')} with parts that could not be parsed"] if survey.broken else []
+    return lines + [f"{code(one['path'])}: {prose(one['why'])}" for one in data["unreadable"]]

@@ -1,0 +1,309 @@
+"""The facts of all files put together: totals, the import graph, what tests reach, what changes often; and all of it as bounded data."""
+
+import contextlib
+import heapq
+import json
+import os
+import posixpath
+import re
+import shlex
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from remit.builtin.coder.analysis.files import SourceFile, read_bytes
+from remit.builtin.coder.analysis.grammars import GRAMMARS
+from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
+from remit.builtin.coder.analysis.parsing import FUNCTIONS
+from remit.core.cycles import cyclic_components, shortest_cycle
+from remit.core.errors import RemitError
+from remit.system.beneath import Root
+from remit.system.git import Git
+
+LISTED = 20
+CYCLE_MEMBERS = 30
+COMMITS_AT_MOST = 3_000
+FILES_IN_COMMIT = 200
+"""Larger commits are moves and reformatting; they do not show where work goes on."""
+GIT_SECONDS = 15.0
+_FUNCTIONS_KEPT = 20_000
+_MANIFEST_BYTES = 512 * 1024
+_MANIFESTS = frozenset({"pyproject.toml", "package.json", "Cargo.toml"})
+_TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
+_ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
+_LOG = shlex.split(
+    "--no-pager log --relative --numstat -z --format=%x01%ct%x02%ae --no-renames --no-ext-diff --no-textconv --no-show-signature"
+    " --no-notes --no-color --no-mailmap --no-merges --ignore-submodules=all"
+)
+_OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
+"""The repository is not trusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
+
+
+class Function(NamedTuple):
+    path: str
+    name: str
+    line: int
+    end_line: int
+    complexity: int
+    nesting: int
+
+
+class CodeFile(NamedTuple):
+    """A file with functions: parsed, or counted by lizard."""
+
+    path: str
+    language: str
+    code: int
+    complexity: int
+    functions: int
+    size_bytes: int
+    tests: int
+    is_test: bool
+
+
+@dataclass(slots=True)
+class Survey:
+    workspace: Path
+    path: str = ""
+    """Below the workspace, empty for all of it."""
+    files: int = 0
+    code_files: list[CodeFile] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
+    languages: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    skipped: Counter[str] = field(default_factory=Counter)
+    unreadable: list[dict[str, str]] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    """Those that can come into a list, not all."""
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    todos: list[dict[str, Any]] = field(default_factory=list)
+    todo_count: int = 0
+    broken: int = 0
+    """Files with parts that the grammar could not parse."""
+
+    def add(self, file: SourceFile, facts: dict[str, Any]) -> bool:
+        """Take the facts of one file. False where it was skipped, could not be read, or its facts are malformed."""
+        if "skipped" in facts:
+            self.skipped[str(facts["skipped"])] += 1
+            return False
+        try:
+            if "trouble" not in facts:
+                self._add(file, facts)
+                return True
+        except (ValueError, TypeError, KeyError, IndexError):
+            pass
+        self.unreadable.append({"path": printable(file.path), "why": printable(str(facts.get("trouble", "the parser gave no facts")))})
+        return False
+
+    def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
+        path, language, is_test = file.path, str(facts["language"]), bool(facts["isTest"])
+        counts = {key: int(facts[key]) for key in ("lines", "code", "comments", "blank")}
+        functions = [
+            Function(path, f"{one['parent']}.{one['name']}".strip("."), one["line"], one["endLine"], one["complexity"], one["nesting"])
+            for one in facts.get("symbols", ())
+            if one["kind"] in FUNCTIONS
+        ]
+        if "complexity" in facts:
+            numbers = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
+            self.code_files.append(CodeFile(path, language, *numbers, is_test))
+        if "imports" in facts:
+            imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
+            self.modules.append(Module(path, language, str(facts["package"]), imports))
+            for line, tag, text in facts["todos"]:
+                self.todo_count += 1
+                if len(self.todos) < LISTED:
+                    self.todos.append({"path": printable(path), "line": int(line), "tag": str(tag), "text": str(text)})
+            self.broken += bool(facts["hasErrors"])
+            self.entries += [_entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
+        self.files += 1
+        for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
+            self.languages[language][key] += count
+        self.functions += [] if is_test else functions
+        if len(self.functions) > _FUNCTIONS_KEPT:
+            self.functions = self._complex_functions()
+
+    def _complex_functions(self) -> list[Function]:
+        return heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line))
+
+    def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
+        """Bounded data, and the graph. Reads the history, and the manifests among these paths."""
+        self.code_files.sort()
+        project = read_manifests(self.workspace, self.path, paths)
+        graph = ImportGraph(sorted(self.modules), project["goModules"])
+        both = graph.both()
+        tests = {file.path for file in self.code_files if file.is_test}
+        code_nodes = {module.node for module in self.modules if module.path not in tests}
+        cycles = sorted((one for one in cyclic_components(graph.eager) if one & code_nodes), key=lambda one: (-len(one), min(one)))
+        imported_by = Counter(target for node in both if node in code_nodes for target in both[node])
+        test_data, untested = self._test_data(both)
+        churn, history = read_history(self.workspace, self.path)
+        entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
+        parsed = {file.language for file in self.code_files}
+        largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
+        ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
+        data = {
+            "path": printable(self.path or "."),
+            "name": project["name"],
+            "about": project["about"],
+            "files": self.files,
+            "parsedFiles": len(self.code_files),
+            "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
+            "entryPoints": [*project["commands"], *entries][:LISTED],
+            "largestFiles": [as_data(file) for file in largest],
+            "complexFunctions": [as_data(one) for one in self._complex_functions()],
+            "imports": {
+                "edges": sum(map(len, graph.eager.values())),
+                "lazyEdges": sum(map(len, graph.lazy.values())),
+                "cycleCount": len(cycles),
+                "cycles": [_cycle(one, graph.eager) for one in cycles[:LISTED]],
+                "mostImported": _ranked(imported_by, "path", "importedBy"),
+                "external": _ranked(graph.external, "name", "files"),
+            },
+            "todos": {"count": self.todo_count, "items": self.todos},
+            "tests": test_data,
+            "hotSpots": self._hot_spots(churn, untested),
+            "history": history,
+            "skipped": dict(self.skipped),
+            "unreadable": self.unreadable[:LISTED],
+        }
+        return data, graph
+
+    def _test_data(self, both: Mapping[str, Iterable[str]]) -> tuple[dict[str, Any], set[str]]:
+        """Which files tests reach, by imports and names: `test_words.py` tests the one `words.py` that there is. Nothing is run."""
+        tests = [file for file in self.code_files if file.is_test]
+        code = [file for file in self.code_files if not file.is_test]
+        nodes = {module.path: module.node for module in self.modules}
+        stems = Counter(_stem(file.path) for file in code)
+        named = {_TEST_AFFIX.sub("", _TEST_AFFIX.sub("", _stem(file.path))) for file in tests}
+        direct = {target for file in tests for node in [nodes.get(file.path, file.path)] for target in (node, *both.get(node, ()))}
+        direct |= {file.path for file in code if file.tests or (_stem(file.path) in named and stems[_stem(file.path)] == 1)}
+        reached, queue = set(direct), list(direct)
+        while queue:
+            found = set(both.get(queue.pop(), ())) - reached
+            reached |= found
+            queue += found
+        judged = [file for file in code if file.functions and not file.path.endswith((".pyi", ".d.ts"))]
+        is_direct = [not direct.isdisjoint((file.path, nodes.get(file.path, file.path))) for file in judged]
+        untested = [file for file in judged if reached.isdisjoint((file.path, nodes.get(file.path, file.path)))]
+        untested.sort(key=lambda file: (-file.complexity, -file.code, file.path))
+        test_code, other_code = sum(file.code for file in tests), sum(file.code for file in code)
+        return {
+            "files": sum(file.tests > 0 for file in tests),
+            "functions": sum(file.tests for file in self.code_files),
+            "codeLines": test_code,
+            "ratio": round(test_code / other_code, 2) if other_code else 0.0,
+            "touchedDirectly": sum(is_direct),
+            "touchedIndirectly": len(judged) - sum(is_direct) - len(untested),
+            "untouched": len(untested),
+            "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
+        }, {file.path for file in untested}
+
+    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[dict[str, Any]]:
+        """Files that are complex and change often."""
+        spots = [
+            {
+                "path": printable(file.path),
+                "commits": one.commits,
+                "linesChanged": one.lines,
+                "authors": len(one.authors),
+                "complexity": file.complexity,
+                "score": one.commits * file.complexity,
+                "isUntested": file.path in untested,
+            }
+            for file in self.code_files
+            if not file.is_test and file.complexity > 1 and (one := churn.get(file.path, Churn())).commits > 1
+        ]
+        return heapq.nlargest(LISTED, spots, key=lambda spot: (spot["score"], spot["path"]))
+
+
+def read_manifests(workspace: Path, top: str, paths: Iterable[str]) -> dict[str, Any]:
+    """Name, description and commands of the project, and folders by Go module path. A manifest that is broken is ignored."""
+    found: dict[str, Any] = {"name": "", "about": "", "commands": [], "goModules": {}}
+    with Root(workspace) as root:
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            if name == "go.mod" or (name in _MANIFESTS and folder == top):
+                with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+                    _read_manifest(found, path, read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace"))
+    return found
+
+
+def _read_manifest(found: dict[str, Any], path: str, text: str) -> None:
+    folder, _, name = path.rpartition("/")
+    if name == "go.mod":
+        if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
+            found["goModules"][match[1].strip('"`')] = folder
+        return
+    document: dict[str, Any] = json.loads(text) if name == "package.json" else tomllib.loads(text)
+    fields = document if name == "package.json" else document.get("project") or document.get("package") or {}
+    for key, field_name in (("name", "name"), ("about", "description")):
+        if not found[key] and isinstance(fields.get(field_name), str):
+            found[key] = printable(fields[field_name])
+    commands = fields.get("bin" if name == "package.json" else "scripts") or {}
+    commands = {found["name"]: commands} if isinstance(commands, str) else commands
+    found["commands"] += [_entry(path, 0, f"command {command} = {target}") for command, target in list(commands.items())[:LISTED]]
+
+
+@dataclass(slots=True)
+class Churn:
+    commits: int = 0
+    lines: int = 0
+    authors: set[bytes] = field(default_factory=set)
+
+
+def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[str, Any]]:
+    """How often each file changed, and what is known of the history as a whole."""
+    churn: dict[str, Churn] = defaultdict(Churn)
+    history = {"commits": 0, "isCut": False, "whyNot": ""}
+    git = Git(folder=workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False, overrides=_OVERRIDES)
+    try:
+        if not git.asks("rev-parse", "--verify", "--quiet", "HEAD"):
+            return churn, history | {"whyNot": "There are no commits yet."}
+        output = git.run(*_LOG, f"--max-count={COMMITS_AT_MOST}", "--", f":(literal){below}" if below else ".")
+    except RemitError as error:
+        is_checkout = "not a git repository" not in error.message
+        return churn, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
+    commits = output.split(b"\1")[1:]
+    for commit in commits:
+        head, *rows = commit.split(b"\0")
+        changed = [parts for row in rows if len(parts := row.lstrip(b"\n").split(b"\t", 2)) == 3 and parts[2]]
+        for added, removed, path in changed if len(changed) <= FILES_IN_COMMIT else ():
+            one = churn[os.fsdecode(path)]
+            one.commits += 1
+            one.lines += sum(int(part) for part in (added, removed) if part.isdigit())
+            one.authors.add(head.partition(b"\2")[2])
+    return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
+
+
+def printable(text: str) -> str:
+    """Parts of names that are not UTF-8 are replaced."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def as_data(record: NamedTuple) -> dict[str, Any]:
+    """The fields of a record with names in camel case."""
+    fields = record._asdict().items()
+    return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): printable(value) if isinstance(value, str) else value for name, value in fields}
+
+
+def _ranked(counts: Counter[str], name: str, number: str) -> list[dict[str, Any]]:
+    most = heapq.nsmallest(LISTED, counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{name: printable(key), number: count} for key, count in most]
+
+
+def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    users = Counter(target for one in members for target in edges[one] if target in members)
+    busiest = min(members, key=lambda node: (-users[node], node))
+    shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
+    return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
+
+
+def _entry(path: str, line: int, what: str) -> dict[str, Any]:
+    return {"path": printable(path), "line": line, "what": printable(what)}
+
+
+def _stem(path: str) -> str:
+    return posixpath.basename(path).partition(".")[0]

@@ -1,0 +1,130 @@
+"""`coder.execute_code`: untrusted code, run in the sandbox (`remit.sandbox`). `EXECUTE` lists the operation."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Misused, OutOfTime
+from remit.core.languages import plain_name
+from remit.runtime.context import Context
+from remit.system.sandbox.limits import MEBIBYTE, MOST, Grants, Limits
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.system.sandbox.wire import Left
+
+MOST_CODE_CHARACTERS = 1_000_000
+MOST_OUTPUTS = 100
+DEFAULT_SECONDS = 30.0
+_LEAST_SECONDS = 0.05
+
+
+Language = Literal["python", "python3", "py", "javascript", "js", "node", "shell", "bash", "sh"]
+
+
+def _known_name(name: object) -> object:
+    """However it is written: a name that means a language is that language's own."""
+    return plain_name(name) if isinstance(name, str) else name
+
+
+@agent("coder.execute_code", timeout=120, isolation="inline", effects=("execute",), acts_on={"language": "language"})
+async def execute_code(
+    ctx: Context,
+    code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
+    language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
+    timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
+    stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
+    files: Annotated[
+        list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None, Field(max_length=MOST_OUTPUTS, description="Patterns of files to bring out; all new ones unless given.")
+    ] = None,
+    network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
+    memory_mb: Annotated[
+        int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
+    ] = None,
+    disk_mb: Annotated[
+        int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB; 256 unless given.")
+    ] = None,
+    processes: Annotated[
+        int | None, Field(ge=1, le=MOST.processes, description="Processes and threads at a time; 64 unless given.")
+    ] = None,
+) -> dict[str, object]:
+    """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
+    from remit.builtin.coder.execution import ExecutionResult, OutputStreams, read_inputs
+    from remit.system.sandbox import probe, recipe
+    from remit.system.sandbox.boxes import Job
+    from remit.system.sandbox.run import run
+
+    kind = recipe.language_of(language)
+    if "\0" in code:
+        raise Misused("The code holds a NUL character.", advice="Send the text of a program.")
+    if network:
+        await ctx.permit(network=True, language=kind)
+    offer = probe.required(await off_loop(probe.probe))
+    inputs = await read_inputs(ctx, files)
+    seconds, is_deadline = _seconds(ctx, timeout)
+    limits = Limits(
+        seconds=seconds,
+        memory_bytes=memory_mb * MEBIBYTE if memory_mb else Limits().memory_bytes,
+        disk_bytes=disk_mb * MEBIBYTE if disk_mb else Limits().disk_bytes,
+        processes=processes or Limits().processes,
+    )
+    job = Job(
+        language=kind,
+        code=code,
+        stdin=stdin.encode("utf-8", "replace") if stdin else None,
+        files=inputs,
+        limits=limits,
+        grants=Grants(network=network),
+        hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
+    )
+    streams = OutputStreams(ctx.emit)
+    out = ctx.scratch / "files"
+    ran = await run(job, offer, hear=streams.hear, choose=output_filter(outputs, limits), out=out)
+    streams.finish()
+    stdout, stderr = streams.text("stdout"), streams.text("stderr")
+    result = ExecutionResult(job=job, ran=ran, offer=offer, stdout=stdout, stderr=stderr, is_deadline=is_deadline)
+    return result.as_return(lambda left: _declared(ctx, out / left.name, left.size))
+
+
+def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
+    """How long the code may run, and whether it is the delegation's end that says so: it must be able to tell of it before."""
+    wanted = min(timeout / 1000 if timeout else DEFAULT_SECONDS, MOST.seconds)
+    left = ctx.remaining - min(2.0, max(0.3, ctx.remaining * 0.05))
+    if left < _LEAST_SECONDS:
+        raise OutOfTime("There is no time left to run the code.", advice="Delegate it with a longer timeout.")
+    return (wanted, False) if wanted <= left else (left, True)
+
+
+def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[Left]"], list[int]]:
+    """Which of the files it left are brought out: those asked for, as many as there is room for."""
+
+    wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
+
+    def choose(left: "Sequence[Left]") -> list[int]:
+        room = limits.disk_bytes
+        chosen: list[int] = []
+        for index, one in enumerate(left):
+            is_wanted = wanted is None or wanted.match(one.name) is not None
+            if is_wanted and one.size <= room and len(chosen) < MOST_OUTPUTS:
+                room -= one.size
+                chosen.append(index)
+        return chosen
+
+    return choose
+
+
+def _declared(ctx: Context, path: Path, size: int) -> str:
+    if size:  # an empty file is no evidence of anything
+        ctx.artifact(path, "data", "Left by the code.")
+    return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)
+
+
+EXECUTE: list[FunctionAgent] = [execute_code]

@@ -1,0 +1,649 @@
+"""The change under review: where it comes from, and every file before and after it.
+
+Whatever is given (a diff as text, a commit, a branch, files as they are) becomes two trees in a temporary git repository. git parses and
+applies diffs there, in an index that belongs to nobody else. The repository of the project is only read: its hooks, filters, attributes and
+diff programs are not used, and nothing is written to the workspace.
+"""
+
+import itertools
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from remit.builtin.coder.syntax import language_of
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.system.beneath import Root
+from remit.system.git import Git, GitFailed, settings_of
+
+LIMIT_CHARACTERS = 20_000_000
+FILE_LIMIT_BYTES = 5_000_000
+TOTAL_LIMIT_BYTES = 60_000_000
+FILES_LIMIT = 2_000
+SECTIONS_LIMIT = 300
+"""Parts of a diff that are tried one by one when it does not apply as a whole."""
+NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
+_ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
+_REVISION = re.compile(r"^(?![-^])[A-Za-z0-9_./@{}^~+=-]{1,200}$")
+"""A name for one commit: no option (`-x`), no exclusion (`^x`)."""
+_WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "build", "dist", "target"})
+_ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b"}
+TIME_WAS_UP = "time was up before it could be tried"
+_WITHHELD = "the policy does not let it be read"
+_OVERRIDES = (("core.bigFileThreshold", str(FILE_LIMIT_BYTES)), ("core.attributesFile", os.devnull), ("apply.whitespace", "nowarn"))
+
+
+NO_FILE = "000000"
+"""The mode where there is no file."""
+
+
+class State(StrEnum):
+    APPLIES = "applies"
+    APPLIED = "already applied"
+    FAILS = "does not apply"
+    UNCHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file of the workspace: its bytes, nothing (None) where there is no such file, or why it cannot be read."""
+
+    data: bytes | None = None
+    fault: str = ""
+    is_withheld: bool = False
+
+    @property
+    def text(self) -> str | None:
+        return None if self.data is None or b"\0" in self.data[:8000] else self.data.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    message: str
+    line: int | None = None
+    """Of the file."""
+    leads_out: bool = False
+
+
+@dataclass(kw_only=True)
+class ChangedFile:
+    path: str
+    state: State = State.APPLIES
+    before: str | None = None
+    after: str | None = None
+    """None: it is removed, not text, or unknown because the diff does not apply."""
+    lines: Mapping[int, str] = field(default_factory=dict)
+    """The lines of the diff by their number afterwards, each behind `+` or a blank."""
+    removed: Sequence[str] = ()
+    old_mode: str = NO_FILE
+    new_mode: str = "100644"
+    is_binary: bool = False
+    note: str = ""
+    """Why it was not checked."""
+    is_withheld: bool = False
+    faults: Sequence[Fault] = ()
+
+    @cached_property
+    def added(self) -> dict[int, str]:
+        return {number: line[1:] for number, line in self.lines.items() if line.startswith("+")}
+
+    @property
+    def is_new(self) -> bool:
+        return self.old_mode == NO_FILE
+
+    @property
+    def is_gone(self) -> bool:
+        return self.new_mode == NO_FILE
+
+    @property
+    def language(self) -> str:
+        return language_of(self.path, (self.after or "")[:200])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    what: str
+    """In words, for the report."""
+    files: Sequence[ChangedFile]
+    is_applied_to_workspace: bool = False
+    """It was given as a diff and tried on the files of the workspace."""
+
+    @property
+    def state(self) -> State:
+        states = {file.state for file in self.files}
+        if State.FAILS in states:
+            return State.FAILS
+        states.discard(State.UNCHECKED)
+        return State.UNCHECKED if not states else State.APPLIED if states == {State.APPLIED} else State.APPLIES
+
+
+# ---- a diff as text
+
+
+@dataclass(slots=True, kw_only=True)
+class Section:
+    """The part of a diff that changes one file."""
+
+    at: int
+    """Its first line in the diff."""
+    header: list[str]
+    body: list[str] = field(default_factory=list)
+    lines: dict[int, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    hunks: list[tuple[int, list[str]]] = field(default_factory=list)
+    """Where each begins in the old file, and the lines that it expects there."""
+
+    def fact(self, *starts: str) -> str:
+        """The rest of the first line of the header that begins so."""
+        return next((line[len(start) :] for line in self.header for start in starts if line.startswith(start)), "")
+
+    def has(self, *starts: str) -> bool:
+        return any(line.startswith(starts) for line in self.header)
+
+    @property
+    def modes(self) -> tuple[str, str]:
+        same = self.fact("index ").partition(" ")[2] or "100644"
+        old = NO_FILE if self.has("new file mode", "--- /dev/null") else self.fact("old mode ", "deleted file mode ") or same
+        return old, NO_FILE if self.has("deleted file mode", "+++ /dev/null") else self.fact("new mode ", "new file mode ") or same
+
+    @property
+    def kind(self) -> str:
+        """What cannot be reviewed by reading; empty for text."""
+        if self.has("Binary files ", "GIT binary patch"):
+            return "binary"
+        return "a symbolic link" if "120000" in self.modes else "a submodule" if "160000" in self.modes else ""
+
+    def path(self, strip: int = 1) -> str:
+        """The file as it is called afterwards. `strip`: how many folders to take off the name."""
+        if moved := self.fact("rename to ", "copy to "):
+            return _unquote(moved)
+        for name in (self.fact("+++ "), self.fact("--- ")):
+            if name and not name.startswith("/dev/null"):
+                name = _unquote(name.partition("\t")[0])
+                return name.split("/", strip)[-1] if name.count("/") >= strip else name
+        names = self.header[0].removeprefix("diff --git ")  # both are the same: nothing was renamed
+        last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
+        return _unquote(last).removeprefix("b/")
+
+    @property
+    def source(self) -> str:
+        """The file that it was renamed or copied from."""
+        return _unquote(self.fact("rename from ", "copy from "))
+
+    def changed_file(self, strip: int = 1, more: "Sequence[Section]" = ()) -> ChangedFile:
+        """Without the text around its lines, which are numbered as the diff counts them."""
+        every = (*more, self)
+        return ChangedFile(
+            path=self.path(strip), is_binary=self.kind == "binary", note=f"it is {self.kind}" if self.kind else "",
+            lines={number: line for one in every for number, line in one.lines.items()},
+            removed=[line for one in every for line in one.removed], old_mode=self.modes[0], new_mode=self.modes[1],
+        )  # fmt: skip
+
+    def add(self, kind: str, text: str, number: int) -> None:
+        if kind in " +":
+            self.lines[number] = kind + text
+        if kind == "-":
+            self.removed.append(text)
+        if kind in " -":
+            self.hunks[-1][1].append(text)
+
+
+def split_diff(text: str) -> list[Section]:
+    """One section for each file, in order. Text around them (a mail, a log) is left out. Linear in the text."""
+    sections: list[Section] = []
+    lines = text.split("\n")
+    old = new = number = 0
+    for index, line in enumerate(lines):
+        section = sections[-1] if sections else None
+        if section is not None and (old > 0 or new > 0) and line[:1] in ("", " ", "+", "-", "\r", "\\"):
+            kind = line[:1] if line[:1] in ("+", "-", "\\") else " "
+            section.add(kind, line[1:].rstrip("\r"), number)
+            old, new, number = old - (kind in " -"), new - (kind in " +"), number + (kind in " +")
+            section.body.append(line)
+            continue
+        old = new = 0
+        bare = line.rstrip("\r")
+        is_git = section is not None and not section.hunks and section.header[0].startswith("diff --git ")
+        is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
+        if bare.startswith("diff --git ") or (is_pair and not is_git):
+            sections.append(Section(at=index + 1, header=[bare]))
+        elif bare.startswith("@@@ "):
+            raise _invalid(f"Line {index + 1} belongs to a combined diff, which cannot be applied.", "Give git diff REV^1 REV.")
+        elif found := _HUNK.match(bare):
+            if section is None:
+                raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
+            start, old, number, new = (1 if part is None else int(part) for part in found.groups())
+            section.hunks.append((start, []))
+            section.body.append(bare)
+        elif not is_git and (named := _BINARY.match(bare[:9000])):
+            sections.append(Section(at=index + 1, header=[f"diff --git {named[1]} {named[2]}", bare]))
+        elif section is not None and not section.hunks:
+            section.header.append(bare)
+        elif section is not None and line[:1] in ("\\", "+", "-", " ") and bare not in ("-- ", "--"):
+            section.body.append(line)
+    return sections
+
+
+def _invalid(message: str, advice: str) -> Misused:
+    return Misused(message, code="INVALID_PARAMETERS", advice=advice)
+
+
+def leads_out(path: str) -> str:
+    """Why this path must not be touched; empty where it may."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or (len(path) > 1 and path[1] == ":" and path[0].isalpha()):
+        return "it is not a path below the workspace"
+    if ".." in parts or ("\\" in path and ".." in path.split("\\")):
+        return "it leads out of the workspace by .."
+    if any(part.lower().rstrip(". ") == ".git" for part in parts):
+        return "it lies in the folder of git itself"
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        return "it contains control characters"
+    return "it has an empty or dotted part" if any(part in ("", ".") for part in parts) else ""
+
+
+# ---- files of the workspace
+
+
+def read_below(root: Path, path: str) -> Content:
+    """A plain file below the root; no link on the way is followed."""
+    if why := leads_out(path):
+        return Content(fault=why)
+    try:
+        with Root(root) as opened, opened.place(path, follow=False) as place:
+            if place.path != path:
+                return Content(fault="a part of its path is a link")
+            if (found := place.stat()) is None:
+                return Content()
+            if stat.S_ISLNK(found.st_mode):
+                return Content(fault="it is a symbolic link")
+            descriptor, status = place.open_seen()
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(FILE_LIMIT_BYTES + 1) if status.st_size <= FILE_LIMIT_BYTES else b""
+    except RemitError as error:
+        return Content() if error.code == "FILE_NOT_FOUND" else Content(fault=error.message.rstrip("."))
+    if status.st_size > FILE_LIMIT_BYTES or len(data) > FILE_LIMIT_BYTES:
+        return Content(fault=f"it is too large to be looked at ({status.st_size:,} bytes)")
+    return Content(data)
+
+
+def _stream_name(name: str) -> bytes:
+    """For `git fast-import`; `leads_out` has refused control characters."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return os.fsencode(f'"{quoted}"' if name.startswith('"') else name)
+
+
+def _unquote(name: str) -> str:
+    if len(name) < 2 or name[0] != '"' or name[-1] != '"':
+        return name
+    raw = name[1:-1].encode("utf-8", "surrogateescape")
+    return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2}|.)", lambda one: _ESCAPES.get(one[1]) or bytes([int(one[1], 8)]), raw))
+
+
+class Files:
+    """The files of the workspace, as the policy lets them be read."""
+
+    def __init__(self, root: Path, permitted: Callable[[Sequence[str]], Iterable[str]]) -> None:
+        self.root = root
+        self._permitted = permitted
+
+    def withheld(self, paths: Iterable[str]) -> set[str]:
+        asked = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths}
+        may_read = set(self._permitted(list(asked.values())))
+        return {path for path, name in asked.items() if name not in may_read}
+
+    def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
+        """Each of them, and what does not fit into so many bytes with a fault."""
+        names = list(dict.fromkeys(paths))
+        withheld, found = self.withheld(name for name in names if not leads_out(name)), dict[str, Content]()
+        for name in names:
+            content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else read_below(self.root, name)
+            room -= len(content.data or b"")
+            found[name] = content if room >= 0 else Content(fault="there was too much to look at", is_withheld=True)
+        return found
+
+
+# ---- two trees in a repository of our own
+
+
+class TreeStore:
+    """A temporary git repository: writes trees, applies diffs to an index, compares trees. `objects`: those of another one, to read."""
+
+    def __init__(self, folder: Path, stop_at: float, source: Git | None = None) -> None:
+        self._git = Git(folder=folder, git_dir=folder / "store", stop_at=stop_at, may_fetch=False, overrides=_OVERRIDES)
+        form = source.says("rev-parse", "--show-object-format") if source is not None else "sha1"
+        plain = Git(folder=folder, stop_at=stop_at)
+        plain.run("init", "-q", "--bare", "--template=", f"--object-format={form}", str(folder / "store"))
+        if source is not None:
+            objects = (source.folder / source.says("rev-parse", "--git-path", "objects")).resolve()
+            (folder / "store" / "objects" / "info").mkdir(parents=True, exist_ok=True)
+            (folder / "store" / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        self._folder = folder
+        self._numbers = itertools.count()
+        self.empty = self.write({})
+
+    def write(self, files: Mapping[str, bytes], base: str = "", removed: Iterable[str] = ()) -> str:
+        """The id of a tree: `base` with these files in it."""
+        ref = f"refs/heads/{next(self._numbers)}"
+        parts = [f"commit {ref}\ncommitter remit <remit@localhost> 0 +0000\ndata 0\n".encode()]
+        parts += [f'M 040000 {base} ""\n'.encode()] if base else []
+        parts += [b"D %b\n" % _stream_name(name) for name in removed]
+        for name, data in files.items():
+            parts += [b"M 100644 inline %b\ndata %d\n" % (_stream_name(name), len(data)), data, b"\n"]
+        self._git.run("fast-import", "--quiet", "--force", stdin=b"".join(parts))
+        return self._git.says("rev-parse", f"{ref}^{{tree}}")
+
+    def write_index(self, entries: bytes) -> str:
+        """The tree of what `git ls-files -s -z` lists."""
+        index = self._index()
+        index.run("update-index", "-z", "--index-info", stdin=entries)
+        return index.says("write-tree", "--missing-ok")
+
+    def _index(self) -> Git:
+        return self._git.using(self._folder / f"index-{next(self._numbers)}")
+
+    def apply(self, tree: str, patch: bytes, *options: str) -> str:
+        """The tree after the diff. Raises `GitFailed` where it does not apply."""
+        index = self._index()
+        index.run("read-tree", tree)
+        index.run("apply", "--cached", "--whitespace=nowarn", *options, "-", stdin=patch)
+        return index.says("write-tree")
+
+    def names(self, patch: bytes, strip: int) -> list[str]:
+        """The files that a diff names. Raises `GitFailed` where git cannot parse it."""
+        said = self._git.run("apply", "--numstat", "-z", f"-p{strip}", "-", stdin=patch)
+        return [os.fsdecode(entry.split(b"\t", 2)[2]) for entry in said.split(b"\0") if entry.count(b"\t") >= 2]
+
+    def compare(self, base: str, new: str, files: Files) -> list[ChangedFile]:
+        """Every file that differs, with its text and its lines."""
+        raw = self._git.run("diff-tree", "-r", "-M", "-l400", "-p", "--no-ext-diff", "--no-textconv", "--full-index", base, new)
+        if len(raw) > LIMIT_CHARACTERS:
+            raise _invalid(f"The change has {len(raw):,} bytes; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
+        sections = split_diff(raw.decode("utf-8", "surrogateescape"))
+        withheld = files.withheld({name for section in sections for name in (section.path(), section.source) if name})
+        readable = [section for section in sections if withheld.isdisjoint((section.path(), section.source))]
+        ids = {id(section): section.fact("index ").partition(" ")[0].split("..") for section in readable if not section.kind}
+        contents = self._contents({one for pair in ids.values() for one in pair if one})
+        found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD, is_withheld=True) for name in sorted(withheld)]
+        for section in readable:
+            file = section.changed_file()
+            file.before, file.after = (contents.get(one) for one in (*ids.get(id(section), ()), "", "")[:2])
+            found.append(file)
+        return found
+
+    def _contents(self, ids: Iterable[str]) -> dict[str, str]:
+        """Text by id; what is too large is left out."""
+        asked = "".join(f"{one}\n" for one in ids).encode()
+        sizes = [line.split() for line in self._git.run("cat-file", "--batch-check", stdin=asked).decode().splitlines()]
+        small = {line[0]: int(line[2]) for line in sizes if line[1:2] == ["blob"] and int(line[2]) <= FILE_LIMIT_BYTES}
+        total = sum(small.values())
+        if total > TOTAL_LIMIT_BYTES:
+            raise _invalid(f"The changed files have {total:,} bytes; at most {TOTAL_LIMIT_BYTES:,} are reviewed.", "Review a part of it.")
+        data = self._git.run("cat-file", "--batch", stdin="".join(f"{one}\n" for one in small).encode())
+        found, at = {}, 0
+        for one, size in small.items():
+            at = data.index(b"\n", at) + 1
+            found[one] = data[at : at + size].decode("utf-8", "surrogateescape")
+            at += size + 1
+        return found
+
+
+# ---- applying
+
+
+class PatchTrial:
+    """A diff tried on the files of the workspace: as a whole and, where that fails, file by file."""
+
+    def __init__(self, store: TreeStore, files: Files, sections: Sequence[Section]) -> None:
+        self._store = store
+        self._files = files
+        self._sections = sections
+        self._strip = self._find_strip()
+
+    def run(self) -> list[ChangedFile]:
+        plain = [section for section in self._sections if not section.kind]
+        odd = [self._fail([section]) for section in self._sections if section.kind]
+        found = self._attempt(plain) if plain else []
+        if any(file.state in (State.FAILS, State.UNCHECKED) for file in found):
+            groups: dict[str, list[Section]] = {}
+            for section in plain:
+                groups.setdefault(section.path(self._strip), []).append(section)
+            tried = list(groups.values())[:SECTIONS_LIMIT]
+            found = [file for group in tried for file in self._attempt(group)]
+            found += [self._fail(group, note="too many files do not apply") for group in list(groups.values())[SECTIONS_LIMIT:]]
+        return [*found, *odd]
+
+    def _find_strip(self) -> int:
+        """git's own diffs have one folder before their names (`a/`, `b/`), plain ones need not."""
+        if any(section.header[0].startswith("diff --git ") for section in self._sections):
+            return 1
+        for strip in (1, 0):
+            contents = self._files.read(section.path(strip) for section in self._sections[:20])
+            if any(content.data is not None for content in contents.values()):
+                return strip
+        return 1
+
+    def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile]:
+        """The files after the diff, or one that says why there are none."""
+        patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
+        try:
+            if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
+                return [self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))]
+            names = [*self._store.names(patch, self._strip), *filter(None, (section.source for section in sections))]
+            if why := next(filter(None, map(leads_out, names)), ""):
+                return [self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))]
+            contents = self._files.read(names)
+            name, content = next(((name, one) for name, one in contents.items() if one.fault), ("", Content()))
+            if content.is_withheld:
+                return [self._fail(sections, note=content.fault)]
+            return [self._fail(sections, Fault(f"{name}: {content.fault}."))] if name else self._apply(sections, patch, contents)
+        except GitFailed as failed:
+            found = re.search(r"at line (\d{1,9})", failed.words)
+            where = f" near its line {sections[0].at + int(found[1]) - 1}" if found else ""
+            return [self._fail(sections, Fault(f"The diff is malformed{where}: a hunk is longer or shorter than its header says."))]
+        except Unavailable:
+            return [self._fail(sections, note=TIME_WAS_UP)]
+
+    def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
+        tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
+        has_context = any(line.startswith(" ") for section in sections for line in section.lines.values())
+        options = (f"-p{self._strip}", *(() if has_context else ("--unidiff-zero",)))
+        try:
+            return self._store.compare(tree, self._store.apply(tree, patch, *options), self._files)
+        except GitFailed as failed:
+            faults = list(_faults(failed, sections, contents))
+        try:
+            before = self._store.apply(tree, patch, *options, "-R")
+        except GitFailed:
+            return [self._fail(sections, *faults)]
+        return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
+
+    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> ChangedFile:
+        file = sections[0].changed_file(self._strip, sections[1:])
+        state = State.FAILS if faults else State.UNCHECKED
+        return replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note))
+
+
+def _faults(failed: GitFailed, sections: Sequence[Section], contents: Mapping[str, Content]) -> Iterator[Fault]:
+    """What git says, and which line stands in place of the one that the diff expects."""
+    for line in failed.words.splitlines()[:20]:
+        words = line.removeprefix("error: ")
+        if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
+            standing = (contents.get(found[1], Content()).text or "").split("\n")
+            yield _mismatch(standing, [hunk for section in sections for hunk in section.hunks], int(found[2]))
+        elif not words.endswith("patch does not apply") and line.startswith("error: "):
+            words = words.replace("does not exist in index", "there is no such file").replace(
+                "already exists in index", "it exists already"
+            )
+            yield Fault(f"{words[:1].upper()}{words[1:]}."[:400])
+
+
+def _mismatch(standing: Sequence[str], hunks: Sequence[tuple[int, list[str]]], start: int) -> Fault:
+    number = next((number for number, hunk in enumerate(hunks) if hunk[0] == start), None)
+    if number is None:
+        return Fault(f"A hunk does not match the file at line {start}.", start)
+    which = f"Hunk {number + 1} of {len(hunks)} does not match"
+    for line, expected in enumerate(hunks[number][1], max(1, start)):
+        if line > len(standing):
+            return Fault(f"{which}: the file ends at line {len(standing)}.", len(standing))
+        stands = standing[line - 1].rstrip("\r")
+        if stands != expected:
+            return Fault(f"{which}: line {line} is `{stands.strip()[:78]}`, the diff expects `{expected.strip()[:78]}`.", line)
+    return Fault(f"{which}: line ends differ (CRLF and LF), or it must stand at the start or the end of the file.", start or None)
+
+
+# ---- where it comes from
+
+
+class ChangeSource:
+    """Finds the change: in text, in a file, in the git repository of the project, in the workspace."""
+
+    def __init__(self, files: Files, stop_at: float) -> None:
+        self._files = files
+        self._stop_at = stop_at
+
+    def from_diff(self, diff: str) -> Change:
+        """A unified diff, `@FILE`, `staged`, `working`, a revision or a range."""
+        word = diff.strip()
+        if not word:
+            raise _invalid("The diff is empty.", NOT_A_DIFF)
+        if "\n" in word or len(word) > 420:
+            return self.from_text(diff, "a diff given as text")
+        if word.startswith("@") and not word.startswith("@@") and not re.match(r"@(\{|$|~|\^)|@\.\.", word):
+            content = self._files.read([word[1:]])[word[1:]]
+            if content.text is None:
+                why = content.fault or ("it is binary" if content.data is not None else "there is no such file")
+                raise _invalid(f"The patch file {word[1:]} cannot be read: {why}.", "Name a file of the workspace, relative to it.")
+            return self.from_text(content.text, f"the patch file {word[1:]}")
+        if word in _WORDS:
+            return self.staged() if _WORDS[word] == "staged" else self.working()
+        left, dots, right = word.partition("..." if "..." in word else "..")
+        if not all(_REVISION.match(name) for name in (left, right) if name) or not (left or right):
+            raise _invalid(f"{word[:80]!r} is neither a diff nor something git knows.", NOT_A_DIFF)
+        return self.range(left or "HEAD", dots, right or "HEAD") if dots else self.commit(left)
+
+    def from_text(self, text: str, what: str) -> Change:
+        if len(text) > LIMIT_CHARACTERS:
+            raise _invalid(f"The diff has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Split it.")
+        sections = split_diff(text)
+        if not sections:
+            raise _invalid("There is no unified diff in what was given.", NOT_A_DIFF)
+        with self._store() as store:
+            return Change(what=what, files=PatchTrial(store, self._files, sections).run(), is_applied_to_workspace=True)
+
+    def path(self, path: str | Sequence[str], since: str = "") -> Change:
+        """Files as they are, as if every line were new, or as they changed since a commit or tree."""
+        if isinstance(path, str):
+            with Root(self._files.root) as root, root.place(path) as place:
+                place.need()
+                path = place.path
+            names = list(itertools.islice(walk(self._files.root, path), FILES_LIMIT + 1))
+        else:
+            names, path = list(path), f"{len(path)} files"
+        if not since:
+            return self._workspace(f"{path} as it is", names)
+        git = open_git(self._files.root, self._stop_at)
+        if not _REVISION.match(since) or git.code("rev-parse", "--verify", "--quiet", f"{since}^{{tree}}")[0]:
+            raise _invalid(f"git knows no commit {since[:80]!r} here.", "Name a commit, a branch or a tag.")
+        return self._workspace(f"{path} since {since}", names, git, _tree(git, since))
+
+    def commit(self, revision: str) -> Change:
+        git = open_git(self._files.root, self._stop_at)
+        commit = _commit_id(git, revision)
+        parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")[1].decode().strip()
+        what = f"the commit {revision} ({commit[:10]})"
+        return self._compare(what, git, _tree(git, parent) if parent else "", lambda store: _tree(git, commit) or store.empty)
+
+    def range(self, left: str, dots: str, right: str) -> Change:
+        """From one revision to another; with three dots, from their merge base."""
+        git = open_git(self._files.root, self._stop_at)
+        start, end = _commit_id(git, left), _commit_id(git, right)
+        if dots == "...":
+            code, said = git.code("merge-base", start, end)
+            start = said.decode().strip()
+            if code:
+                raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.")
+        what = f"{left}{dots}{right} ({start[:10]} to {end[:10]})"
+        return self._compare(what, git, _tree(git, start), lambda store: _tree(git, end) or store.empty)
+
+    def staged(self) -> Change:
+        git = open_git(self._files.root, self._stop_at)
+        return self._compare("what is staged", git, _tree(git, "HEAD"), lambda store: store.write_index(git.run("ls-files", "-s", "-z")))
+
+    def working(self) -> Change:
+        """Everything that is not committed, new files among it."""
+        git = open_git(self._files.root, self._stop_at)
+        head = _tree(git, "HEAD")
+        known = ("diff", "--name-only", "--no-renames", "-z", "--relative", "HEAD", "--") if head else ("ls-files", "-z")
+        listed = git.run(*known) + git.run("ls-files", "--others", "--exclude-standard", "-z")
+        names = [name for name in os.fsdecode(listed).split("\0") if name and not name.startswith(".remit/")]
+        return self._workspace("what is not committed, new files among it", names, git, head)
+
+    def _workspace(self, what: str, names: Sequence[str], git: Git | None = None, base: str = "") -> Change:
+        """These files of the workspace against a tree."""
+        contents = self._files.read(names[:FILES_LIMIT], LIMIT_CHARACTERS // 2)
+        written = {name: content.data for name, content in contents.items() if content.data is not None}
+        gone = [name for name, content in contents.items() if content == Content()]
+        more = f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
+        change = self._compare(f"{what}{more}", git, base, lambda store: store.write(written, base, gone))
+        faults = [
+            ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld)
+            for name, content in contents.items()
+            if content.fault
+        ]
+        return replace(change, files=[*change.files, *faults])
+
+    def _compare(self, what: str, git: Git | None, base: str, new: Callable[["TreeStore"], str]) -> Change:
+        """Two trees; no `base`: everything in the other is new."""
+        with self._store(git) as store:
+            return Change(what=what, files=store.compare(base or store.empty, new(store), self._files))
+
+    @contextmanager
+    def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
+        with tempfile.TemporaryDirectory(prefix="remit-review-") as folder:
+            yield TreeStore(Path(folder), self._stop_at, source)
+
+
+def walk(root: Path, inside: str) -> Iterator[str]:
+    if (root / inside).is_file():
+        yield inside
+        return
+    for folder, names, files in os.walk(root / inside):
+        names[:] = sorted(name for name in names if name not in _SKIPPED_FOLDERS and not name.startswith("."))
+        yield from (os.path.relpath(os.path.join(folder, file), root) for file in sorted(files) if not file.startswith("."))
+
+
+def open_git(workspace: Path, stop_at: float) -> Git:
+    """The repository of the project, to read from: its filters are switched off. Raises `Misused` where there is none."""
+    git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
+    try:
+        git.run("rev-parse", "--git-dir")
+        off = tuple((name, "") for name in settings_of(git).commands if name.startswith("filter."))
+    except GitFailed:
+        raise _invalid(f"{workspace.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
+    return replace(git, overrides=off)
+
+
+def _commit_id(git: Git, revision: str) -> str:
+    if _REVISION.match(revision):
+        code, said = git.code("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        if code == 0:
+            return said.decode().strip()
+    raise _invalid(f"git knows no commit {revision[:80]!r} here.", NOT_A_DIFF)
+
+
+def _tree(git: Git, revision: str) -> str:
+    """Of the workspace, which may be a folder of the repository; empty where it is not in that revision."""
+    try:
+        return git.says("rev-parse", "--verify", "--quiet", f"{revision}:./")
+    except GitFailed:
+        return ""

@@ -1,0 +1,346 @@
+"""The checks of a review, on the lines that a change adds: ruff for Python, detect-secrets, parsers, and facts about the files.
+
+ruff gets copies of the files under names of our own, without the project's configuration, its time, memory and output bounded. A secret is
+never shown whole: `Masking` is applied to everything that is written.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+
+from remit.builtin.coder.analysis.files import FOREIGN, GENERATED_NAME
+from remit.builtin.coder.analysis.grammars import TEST_FILE
+from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
+from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
+from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
+from remit.core.secret_looks import REDACTED, without_formats
+
+LINES_LIMIT = 400
+"""Changed lines beyond which a reviewer misses most faults."""
+LARGE_FILE_BYTES = 500_000
+LONGEST_LINE = 20_000
+RUFF_SECONDS = 30.0
+RUFF_FILES = 500
+RUFF_MEMORY_KB = 4_000_000
+RUFF_OUTPUT_BLOCKS = 32_000
+"""Of 512 bytes."""
+LINE_LIMIT = 600
+"""Characters of a line that are searched for secrets at once: some patterns of detect-secrets take the square of it."""
+_RUFF = ("check", "--isolated", "--no-cache", "--no-fix", "--exit-zero", "--ignore-noqa", "--quiet", "--output-format", "json-lines")
+_SELECTED = "S,B,F,E711,E712,E721,E722,E9,ASYNC,PLE,PLW0120,PLW1508,PLW1509,SIM115,RUF006,BLE001,T10,T20"
+_IGNORED = "S4,S603,S606,S607,B008,B028,B904,B905,F403,F405"
+_HIGH = ("S102", "S307", "S501", "S506", "S602", "S604", "S605", "S608", "S609", "S61", "T100")
+_MEDIUM = ("S", "ASYNC", "B006", "B012", "BLE001", "E722", "E9", "F50", "F63", "F70", "F811", "F821", "F823", "PLE")
+_INFO = ("T20",)
+_PASSWORDS = ("S105", "S106", "S107")
+_LOW = ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701")
+_CATEGORIES = (("S", "security"), ("T", "leftovers"), ("E9", "correctness"), ("B", "correctness"), ("PLE", "correctness"))
+_LOCKED = re.compile(r"(^|/)([\w.-]+[.-]lock(\.\w+)?|npm-shrinkwrap\.json|go\.sum)$")
+_DOCUMENT = re.compile(r"\.(md|rst|txt|adoc|svg|csv|tsv|ipynb|po|tex)$|(^|/)(LICENSE|NOTICE|CHANGELOG)$")
+_SECRET_FILE = re.compile(
+    r"(^|/)(\.env(\.(?!example|sample|template|dist)[\w-]{1,40})?|id_(rsa|dsa|ecdsa|ed25519)|[^/]{1,200}\.(pem|p12|pfx|jks|kdbx))$"
+)
+
+
+# ---- secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    kind: str
+    value: str
+    is_sure: bool
+    """By its format, not by the name that it is assigned to."""
+
+
+class Masking:
+    """Finds secrets, and replaces all that it has found in whatever is written. Nothing is verified: no request is sent."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._plugins: list[Any] = []
+        try:
+            from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+            from detect_secrets.filters import heuristic
+        except ImportError:
+            return
+        kinds: Mapping[str, Any] = get_mapping_from_secret_type_to_class()
+        self._plugins = [plugin() for kind, plugin in kinds.items() if kind not in ("Public IP (ipv4)", "Hex High Entropy String")]
+        self._is_plain: tuple[Callable[[str], bool], ...] = (
+            heuristic.is_sequential_string, heuristic.is_potential_uuid, heuristic.is_templated_secret,
+            heuristic.is_prefixed_with_dollar_sign, heuristic.is_not_alphanumeric_string,
+        )  # fmt: skip
+        self._is_reference = heuristic.is_indirect_reference
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether detect-secrets is installed."""
+        return bool(self._plugins)
+
+    def find(self, path: str, line: str) -> list[Secret]:
+        found: dict[str, Secret] = {}
+        for start in range(0, max(1, len(line)), LINE_LIMIT):
+            part = line[start : start + LINE_LIMIT + 200]
+            for plugin in self._plugins:
+                for one in plugin.analyze_line(filename=path, line=part, line_number=1):
+                    value, is_sure = one.secret_value or "", one.type not in _GUESSED
+                    if value and (is_sure or not self._is_ordinary(value, part)):
+                        found.setdefault(value, Secret(one.type, value, is_sure))
+        known = without_formats(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+        if all("Entropy" in one.kind for one in found.values()) and known.count(REDACTED) > line.count(REDACTED):
+            found[""] = Secret("a known format", "", True)
+        self._values.update(value for value in found if len(value) >= 4 and not value.startswith("BEGIN"))
+        return sorted(found.values(), key=lambda one: not one.is_sure)[:1]
+
+    def _is_ordinary(self, value: str, line: str) -> bool:
+        return self._is_reference(line) or any(is_plain(value) for is_plain in self._is_plain)
+
+    def learn_literals(self, line: str) -> None:
+        """Of a line whose strings are secret by the name that they are assigned to."""
+        self._values.update(re.findall(r"[\"']([^\"']{4,300})[\"']", line[:LONGEST_LINE]))
+
+    def strike(self, text: str) -> str:
+        for line in text.split("\n"):
+            self.find("x.py", line)
+        text = without_formats(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        for value in sorted(self._values, key=len, reverse=True):
+            text = text.replace(value, masked(value))
+        return text
+
+
+_GUESSED = ("Secret Keyword", "Base64 High Entropy String", "Basic Auth Credentials")
+
+
+def masked(value: str) -> str:
+    """Enough to find it again, too little to use it."""
+    return f"{value[:4] if len(value) >= 20 else ''}…({len(value)} characters)"
+
+
+# ---- all checks in order
+
+
+@dataclass(kw_only=True)
+class Checks:
+    change: Change
+    masking: Masking
+    is_late: Callable[[], bool]
+    stop_at: float
+    unchecked: list[str] = field(default_factory=list)
+    tools: dict[str, str] = field(default_factory=dict)
+
+    def run(self, guidelines: Sequence[str], progress: Callable[[str, float], None]) -> Review:
+        """The gravest first: when time runs out, the last are missing and named."""
+        checks = {
+            "whether it applies": self.patch, "secrets": self.secrets, "conflict markers and files": self.facts,
+            "Python (ruff)": self.python, "syntax": self.syntax, "size": self.size,
+        }  # fmt: skip
+        found: list[Finding] = []
+        ran: list[str] = []
+        for number, (name, check) in enumerate(checks.items()):
+            if self.is_late():
+                self.unchecked.append(f"{name}: time was up")
+                continue
+            progress(f"Checking {name}", number / len(checks))
+            found += check()
+            ran.append(name)
+        kept, left_out = sort_findings(found)
+        is_late = len(ran) < len(checks) or self.is_late() or any(file.note == TIME_WAS_UP for file in self.change.files)
+        return Review(
+            change=self.change, findings=[self._struck(one).printable() for one in kept], left_out=left_out, ran=ran,
+            unchecked=self.unchecked, tools=self.tools, guidelines=guidelines, is_late=is_late,
+        )  # fmt: skip
+
+    def _struck(self, finding: Finding) -> Finding:
+        strike = self.masking.strike
+        return replace(finding, message=strike(finding.message), snippet=strike(finding.snippet[:2_000]), file=strike(finding.file))
+
+    def patch(self) -> Iterator[Finding]:
+        for file in self.change.files:
+            if file.is_withheld:
+                advice = "Ask somebody to look at it who may read it."
+                yield _finding(file, Severity.MEDIUM, "patch", "not-read", f"Whether it applies is not known: {file.note}.", advice)
+            for fault in file.faults:
+                severity, rule = (Severity.CRITICAL, "path") if fault.leads_out else (Severity.HIGH, "does-not-apply")
+                advice = "Do not apply it: no honest change has such a path." if fault.leads_out else "Make the diff again from the files."
+                yield replace(_finding(file, severity, "patch", rule, fault.message, advice), line=fault.line)
+
+    def secrets(self) -> Iterator[Finding]:
+        if self.masking.is_complete:
+            self.tools["detect-secrets"] = version("detect-secrets")
+        else:
+            self.unchecked.append("secrets but for known formats: detect-secrets is not installed (pip install 'remit[code]')")
+        for file in self.change.files:
+            if file.is_new and _SECRET_FILE.search(file.path):
+                message, advice = "A file of a kind that contains secrets is added.", "Leave it out (.gitignore), and add a template."
+                yield _finding(file, Severity.HIGH, "secrets", "secret-file", message, advice)
+            for number, line in file.added.items() if not _LOCKED.search(file.path) else ():  # these are full of digests
+                if self.is_late():
+                    self.unchecked.append(f"secrets from {file.path}, line {number} on: time was up")
+                    return
+                for secret in self.masking.find(file.path, line[:LONGEST_LINE]):
+                    yield _secret_finding(file, number, line, secret)
+
+    def facts(self) -> Iterator[Finding]:
+        for file in self.change.files:
+            if any(line.startswith(">>>>>>>") for line in file.added.values()):
+                for number in [number for number, line in file.added.items() if line.startswith("<<<<<<<")]:
+                    message, advice = "A merge conflict was left in the file.", "Resolve it and remove the markers."
+                    yield _finding(file, Severity.CRITICAL, "correctness", "conflict-marker", message, advice, number)
+            if file.new_mode == "120000":
+                is_outside = next(iter(file.added.values()), "").startswith(("/", ".."))
+                message = f"A symbolic link{' that may lead out of the repository' if is_outside else ''} is added or changed."
+                yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
+            elif file.new_mode == "160000":
+                yield _finding(file, Severity.LOW, "files", "submodule", "A submodule moves to another commit.", "Review what it brings.")
+            elif file.is_binary:
+                message, advice = "A binary file cannot be reviewed by reading.", "Say where it comes from and how it was made."
+                yield _finding(file, Severity.LOW, "files", "binary", message, advice)
+            if (file.old_mode, file.new_mode) == ("100644", "100755"):
+                yield _finding(file, Severity.LOW, "files", "mode", "The file becomes executable.", "See that this is meant.")
+            size = len(file.after or "")
+            if file.is_new and size > LARGE_FILE_BYTES and not _LOCKED.search(file.path):
+                message, advice = f"A large file is added ({size // 1000:,} KB).", "Keep data outside of the repository, or use Git LFS."
+                yield _finding(file, Severity.LOW, "files", "large-file", message, advice)
+
+    def size(self) -> Iterator[Finding]:
+        counted = [file for file in self.change.files if not _is_generated(file.path) and not _DOCUMENT.search(file.path)]
+        lines = sum(len(file.added) + len(file.removed) for file in counted)
+        if lines > LINES_LIMIT:
+            severity = Severity.LOW if lines <= 2 * LINES_LIMIT else Severity.MEDIUM
+            message = f"{lines:,} lines change in {len(counted)} files: beyond about {LINES_LIMIT} a reviewer misses most faults."
+            yield Finding(severity=severity, category="size", rule="size", message=message, suggestion="Split it by purpose.")
+
+    def syntax(self) -> Iterator[Finding]:
+        """Files that no longer parse. A grammar may be older than its language: in a new file, its word weighs less."""
+        files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
+        seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
+        after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
+        before = asyncio.run(parse_files({path: files[path].before or "" for path in after.faults if files[path].before}, seconds))
+        for path, fault in after.faults.items():
+            file = files[path]
+            if path in before.faults or fault.message == "the file is empty":
+                continue
+            near = (fault.line, fault.line - 1, fault.line - 2, fault.line + 1, fault.line + 2)
+            line = next((number for number in near if number in file.added), None)
+            severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if file.is_new else Severity.MEDIUM
+            severity = severity.lowered() if _is_test(path) else severity
+            message = f"The file does not parse: {fault.message} (line {fault.line})."
+            yield _finding(file, severity, "correctness", "syntax", message, "Fix it.", line)
+
+    def _sources(self) -> list[ChangedFile]:
+        return [file for file in self.change.files if file.after and file.added and not _is_generated(file.path)]
+
+    def python(self) -> Iterator[Finding]:
+        files = [file for file in self._sources() if file.language == "python"]
+        beside = Path(sys.executable).parent / "ruff"
+        ruff = str(beside) if os.access(beside, os.X_OK) else shutil.which("ruff")
+        if files and ruff is None:
+            self.unchecked.append("Python with ruff: it is not installed (pip install 'remit[code]')")
+        if not files or ruff is None:
+            return
+        self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
+        if len(files) > RUFF_FILES:
+            self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
+        with tempfile.TemporaryDirectory(prefix="remit-ruff-") as folder:
+            for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES]):
+                finding = _ruff_finding(file, one)
+                if finding is not None and finding.rule in _PASSWORDS:
+                    self.masking.learn_literals(finding.snippet)
+                if finding is not None:
+                    yield finding
+
+    def _run_ruff(self, ruff: str, folder: Path, files: Sequence[ChangedFile]) -> Iterator[tuple[ChangedFile, Mapping[str, Any]]]:
+        for number, file in enumerate(files):
+            name = "__init__.py" if file.path.endswith("__init__.py") else "module.pyi" if file.path.endswith(".pyi") else "module.py"
+            (folder / str(number)).mkdir()
+            (folder / str(number) / name).write_bytes((file.after or "").encode("utf-8", "surrogateescape"))
+        limits = f'ulimit -v {RUFF_MEMORY_KB}; ulimit -f {RUFF_OUTPUT_BLOCKS}; exec "$@"'
+        command = ["/bin/sh", "-c", limits, "sh", ruff, *_RUFF, "--select", _SELECTED, "--ignore", _IGNORED, "."]
+        seconds = min(RUFF_SECONDS, max(0.1, self.stop_at - time.monotonic()))
+        environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+        with open(folder / "found.jsonl", "w+b") as output:
+            try:
+                subprocess.run(
+                    command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL,
+                    timeout=seconds, check=True,
+                )  # fmt: skip
+            except (OSError, subprocess.SubprocessError):
+                self.unchecked.append("Python with ruff: it did not come to its end")
+            output.seek(0)
+            for line in output:
+                try:
+                    one = json.loads(line)
+                    yield files[int(Path(one["filename"]).parent.name)], one
+                except (ValueError, KeyError, IndexError, TypeError):
+                    continue
+
+
+def _finding(
+    file: ChangedFile, severity: Severity, category: str, rule: str, message: str, suggestion: str, line: int | None = None
+) -> Finding:
+    return Finding(
+        severity=severity, category=category, rule=rule, message=message, suggestion=suggestion, file=file.path, line=line,
+        snippet=file.added.get(line or 0, ""),
+    )  # fmt: skip
+
+
+def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -> Finding:
+    is_mild = _is_test(file.path) or _DOCUMENT.search(file.path) is not None
+    severity = Severity.CRITICAL if secret.is_sure else Severity.MEDIUM if "Entropy" in secret.kind else Severity.HIGH
+    severity = Severity.HIGH if is_mild and secret.is_sure else Severity.LOW if is_mild else severity
+    shown = f" ({masked(secret.value)})" if len(secret.value) >= 8 and secret.kind != "Private Key" else ""
+    advice = "Remove it and read it from the environment or a secret store. If it was ever shared, revoke it: history keeps it."
+    found = _finding(file, severity, "secrets", "secret", f"The line seems to contain a secret: {secret.kind}{shown}.", advice, number)
+    column = line.find(secret.value) + 1 if secret.value else 0
+    return replace(found, column=column or None)
+
+
+def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
+    """On the first line of it that the change added; None where it added none."""
+    start, end = (one.get(name) or {} for name in ("location", "end_location"))
+    row = start.get("row", 0)
+    last = end.get("row", row) - (end.get("row", row) > row and end.get("column") == 1)
+    code, message = str(one.get("code") or "invalid-syntax"), str(one.get("message", "")).rstrip(".")
+    near = (row, row - 1, row - 2, row + 1) if code == "invalid-syntax" else (row,)
+    line = next((number for number in near if number in file.added), None)
+    line = line or min((number for number in file.added if row <= number <= last), default=None)
+    if line is None:
+        return None
+    column = start.get("column") if line == row else None
+    if code == "invalid-syntax":
+        return replace(_finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line), column=column)
+    is_test = _is_test(file.path)
+    if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
+        return None
+    severity = _severity(code, message).lowered(2 if is_test else 0)
+    category = next((name for prefix, name in _CATEGORIES if code.startswith(prefix)), "lint")
+    fix = (one.get("fix") or {}).get("message")
+    advice = f"{fix}." if fix else f"See {one.get('url', 'the rule')}."
+    return replace(_finding(file, severity, category, code, f"{message} (ruff {code}).", advice, line), column=column)
+
+
+def _severity(code: str, message: str) -> Severity:
+    if code.startswith(_INFO):
+        return Severity.INFO
+    if "seems safe" in message or code in _LOW:
+        return Severity.LOW
+    return Severity.HIGH if code.startswith(_HIGH) else Severity.MEDIUM if code.startswith(_MEDIUM) else Severity.LOW
+
+
+def _is_test(path: str) -> bool:
+    return TEST_FILE.search(f"/{path}") is not None
+
+
+def _is_generated(path: str) -> bool:
+    return not FOREIGN.isdisjoint(path.split("/")) or any(one.search(path) for one in (GENERATED_NAME, _LOCKED))

@@ -1,0 +1,266 @@
+"""What a review found, and how it is reported: findings in order, the verdict, the data for programs, the page for people."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from remit.builtin.coder.review.change import Change, State
+
+if TYPE_CHECKING:
+    from remit.builtin.coder.review.judgement import Judgement
+
+FINDINGS_LIMIT = 200
+LIMIT_OF_ONE_RULE = 15
+"""Unless it is grave."""
+UNFIT = ("needs changes", "does not apply")
+"""Verdicts with which a change should not be merged."""
+MORE = "<!-- more -->"
+"""The end of what is shown of the report at a glance."""
+_VERDICTS = {
+    "looks fine": "The checks found nothing that speaks against it.",
+    "worth a look": "Nothing grave; some points, or what was not checked, deserve a look before it is merged.",
+    "needs changes": "Some findings should be settled before it is merged.",
+    "does not apply": "It cannot be applied to the files of the workspace.",
+}
+_STATES = {
+    State.APPLIES: "It applies to the workspace.",
+    State.APPLIED: "The workspace contains it already: the files were reviewed as they are.",
+    State.FAILS: "It does not apply: see the findings of the category *patch*.",
+    State.UNCHECKED: "Whether it applies was not checked.",
+}
+
+
+class Severity(StrEnum):
+    CRITICAL = "critical"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    INFO = "info"
+
+    def lowered(self, steps: int = 1) -> "Severity":
+        return list(Severity)[min(ORDER[self] + steps, len(Severity) - 1)]
+
+
+ORDER = {severity: number for number, severity in enumerate(Severity)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    severity: Severity
+    category: str
+    """patch, secrets, security, correctness, lint, leftovers, size, files, judgement."""
+    rule: str
+    message: str
+    suggestion: str = ""
+    file: str = ""
+    line: int | None = None
+    column: int | None = None
+    snippet: str = ""
+    by: str = ""
+    """`model` for the judgement of a model; empty for a check."""
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("severity", "category", "rule", "file", "line", "column", "message", "suggestion", "snippet", "by")
+        fields = {name: getattr(self, name) for name in names}
+        return {name: str(value) if name == "severity" else value for name, value in fields.items() if value not in (None, "")}
+
+    def printable(self) -> "Finding":
+        """Bounded, and without bytes that are not text."""
+        snippet = clean(self.snippet.strip())
+        return replace(
+            self, file=clean(self.file), message=clean(self.message)[:600], suggestion=clean(self.suggestion)[:300],
+            snippet=snippet if len(snippet) <= 160 else f"{snippet[:159]}…",
+        )  # fmt: skip
+
+
+def clean(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
+    """The worst first, each once; and how many were left out."""
+    unique: dict[tuple[str, int | None, str, str], Finding] = {}
+    for one in sorted(findings, key=lambda one: (ORDER[one.severity], one.file, one.line or 0, one.rule)):
+        unique.setdefault((one.file, one.line, one.rule, "" if one.line else one.message), one)
+    kept: list[Finding] = []
+    of_rule: Counter[str] = Counter()
+    for one in unique.values():
+        of_rule[one.rule] += 1
+        is_grave = one.severity in (Severity.CRITICAL, Severity.HIGH)
+        if (is_grave or of_rule[one.rule] <= LIMIT_OF_ONE_RULE) and len(kept) < FINDINGS_LIMIT:
+            kept.append(one)
+    return kept, len(unique) - len(kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    change: Change
+    findings: Sequence[Finding]
+    left_out: int = 0
+    ran: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
+    tools: Mapping[str, str] = field(default_factory=dict)
+    guidelines: Sequence[str] = ()
+    is_late: bool = False
+    judgement: "Judgement | None" = None
+    """None: no model is configured."""
+
+    @property
+    def verdict(self) -> str:
+        return self._verdict(self.findings)
+
+    def _verdict(self, findings: Iterable[Finding]) -> str:
+        severities = {finding.severity for finding in findings}
+        if self.change.state is State.FAILS:
+            return "does not apply"
+        if severities & {Severity.CRITICAL, Severity.HIGH}:
+            return "needs changes"
+        return "worth a look" if self.is_late or Severity.MEDIUM in severities else "looks fine"
+
+    @property
+    def is_unfit(self) -> bool:
+        return self.verdict in UNFIT
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(finding.severity for finding in self.findings)
+        return {str(severity): found[severity] for severity in Severity}
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        return sum(len(file.added) for file in self.change.files), sum(len(file.removed) for file in self.change.files)
+
+    @property
+    def is_judged(self) -> bool:
+        return self.judgement is not None and not self.judgement.fault
+
+    @property
+    def not_checked(self) -> list[str]:
+        files = self.change.files
+        found = [f"{file.path}: {file.note}" for file in files if file.note][:20]
+        found += [f"{file.path} as a whole: the diff does not apply to it" for file in files if file.state is State.FAILS][:20]
+        found += self.unchecked
+        if self.judgement is not None and self.judgement.fault:
+            found.append(f"what only a reader sees: no model judged it ({self.judgement.fault})")
+        elif self.judgement is not None:
+            found += [f"{path}: too much for a model to judge with the rest" for path in self.judgement.unseen[:20]]
+        if self.guidelines and not self.is_judged:
+            found.append("the guidelines: only a model can check them, and none did")
+        return list(dict.fromkeys(map(clean, found)))
+
+    def to_data(self) -> dict[str, Any]:
+        added, removed = self.lines
+        judged = self.judgement
+        return {
+            "verdict": self.verdict,
+            "applies": str(self.change.state),
+            "files": [
+                {"path": clean(file.path), "applies": str(file.state), **({"why": clean(file.note)} if file.note else {})}
+                for file in self.change.files[:500]
+            ],
+            "filesChanged": len(self.change.files),
+            "linesAdded": added,
+            "linesRemoved": removed,
+            "counts": self.counts,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "findingsLeftOut": self.left_out,
+            "checked": list(self.ran),
+            "notChecked": self.not_checked,
+            "tools": dict(self.tools),
+            "guidelines": {
+                "checked": list(self.guidelines) if self.is_judged else [],
+                "notChecked": [] if self.is_judged else list(self.guidelines),
+            },
+            **({"judgement": {**judged.to_data(), "verdictWithout": self._without_model()}} if judged is not None else {}),
+        }
+
+    def _without_model(self) -> str:
+        return self._verdict(finding for finding in self.findings if not finding.by)
+
+    def judged(self, judgement: "Judgement") -> "Review":
+        """With the findings of a model, each below those of the same severity that a check found."""
+        both = [*self.findings, *(finding.printable() for finding in judgement.findings)]
+        return replace(self, findings=sorted(both, key=lambda one: (ORDER[one.severity], bool(one.by))), judgement=judgement)
+
+    def summary(self) -> str:
+        """Two to five sentences, without markup."""
+        added, removed = self.lines
+        count = len(self.change.files)
+        sentences = [f"Review of {count} file{'s' * (count != 1)} (+{added} -{removed}): {self.verdict}.", self._numbers()]
+        if self.findings and self.findings[0].severity in (Severity.CRITICAL, Severity.HIGH):
+            first = self.findings[0]
+            place = f"{first.file}{f', line {first.line}' if first.line else ''}: " if first.file else ""
+            plain = re.sub(r"[`*#<>\[\]]|(?<!\w)_|_(?!\w)", "", place + first.message)
+            sentences.append(f"First: {plain[:150].rstrip('. ')}.")
+        if count := len(self.not_checked):
+            sentences.append(
+                f"{count} thing{'s were' if count != 1 else ' was'} not checked; the report names {'them' if count != 1 else 'it'}."
+            )
+        return " ".join(sentences)[:399]
+
+    def _numbers(self) -> str:
+        numbers = [f"{number} {severity}" for severity, number in self.counts.items() if number]
+        return f"Findings: {', '.join(numbers)}." if numbers else "No findings."
+
+    def page(self) -> str:
+        return "\n".join(self._page()) + "\n"
+
+    def _page(self) -> Iterator[str]:
+        added, removed = self.lines
+        count = len(self.change.files)
+        state = _STATES[self.change.state] if self.change.is_applied_to_workspace else f"Reviewed: {_text(self.change.what)}."
+        yield from (f"# Review: {self.verdict}", "", f"{_VERDICTS[self.verdict]} {state}", "")
+        yield f"{count} file{'s' * (count != 1)}, +{added} −{removed} lines. {self._numbers()}"
+        for severity, group in groupby(self.findings, key=lambda finding: finding.severity):
+            yield from ("", f"## {severity.capitalize()}", "")
+            for finding in group:
+                yield from _finding_lines(finding)
+        if self.left_out:
+            yield from ("", f"{self.left_out} more findings of the same kinds are not listed.")
+        yield from ("", MORE, "", "## What was checked", "")
+        tools = ", ".join(f"{name} {version}" for name, version in self.tools.items())
+        yield f"{_text(self.change.what[:1].upper() + self.change.what[1:200])}. On the added lines: {', '.join(self.ran)}." + (
+            f" Tools: {tools}." if tools else ""
+        )
+        yield from ("", "## What was not checked", "")
+        if self.is_judged and self.judgement is not None:
+            dropped = f" {self.judgement.dropped} more named lines that are not in it, and were dropped." if self.judgement.dropped else ""
+            model = _text(self.judgement.model) or "A model"
+            yield f"{model} judged whether it does what it should, and may be wrong; its findings are marked.{dropped}"
+        else:
+            yield "Whether it does what it should: that takes a reader."
+        unchecked = [*self.not_checked[:60], *(() if self.is_judged else (f"guideline: {line}" for line in self.guidelines[:60]))]
+        yield from ("", *(f"- {_text(clean(words))}" for words in unchecked)) if unchecked else ()
+        yield from ("", "## Files", "", "| file | added | removed | applies |", "|---|---|---|---|")
+        for file in self.change.files[:100]:
+            state = str(file.state) if self.change.is_applied_to_workspace else file.note or "—"
+            yield f"| {_code(clean(file.path))} | {len(file.added)} | {len(file.removed)} | {state} |"
+        if count > 100:
+            yield f"| … {count - 100} more | | | |"
+
+
+def _finding_lines(finding: Finding) -> Iterator[str]:
+    place = finding.file + (f":{finding.line}" if finding.line else "")
+    kind = "judgement of a model" if finding.by else f"{finding.category}/{finding.rule}"
+    yield f"- **{_code(place)}** {_text(finding.message)} *({kind})*" if place else f"- {_text(finding.message)} *({kind})*"
+    if finding.snippet:
+        yield from (f"  {_code(finding.snippet)}", "")
+    if finding.suggestion:
+        yield f"  → {_text(finding.suggestion)}"
+
+
+def _code(text: str) -> str:
+    """As code, whatever backticks it contains; one line."""
+    text = " ".join(text.split()) if "\n" in text else text
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence, pad = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{pad}{text.replace('|', chr(92) + '|')}{pad}{fence}"
+
+
+def _text(text: str) -> str:
+    """Words of a diff must not become markup of the report: links and HTML are taken apart."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")

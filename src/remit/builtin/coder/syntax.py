@@ -1,0 +1,199 @@
+"""Whether a file parses: Python, JSON, TOML and YAML by their own parsers, other languages by their tree-sitter grammar.
+
+A grammar can be driven into hours or into a crash by text that was made for it. Everything but Python and JSON is therefore parsed in a
+process of its own, which is killed when its time is up. A file that it did not reach counts as not tried.
+"""
+
+import ast
+import asyncio
+import json
+import resource
+import signal
+import sys
+import tomllib
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.builtin.coder.analysis.grammars import GRAMMARS, load
+from remit.core.languages import BY_EXTENSION
+from remit.system.threads import off_loop
+
+MAX_SECONDS = 15
+MAX_MEMORY_BYTES = 4 << 30
+MAX_CHARACTERS = 1_000_000
+"""Of one file."""
+_SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
+"""Languages that are named otherwise here than in `core.languages`, but for the case."""
+_GRAMMARS = {name.lower(): name for name in GRAMMARS if name not in ("Python", "C", "C++")}
+"""C and C++ are left out: without their preprocessor, correct files have errors."""
+OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
+"""Parsers that are never older than the language."""
+_IN_PROCESS = frozenset({"python", "json"})
+_COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "launch.json", "extensions.json")
+_MAY_BE_EMPTY = ("__init__.py", "py.typed", ".gitkeep", ".keep", ".nojekyll")
+_PROGRAM = (
+    "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path'];"
+    "from remit.builtin.coder.syntax import report_faults; report_faults(job['files'])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    """By path."""
+    tried: frozenset[str] = frozenset()
+    """Files that a parser has read to the end."""
+
+
+def language_of(path: str, text: str = "") -> str:
+    """Empty where it is unknown."""
+    stem, dot, ending = path.rpartition("/")[2].rpartition(".")
+    language = BY_EXTENSION.get(f".{ending.lower()}", "") if dot and stem else ""
+    known = _SPELLED.get(language, language.lower())
+    if not known and text.startswith("#!"):
+        first = text[:120].partition("\n")[0]
+        return next((name for word, name in (("python", "python"), ("node", "javascript"), ("sh", "shell")) if word in first), "")
+    return known
+
+
+async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> Parsed:
+    empty = {path: Fault(1, "the file is empty") for path, text in files.items() if _is_empty(path, text)}
+    rest = {path: text for path, text in files.items() if path not in empty and _has_parser(path, text)}
+    here = {path: text for path, text in rest.items() if language_of(path, text) in _IN_PROCESS}
+    found: dict[str, Fault | None] = await off_loop(lambda: {path: find_fault(path, text) for path, text in here.items()})
+    if len(here) < len(rest):
+        found |= await _parse_in_child({path: text for path, text in rest.items() if path not in here}, min(seconds, MAX_SECONDS))
+    faults = {**empty, **{path: fault for path, fault in found.items() if fault is not None}}
+    return Parsed(faults=faults, tried=frozenset({*empty, *found}))
+
+
+def _is_empty(path: str, text: str) -> bool:
+    """A file without content, though its name promises some."""
+    if path.endswith(_MAY_BE_EMPTY):
+        return False
+    if language_of(path, text) == "python":
+        return all(not line.strip() or line.lstrip().startswith("#") for line in text.split("\n"))
+    return not text.strip()
+
+
+def _has_parser(path: str, text: str) -> bool:
+    language, name = language_of(path, text), path.rpartition("/")[2]
+    if len(text) > MAX_CHARACTERS:
+        return False
+    if language == "json":
+        return not (name.startswith(_COMMENTED_JSON) or name.endswith("settings.json"))
+    if language == "yaml":
+        return "{{" not in text and "{%" not in text  # a template
+    return language in OWN_PARSERS or (language in _GRAMMARS and _parser(language) is not None)
+
+
+def _parser(language: str) -> Any:
+    """None where the grammar is not installed."""
+    try:
+        return load(_GRAMMARS[language])[0]
+    except ImportError:
+        return None
+
+
+def find_fault(path: str, text: str) -> Fault | None:
+    """The first error of a file. Raises nothing."""
+    language = language_of(path, text)
+    try:
+        match language:
+            case "python":
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    ast.parse(text.encode("utf-8", "replace"))
+            case "json":
+                json.loads(text.removeprefix("\ufeff"))
+            case "toml":
+                tomllib.loads(text.replace("\r\n", "\n"))
+            case "yaml":
+                return _yaml_fault(text)
+            case _ if language in _GRAMMARS:
+                return _grammar_fault(language, text)
+    except SyntaxError as error:
+        return Fault(error.lineno or 1, f"{error.msg} (Python {sys.version_info.major}.{sys.version_info.minor})")
+    except json.JSONDecodeError as error:
+        return Fault(error.lineno, error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:
+        words, _, place = str(error).partition(" (at line ")
+        line = place.partition(",")[0]
+        return Fault(int(line) if line.isdigit() and len(line) < 9 else 1, words[:200] if place else "it cannot be parsed")
+    return None
+
+
+def _yaml_fault(text: str) -> Fault | None:
+    import yaml
+
+    try:
+        for _ in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            pass
+    except yaml.MarkedYAMLError as error:
+        return Fault(error.problem_mark.line + 1 if error.problem_mark else 1, (error.problem or "invalid YAML")[:200])
+    except yaml.YAMLError:
+        return Fault(1, "invalid YAML")
+    return None
+
+
+def _grammar_fault(language: str, text: str) -> Fault | None:
+    parser = _parser(language)
+    tree = parser.parse(text.encode("utf-8", "replace")) if parser is not None else None
+    if tree is None or not tree.root_node.has_error:
+        return None
+    stack = [tree.root_node]
+    while stack:  # no recursion: hostile files are nested deeply
+        node = stack.pop()
+        if node.type == "ERROR" or node.is_missing:
+            return Fault(node.start_point[0] + 1, f"it does not parse as {language}")
+        stack.extend(child for child in reversed(node.children) if child.has_error or child.is_missing)
+    return None
+
+
+async def _parse_in_child(files: Mapping[str, str], seconds: float) -> dict[str, Fault | None]:
+    """The files that it reached in that time."""
+    job = json.dumps({"path": [entry for entry in sys.path if entry], "files": files}).encode()
+    pipes: dict[str, Any] = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.DEVNULL}
+    try:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", _PROGRAM, **pipes, env={}, cwd="/", limit=1 << 20)
+    except OSError:
+        return {}
+    found: dict[str, Fault | None] = {}
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(TimeoutError, OSError, ValueError):
+            async with asyncio.timeout(seconds):
+                process.stdin.write(job)
+                await process.stdin.drain()
+                process.stdin.close()
+                async for line in process.stdout:
+                    path, fault = json.loads(line)
+                    found[path] = Fault(*fault) if fault is not None else None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    return found
+
+
+def report_faults(files: Mapping[str, str]) -> None:
+    """Run in the child process: print one line for each file, the smallest first. Ends itself if its parent does not."""
+    signal.alarm(MAX_SECONDS + 1)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for path in sorted(files, key=lambda path: len(files[path])):
+        fault = find_fault(path, files[path])
+        print(json.dumps([path, [fault.line, fault.message] if fault is not None else None]), flush=True)

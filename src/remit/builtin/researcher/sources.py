@@ -1,0 +1,259 @@
+"""Where to look, and what was read there. Files and pages are read by worker children only, so that policy, limits and records apply.
+
+`Places` is the `sources` parameter, parsed. `Gatherer` lists, searches, reads and fetches within its limits: at most 60 children, 8 at a
+time, each with an end before the soft deadline. A child that fails is noted; the others go on.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from remit.builtin.researcher.passages import PROSE_SUFFIXES, Document
+from remit.core.errors import ErrorInfo, Misused
+from remit.core.result import Return, Status, StopReason
+from remit.runtime.context import Context
+from remit.runtime.request import Request, call
+
+MAX_CHILDREN = 60
+AT_ONCE = 8
+FILE_BYTES = 768 * 1024
+"""Read of one file."""
+MAX_MATCHES = 1500
+MAX_LISTED = 5000
+MAX_CHARACTERS = 5_000_000
+_RANKED_A_SECOND = 240_000
+"""Characters, on a busy machine and with time to spare for writing."""
+_CHILD_SECONDS = 30.0
+_KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
+"""Time kept for ranking and writing: a share of all there was, and at most so many seconds."""
+_FOR_TIME = "for want of time"
+WEB, ACADEMIC, DOCS = "web", "academic", "docs"
+LOCAL = ("files", "code", "local")
+KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
+_SCHEME = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]+)://\S+$", re.IGNORECASE)
+_DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
+_SKIPPED = re.compile(
+    r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
+    r"|\.(?:lock|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|ipynb|csv|tsv|jsonl|po|min\.js|min\.css)$"
+    r"|(?:^|/)(?:package-lock\.json|pnpm-lock\.yaml|RECORD|SOURCES\.txt)$",
+    re.IGNORECASE,
+)
+_LESS_WEIGHT = re.compile(
+    r"(?:^|/)(?:tests?|testing|__tests__|fixtures|testdata|bench(?:marks)?)/|(?:^|/)(?:test_[^/]*|[^/]*_test\.\w+)$"
+    r"|(?:^|/)(?:change(?:s|log)|history|news|todo|authors|licen[cs]e|copying)[^/]*$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    paths: tuple[str, ...] = ()
+    """Folders or files of the workspace; `.` is all of it."""
+    only_documents: bool = False
+    urls: tuple[str, ...] = ()
+    web: bool = False
+    without: tuple[str, ...] = ()
+    """Paths that are left out: `!specs`."""
+    notes: tuple[str, ...] = ()
+    """What the report says about the sources."""
+
+    @classmethod
+    def parse(cls, sources: Sequence[str], urls: Sequence[str]) -> "Places":
+        """`urls`: addresses in the question. Without sources: the files of the project."""
+        without = tuple(one.strip()[1:].strip("/") for one in sources if one.strip().startswith("!"))
+        given = [one.strip() for one in sources if one.strip() and not one.strip().startswith("!")]
+        words = {one.lower() for one in given if one.lower() in KINDS}
+        rest = [one for one in given if one.lower() not in KINDS]
+        for one in rest:
+            scheme = _SCHEME.match(one)
+            if "\x00" in one or (scheme is not None and scheme["scheme"].lower() not in ("http", "https")):
+                raise unknown_source(one)
+        named = [one for one in rest if _SCHEME.match(one) is None]
+        paths = [path.rstrip("/") or path for path in (one.removeprefix("docs:").removeprefix("files:").strip() for one in named)]
+        is_local = bool(words & {DOCS, *LOCAL}) or not given
+        return cls(
+            paths=tuple(dict.fromkeys([*["."] * is_local, *(path or "." for path in paths)])),
+            only_documents=DOCS in words and not words & set(LOCAL),
+            urls=tuple(dict.fromkeys([*urls, *(one for one in rest if _SCHEME.match(one))])),
+            web=bool(words & {WEB, ACADEMIC}),
+            without=tuple(filter(None, without)),
+            notes=("`academic` is searched as the web: no index of scholarly papers is configured.",) if ACADEMIC in words else (),
+        )
+
+    def names(self) -> list[str]:
+        return [*self.paths, *self.urls, *(["the web"] if self.web else [])]
+
+    def includes(self, path: str) -> bool:
+        """With `docs`: files in documentation folders, documents at the top, and everything below a folder that is named."""
+        if not self.only_documents or any(path == one or path.startswith(f"{one}/") for one in self.paths if one != "."):
+            return True
+        *folders, name = path.split("/")
+        return bool(_DOCUMENT_FOLDERS & {folder.lower() for folder in folders}) or (not folders and _is_prose(name))
+
+
+def unknown_source(source: str) -> Misused:
+    return Misused(
+        f"sources: {source[:80]!r} is neither a kind of source nor a path in the project.",
+        code="INVALID_PARAMETERS",
+        advice=f"Use {', '.join(KINDS)}, docs:FOLDER, a path that exists, or an http(s) address.",
+    )
+
+
+def file_weight(path: str) -> float:
+    """What a file counts as a source, by its name: prose a little more than code, tests and changelogs less; 0 is not read."""
+    if _SKIPPED.search(path):
+        return 0.0
+    return (1.0 if _is_prose(path) else 0.9) * (0.7 if _LESS_WEIGHT.search(path) else 1.0)
+
+
+def _is_prose(path: str) -> bool:
+    return PurePosixPath(path).suffix.lower() in PROSE_SUFFIXES
+
+
+class Gatherer:
+    def __init__(self, ctx: Context, places: Places | None = None, kept_for_writing: float = 0.0) -> None:
+        self._ctx = ctx
+        self._places = places or Places()
+        self._kept_seconds = min(_KEPT_SECONDS, _KEPT_SHARE * ctx.remaining) + min(kept_for_writing, 0.25 * ctx.remaining)
+        self.children = 0
+        """Started, and not refused."""
+        self._asked = 0
+        self.failures: list[str] = []
+        self.errors: list[ErrorInfo] = []
+        self.cut_short: list[str] = []
+        self.queries: list[str] = []
+        self.web_queries: list[str] = []
+        self.documents: dict[str, Document] = {}
+        self.listed: list[str] = []
+        """Files of the places, that may be read."""
+        self._tried: set[str] = set()
+        self._characters = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._ctx.hand_in or self._asked >= MAX_CHILDREN or self._ctx.remaining < self._kept_seconds
+
+    @property
+    def ran_out_of_time(self) -> bool:
+        return any(one.endswith(_FOR_TIME) for one in self.cut_short)
+
+    async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]], what: str) -> list[Return | None]:
+        """In batches, so that answers are kept when time runs out in between."""
+        answers: list[Return | None] = []
+        for start in range(0, len(requests), AT_ONCE):
+            batch = requests[start : start + AT_ONCE][: max(0, MAX_CHILDREN - self._asked)]
+            if self.is_over or not batch:
+                why = f"for want of workers (at most {MAX_CHILDREN})" if self._asked >= MAX_CHILDREN else _FOR_TIME
+                self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {why}")
+                break
+            self._asked += len(batch)
+            given = await self._ctx.gather(*(self._call(agent, parameters) for agent, parameters in batch), limit=AT_ONCE)
+            self.children += sum(one.stop_reason is not StopReason.REFUSED for one in given)
+            answers += given
+        return answers + [None] * (len(requests) - len(answers))
+
+    def _call(self, agent: str, parameters: dict[str, Any]) -> Request:
+        before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else 0.65 * (self._ctx.remaining - self._kept_seconds)
+        return call(agent, parameters=parameters, timeout=max(0.3, min(_CHILD_SECONDS, before_hand_in)))
+
+    def _data(self, answer: Return | None, what: str) -> dict[str, Any] | None:
+        if answer is None:
+            return None
+        if answer.status is not Status.COMPLETED:
+            reason = answer.errors[0].message if answer.errors else answer.summary
+            advice = answer.errors[0].recommendation if answer.errors else ""
+            self.errors += answer.errors[:1]
+            self.failures.append(f"{what}: {reason}" + (f" ({advice})" if advice and answer.status is Status.BLOCKED else ""))
+        return answer.data if isinstance(answer.data, dict) else None
+
+    async def look_over(self, path: str) -> bool:
+        """List the files below `path`; False where it is not a folder. A path that does not exist is the caller's mistake."""
+        self._ctx.progress(f"Listing {path}")
+        # Whoever names a folder means it, whether git ignores it or not.
+        asked = {"path": path, "max_results": MAX_LISTED, "include_ignored": path != "."}
+        (answer,) = await self._ask([("worker.list_files", asked)], "Listing")
+        if answer is None:
+            return True
+        if answer.errors and answer.errors[0].code == "FILE_NOT_FOUND":
+            raise unknown_source(path)
+        data = answer.data if isinstance(answer.data, dict) else {}
+        if "entries" not in data:
+            return False
+        below = "" if path == "." else f"{path}/"
+        files = (entry["path"] for entry in data["entries"] if entry.get("type", "file") == "file")
+        self.listed += [one for one in files if not self._is_left_out(one) and file_weight(one.removeprefix(below))]
+        if data.get("truncated"):
+            self.cut_short.append(f"listing of {path}: there are more files than were listed")
+        return True
+
+    def _is_left_out(self, path: str) -> bool:
+        is_excluded = any(path == out or path.startswith(f"{out}/") for out in self._places.without)
+        return is_excluded or not self._places.includes(path)
+
+    async def search(self, wanted: Mapping[str, str], paths: Sequence[str]) -> dict[str, Counter[str]]:
+        """Regular expressions by name, searched in the files below the paths: how many lines of each file match."""
+        jobs = [(name, path, pattern) for name, pattern in wanted.items() for path in paths]
+        self.queries += [name for name in wanted if name not in self.queries]
+        limits = {"regex": True, "max_results": MAX_MATCHES}
+        requests = [
+            ("worker.search_files", {"path": path, "pattern": pattern, "include_ignored": path != ".", **limits})
+            for _, path, pattern in jobs
+        ]
+        self._ctx.progress(f"Searching files for {', '.join(list(wanted)[:6])}")
+        found: dict[str, Counter[str]] = {name: Counter() for name in wanted}
+        known = set(self.listed)
+        for (name, path, _), answer in zip(jobs, await self._ask(requests, "Searching files"), strict=True):
+            data = self._data(answer, f"search {path} for {name}") or {}
+            found[name].update(match["path"] for match in data.get("matches", ()) if match["path"] in known)
+        return found
+
+    async def read(self, paths: Iterable[str]) -> None:
+        wanted = [path for path in dict.fromkeys(paths) if path not in self._tried]
+        self._tried.update(wanted)
+        requests = [("worker.read_file", {"path": path, "limit": FILE_BYTES}) for path in wanted]
+        for path, answer in zip(wanted, await self._ask(requests, "Reading files"), strict=True):
+            data = self._data(answer, f"read {path}") or {}
+            text = data.get("content")
+            if not isinstance(text, str) or not text.strip() or data.get("encoding") == "base64":
+                continue
+            self._characters += len(text)
+            if self._characters > MAX_CHARACTERS or self._characters > _RANKED_A_SECOND * self._ctx.remaining:
+                why = _FOR_TIME if self._characters < MAX_CHARACTERS else f"for those before it have {MAX_CHARACTERS:,} characters"
+                self.cut_short.append(f"{path}: read but not ranked, {why}")
+                continue
+            date = str(data.get("modifiedAt") or "")
+            self.documents[path] = Document(kind="file", name=path, text=text, date=date, weight=file_weight(path) or 0.5)
+            if data.get("truncated"):
+                self.cut_short.append(f"{path}: only its first {FILE_BYTES // 1024} KiB were read")
+
+    async def fetch(self, urls: Iterable[str]) -> None:
+        wanted = [url for url in dict.fromkeys(urls) if url not in self._tried]
+        self._tried.update(wanted)
+        if wanted:
+            self._ctx.progress(f"Fetching {wanted[0]}" + (f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""))
+        for url, answer in zip(wanted, await self._ask([("worker.web_fetch", {"url": url}) for url in wanted], "Fetching"), strict=True):
+            data = self._data(answer, f"fetch {url}")
+            if data is None or not str(data.get("text") or "").strip():
+                continue
+            links = tuple((str(link["url"]), str(link.get("text") or "")) for link in data.get("links") or () if link.get("url"))
+            address = str(data.get("finalUrl") or url)
+            self._tried.add(address)
+            self.documents[address] = Document(
+                kind="page", name=address, title=str(data.get("title") or ""), text=str(data["text"]), date=str(data.get("date") or ""),
+                fetched=str(data.get("fetchedAt") or ""), links=links,
+            )  # fmt: skip
+
+    async def search_web(self, queries: Sequence[str]) -> list[str]:
+        """Addresses, best first: one of each query in turn."""
+        self.web_queries += queries
+        self._ctx.progress(f"Searching the web for {queries[0]}")
+        answers = await self._ask([("worker.web_search", {"query": query}) for query in queries], "Searching the web")
+        lists = []
+        for query, answer in zip(queries, answers, strict=True):
+            data = self._data(answer, f"search the web for {query!r}") or {}
+            lists.append([str(result["url"]) for result in data.get("results", ()) if result.get("url")])
+        turns = max(map(len, lists), default=0)
+        return list(dict.fromkeys(urls[turn] for turn in range(turns) for urls in lists if turn < len(urls)))

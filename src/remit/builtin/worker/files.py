@@ -1,0 +1,497 @@
+"""The worker's operations on files: read, write, delete, list and search, in the workspace and never outside.
+
+How a path is kept inside is `workspace` and `system.beneath`.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.function import FunctionAgent, agent
+from remit.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
+from remit.builtin.worker.search import Found, Search, Wanted, find_ripgrep, need_pattern
+from remit.builtin.worker.workspace import GIT, OURS, Halt, at, counted, error_dict, named, size_of, told
+from remit.core.errors import Failed, Misused, Refused
+from remit.core.policy import Effect
+from remit.runtime.context import Context
+from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
+from remit.system.edits import Removed, make_folder, remove_one, remove_tree, replace_file
+from remit.system.globs import BadPattern, compile_glob
+from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
+from remit.system.processes import MARK
+
+READ_BYTES = 256 * 1024
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one answer or one parameter: both are kept with the delegation."""
+MOST_OFFSET = 1 << 62
+"""No file is as large; beyond it the system cannot even be asked."""
+_SPARE_SECONDS = 0.5
+_TURN = 20
+_DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
+_DATA = frozenset(
+    {".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip"}
+)
+
+InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
+Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    path: str
+    piece: Piece
+    size: int
+    modified: float
+
+
+@agent("worker.read_file", effects=("read",), acts_on={"path": "path"})
+async def read_file(
+    ctx: Context,
+    path: InWorkspace,
+    offset: Annotated[int, Field(ge=0, le=MOST_OFFSET, description="Where to begin, in bytes.")] = 0,
+    limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"How much to read, in bytes; {READ_BYTES} unless given.")] | None = None,
+    encoding: Encoding | None = None,
+) -> dict[str, Any]:
+    """Read a file of the workspace: text, or base64 where it is none; a part of it by byte offset and limit."""
+    chosen = None if encoding is None else _encoding(encoding)
+
+    def act(root: Root, place: Place) -> _Read:
+        descriptor, found = place.open_seen()
+        try:
+            piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
+        finally:
+            os.close(descriptor)
+        return _Read(path=place.path, piece=piece, size=max(found.st_size, piece.end if piece.bytes_read else 0), modified=found.st_mtime)
+
+    return _told_read(path, offset, await at(ctx, path, Effect.READ, act))
+
+
+def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
+    piece = read.piece
+    is_cut = piece.end < read.size
+    what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
+    data: dict[str, Any] = {
+        "path": path,
+        "content": piece.content,
+        "encoding": piece.encoding,
+        "offset": piece.offset,
+        "bytesRead": piece.bytes_read,
+        "sizeBytes": read.size,
+        "truncated": is_cut,
+        "nextOffset": piece.end if is_cut else None,
+        "modifiedAt": datetime.fromtimestamp(read.modified, UTC).isoformat(timespec="seconds"),
+    }
+    if read.path != path and read.path != "/".join(parts_of(path)):
+        data["realPath"] = read.path
+    if piece.notes:
+        data["notes"] = piece.notes
+    if read.size == 0:
+        said = f"{named(path)} is empty."
+    elif piece.bytes_read == 0:
+        said = f"{named(path)} ends before offset {asked_offset:,}: it has {size_of(read.size)}."
+    elif piece.offset == 0 and not is_cut:
+        lines = "" if piece.encoding == BASE64 else f", {counted(len(piece.content.splitlines()), 'line')}"
+        said = f"{named(path)} was read whole: {size_of(read.size)}{lines}."
+    else:
+        said = f"{named(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
+    next_steps = f"Read on with offset={piece.end}." if is_cut else ""
+    return told(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
+
+
+@agent("worker.write_file", effects=("write",), acts_on={"path": "path"})
+async def write_file(
+    ctx: Context,
+    path: InWorkspace,
+    content: Annotated[str, Field(max_length=MOST_BYTES, description="All of the file: what it held before is replaced.")],
+    create_parents: Annotated[bool, Field(description="Make the folders that are missing.")] = False,
+    encoding: Encoding = "utf-8",
+) -> dict[str, Any]:
+    """Write a file of the workspace, whole or not at all; its permissions are kept."""
+    raw = _encoded(content, _encoding(encoding))
+    halt = Halt()
+    if create_parents:
+        await _make_parents(ctx, path)
+
+    def act(root: Root, place: Place) -> tuple[bool, str]:
+        if place.name == ".":
+            raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
+        return replace_file(place, raw, halt), place.path
+
+    try:
+        is_new, where = await at(ctx, path, Effect.WRITE, act, halt=halt)
+    except Failed as error:
+        raise _without_folder(path, error) from None
+    if raw:
+        ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
+    data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
+    if where != "/".join(parts_of(path)):
+        data["realPath"] = where
+    return told(f"{named(path)} was {'made' if is_new else 'replaced'}. It now has {size_of(len(raw))}.", data)
+
+
+def _without_folder(path: str, error: Failed) -> Failed:
+    """A file need not be there to be written: what is missing is its folder."""
+    folder = "/".join(parts_of(path)[:-1])
+    if error.code != "FILE_NOT_FOUND" or error.message != not_found(path).message or not folder:
+        return error
+    meant = f" {error.advice}" if error.advice.startswith("Did you mean") else ""
+    advice = f"Give create_parents=true to have it made.{meant}"
+    return Failed(f"There is no folder {shown(folder)} to write {shown(path)} in.", code=error.code, advice=advice)
+
+
+async def _make_parents(ctx: Context, path: str) -> None:
+    parts = parts_of(path, str(ctx.workspace))
+    for number in range(1, len(parts)):
+        await at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
+
+
+def _make_missing(root: Root, place: Place) -> None:
+    found = place.stat()
+    if found is None:
+        make_folder(place)
+    elif not stat.S_ISDIR(found.st_mode):
+        raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
+
+
+@agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})
+async def delete_file(
+    ctx: Context,
+    path: InWorkspace,
+    recursive: Annotated[bool, Field(description="A folder with all that is in it.")] = False,
+) -> dict[str, Any]:
+    """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
+    halt = Halt(max(0.0, ctx.remaining - _SPARE_SECONDS))
+    if recursive:
+        await _need_allowed(ctx, path, halt)
+
+    def act(root: Root, place: Place) -> tuple[str, Removed]:
+        if place.name == ".":
+            raise leads_out(path, "is the workspace itself", "Delete what is in it by its own path.")
+        found = place.need()
+        kind = kind_of(found)
+        if not stat.S_ISDIR(found.st_mode):
+            return kind, remove_one(place)
+        if not recursive:
+            _need_empty(place)
+            return kind, remove_one(place)
+        return kind, remove_tree(place, _kept, halt)
+
+    kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
+    return _told_removed(path, kind, removed)
+
+
+def _told_removed(path: str, kind: str, removed: Removed) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "path": path,
+        "type": _TYPES.get(kind, "other"),
+        "deleted": not removed.left,
+        "filesDeleted": removed.files,
+        "foldersDeleted": removed.folders,
+        "sizeBytes": removed.size_bytes,
+    }
+    what = f"{counted(removed.files, 'file')} and {counted(removed.folders, 'folder')}, {size_of(removed.size_bytes)}"
+    if not removed.left:
+        said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {size_of(removed.size_bytes)}."
+        return told(f"{named(path)} was deleted. {said}", data)
+    data["left"] = removed.faults
+    left = f"{counted(removed.left, 'entry', 'entries')} could not be deleted"
+    message = f"{left}: {'; '.join(removed.faults[:3])}"[:500]
+    error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
+    summary = f"{named(path)} was deleted in part: {what}. {left}."
+    return told(summary, data, status="partial", errors=[error])
+
+
+_TYPES = {"a file": "file", "a folder": "folder", "a link": "link"}
+
+
+def _need_empty(place: Place) -> None:
+    folder = place.open_folder()
+    try:
+        count = len(os.listdir(folder))
+    finally:
+        os.close(folder)
+    if count:
+        holds = f"{shown(place.asked)} is a folder that holds {counted(count, 'entry', 'entries')}"
+        raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
+
+
+async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
+    """Looked at before anything is deleted: a folder is no way round a rule on what is in it, and half a repository is worth nothing."""
+
+    def act(root: Root, place: Place) -> list[str]:
+        if place.name == "." or not stat.S_ISDIR(place.need().st_mode):
+            return []
+        folder = place.open_folder()
+        try:
+            held = []
+            for entry in Walk(stop=halt, shows_own=True).entries(folder):
+                where = f"{place.path}/{entry.path}"
+                if _kept(entry.name) is not None:
+                    raise leads_out(path, f"holds {shown(where)}", "It is git's or remit's own; delete what is beside it by its own path.")
+                held.append(where)
+        finally:
+            os.close(folder)
+        return held
+
+    async for where, refusal in _refused(ctx, "", await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+        message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
+        raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.")
+
+
+async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
+    """Those that the policy does not allow, each with its refusal."""
+    for number, path in enumerate(paths, 1):
+        if number % _TURN == 0:
+            await asyncio.sleep(0)  # others have their turn
+        try:
+            await ctx.permit(path=_text(prefix + path))
+        except Refused as refusal:
+            yield path, refusal
+
+
+def _kept(name: str) -> str | None:
+    return "it is git's or remit's own" if name.casefold() in (GIT, OURS) else None
+
+
+def _type_of(path: str) -> str:
+    suffix = PurePosixPath(path).suffix.lower()
+    return "documentation" if suffix in _DOCUMENTS else "data" if suffix in _DATA else "implementation"
+
+
+def _encoding(name: str) -> str:
+    plain = name.strip().lower().replace("_", "-")
+    plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "windows-1252": "cp1252"}.get(plain, plain)
+    if plain != BASE64 and plain not in ENCODINGS:
+        raise Misused(f"The encoding {shown(name)} is not known.", advice=f"Use {', '.join(ENCODINGS)} or {BASE64}.")
+    return plain
+
+
+def _encoded(content: str, encoding: str) -> bytes:
+    try:
+        if encoding == BASE64:
+            return base64.b64decode(content, validate=True)
+        return content.encode(encoding)
+    except binascii.Error as error:
+        raise Misused(f"The content is not base64: {error}.", advice="Leave encoding out to write text.") from None
+    except UnicodeEncodeError as error:
+        what = f"character {error.start} of the content ({content[error.start]!r})"
+        raise Misused(f"{encoding} has no {what}.", advice="Use utf-8, or leave the character out.") from None
+
+
+MOST_ENTRIES = 10_000
+MOST_MATCHES = 1_000
+_SPARE_SHARE, _SPARE_MOST = 0.15, 2.0
+"""Of the time there is, kept for handing in what was found."""
+
+Glob = Annotated[
+    str, Field(max_length=1000, description="Only these: *.py is a name in any folder, src/**/*.py a path; {a,b}, [a-z] and ? too.")
+]
+
+
+@dataclass(slots=True)
+class _Listed:
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    files: int = 0
+    folders: int = 0
+    size_bytes: int = 0
+    left_out: int = 0
+    """Those that were found and are not in `entries`."""
+    walk: Walk = field(default_factory=Walk)
+
+
+@agent("worker.list_files", effects=("read",), acts_on={"path": "path"})
+async def list_files(
+    ctx: Context,
+    path: InWorkspace = ".",
+    pattern: Glob | None = None,
+    max_depth: Annotated[int, Field(ge=1, description="1: the folder itself, without what is in its folders.")] | None = None,
+    max_results: Annotated[int, Field(ge=1, le=MOST_ENTRIES, description="Files and folders to hand back, at most.")] = MOST_ENTRIES,
+    include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
+) -> dict[str, Any]:
+    """List the files and folders below a folder of the workspace, but for what git ignores; pattern and max_depth narrow it down."""
+    matches = None if pattern is None else _glob(pattern)
+    prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
+    halt = Halt(_seconds(ctx))
+
+    def act(root: Root, place: Place) -> _Listed:
+        listed = _Listed()
+        rules = () if include_ignored else asked_from(rules_above(root, place.inside), place.inside)
+        listed.walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
+        folder = place.open_folder()
+        try:
+            for entry in listed.walk.entries(folder):
+                if matches is None or matches.fullmatch(entry.path):
+                    _note(listed, entry, prefix, max_results)
+        finally:
+            os.close(folder)
+        return listed
+
+    return _told_listed(path, pattern, await at(ctx, path, Effect.READ, act, halt=halt))
+
+
+def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
+    if len(listed.entries) >= most:
+        listed.left_out += 1
+        return
+    found = entry.stat()
+    if found is None:
+        return
+    listed.entries.append(
+        {
+            "path": _text(prefix + entry.path),
+            "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
+            "sizeBytes": found.st_size,
+            "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
+        }
+    )
+    listed.folders += entry.is_folder
+    listed.files += not entry.is_folder
+    listed.size_bytes += 0 if entry.is_folder else found.st_size
+
+
+def _told_listed(path: str, pattern: str | None, listed: _Listed) -> dict[str, Any]:
+    walk, notes = listed.walk, []
+    if listed.left_out:
+        total = len(listed.entries) + listed.left_out
+        at_least = " at least" if walk.was_stopped else ""
+        notes.append(
+            f"Only the first {len(listed.entries):,} of{at_least} {total:,} are listed; name a folder, a pattern or a depth to see others."
+        )
+    if walk.was_stopped:
+        notes.append("Time ran out before everything was looked at.")
+    if walk.too_deep:
+        notes.append(f"{counted(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
+    if walk.unreadable:
+        notes.append(f"{counted(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
+    data: dict[str, Any] = {
+        "path": path,
+        "entries": listed.entries,
+        "files": listed.files,
+        "folders": listed.folders,
+        "sizeBytes": listed.size_bytes,
+        "truncated": bool(listed.left_out or walk.was_stopped or walk.too_deep),
+    }
+    if notes:
+        data["notes"] = notes
+    what = f"{counted(listed.files, 'file')} and {counted(listed.folders, 'folder')}"
+    many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
+    root = "The workspace" if not parts_of(path) else named(path)
+    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
+    return told(f"{root} was listed. {said}.", data, *notes)
+
+
+@agent("worker.search_files", effects=("read",), acts_on={"path": "path"})
+async def search_files(
+    ctx: Context,
+    pattern: Annotated[str, Field(description="Text as it stands, or a regular expression with regex=true; within one line.")],
+    path: InWorkspace = ".",
+    recursive: Annotated[bool, Field(description="Also in the folders below path.")] = True,
+    regex: Annotated[bool, Field(description="pattern is a regular expression, not text.")] = False,
+    ignore_case: Annotated[bool, Field(description="Capital and small letters are the same.")] = False,
+    glob: Glob | None = None,
+    context_lines: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each match.")] = 0,
+    max_results: Annotated[int, Field(ge=1, le=MOST_MATCHES * 5, description="Matching lines to hand back, at most.")] = MOST_MATCHES,
+    include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
+) -> dict[str, Any]:
+    """Find text in the files of the workspace, but for what git ignores and what is not text: each match with file, line and column."""
+    need_pattern(pattern, is_regex=regex)
+    if glob is not None:
+        _glob(glob)
+    wanted = Wanted(
+        pattern=pattern,
+        is_regex=regex,
+        ignores_case=ignore_case,
+        is_recursive=recursive,
+        glob=glob,
+        context_lines=context_lines,
+        max_results=max_results,
+        keeps_ignored=include_ignored,
+        stop_at=time.monotonic() + _seconds(ctx),
+        environment={name: value for name, value in ctx.environment().items() if name == MARK},
+    )
+    search = Search(wanted, program=find_ripgrep())
+    try:
+        found = await at(ctx, path, Effect.READ, search.run)
+    except asyncio.CancelledError:
+        search.kill()
+        raise
+    prefix = "".join(f"{part}/" for part in parts_of(path))
+    return _told_found(path, wanted, await _allowed(ctx, prefix, found))
+
+
+async def _allowed(ctx: Context, prefix: str, found: Found) -> Found:
+    """Without what stands in files that the policy lets nobody read: a search is not a way round its rules."""
+    paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
+    refused = {path async for path, _ in _refused(ctx, prefix, paths)}
+    if not refused:
+        return found
+    note = f"{counted(len(refused), 'file')} left out that the policy does not let be read."
+    return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
+
+
+def _told_found(path: str, wanted: Wanted, found: Found) -> dict[str, Any]:
+    prefix = "".join(f"{part}/" for part in parts_of(path))
+    matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
+    files = len({one["path"] for one in matches})
+    notes = []
+    if found.is_cut:
+        notes.append(
+            f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."
+        )
+    if found.out_of_time:
+        notes.append("Time ran out before everything was searched.")
+    if found.long_lines:
+        notes.append(f"{counted(found.long_lines, 'long line')} shown in part.")
+    notes += found.notes
+    data: dict[str, Any] = {
+        "path": path,
+        "pattern": wanted.pattern,
+        "matches": matches,
+        "matchCount": len(matches),
+        "filesMatched": files,
+        "truncated": found.is_cut or found.out_of_time,
+        "searchedWith": found.tool,
+    }
+    if found.files_searched is not None:
+        data["filesSearched"] = found.files_searched
+    if notes:
+        data["notes"] = notes
+    searched = f"{counted(found.files_searched, 'file')} searched. " if found.files_searched is not None else "The search is done. "
+    hits = f"{counted(len(matches), 'line matches', 'lines match')}, in {counted(files, 'file')}." if matches else "Nothing matches."
+    summary = f"{searched.replace(' searched', ' was searched' if found.files_searched == 1 else ' were searched')}{hits}"
+    if not found.out_of_time:
+        return told(summary, data, *notes)
+    message = "The search ran out of time; what it had found is here."
+    error = error_dict("timeout", "TIMEOUT", message, "Name a folder or a glob, or give it a longer timeout.")
+    return told(summary, data, *notes, status="partial", errors=[error])
+
+
+def _seconds(ctx: Context) -> float:
+    left = ctx.remaining
+    return left - min(_SPARE_MOST, left * _SPARE_SHARE)
+
+
+def _glob(pattern: str) -> Any:
+    try:
+        return compile_glob(pattern)
+    except BadPattern as error:
+        raise Misused(f"The pattern {shown(pattern)} {error}.", advice="Use a simpler one, e.g. *.py or src/**/*.py.") from None
+
+
+def _text(path: str) -> str:
+    """Names that are no text are shown with their bytes: JSON cannot hold them otherwise."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+FILES: list[FunctionAgent] = [read_file, write_file, delete_file, list_files, search_files]

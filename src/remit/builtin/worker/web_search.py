@@ -1,0 +1,405 @@
+"""`worker.web_search`: the search providers in their order until one answers, each at a polite pace. Runs in a process of its own.
+
+A provider is an object with a name and a method `search`; see `remit.builtin.worker.web`. It reaches the web only by the means it is
+given (`Reaching`), which are guarded like every fetch.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import importlib.metadata
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from remit.builtin.worker.pages import bounded_memory, fetch, headers_of, network_of, plain_words, read_json, text_of, utc
+from remit.builtin.worker.workspace import counted
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.runtime.context import Context
+from remit.runtime.settings import Settings, load_settings
+from remit.runtime.settings.values import Search
+from remit.system.guarded_http import Network, Unreached, WebRequest, check_target, parse_target
+from remit.system.http import BodyError
+from remit.system.threads import off_loop
+
+# ---- providers
+
+ENTRY_POINTS = "remit.search_providers"
+DUCKDUCKGO = "https://html.duckduckgo.com/html/"
+BRAVE = "https://api.search.brave.com/res/v1/web/search"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    title: str
+    url: str
+    snippet: str = ""
+    date: str | None = None
+    """As the provider writes it."""
+
+
+class SearchProvider(Protocol):
+    @property
+    def name(self) -> str: ...
+    async def search(self, query: str, max_results: int) -> list[Hit]:
+        """Raises `Unanswered` when it cannot: the next provider is asked then."""
+        ...
+
+
+class Unanswered(Exception):
+    """A provider gave no answer: why, in words that hold no key."""
+
+    def __init__(self, message: str, *, back_off_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.back_off_seconds = back_off_seconds
+        """It asked to be left alone for so long."""
+
+
+class NotSetUp(Exception):
+    """What must be set before it can be asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaching:
+    """What a provider is given."""
+
+    settings: Search
+    get_json: Callable[[str, Mapping[str, str]], Awaitable[Any]]
+    """The JSON at an address, asked for with these headers: guarded like every fetch. Raises `Unanswered`, `Refused`."""
+    permit: Callable[[str], Awaitable[None]]
+    """For a client of its own that cannot be guarded: whether this address may be asked at all. Raises `Refused`, `Unanswered`."""
+    blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Runs what blocks on a thread, never longer than there is time. Raises `Unanswered`."""
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearXNG:
+    reaching: Reaching
+    url: str
+    name: str = "searxng"
+
+    async def search(self, query: str, max_results: int) -> list[Hit]:
+        asked = urlencode({"q": query, "format": "json"})
+        found = await self.reaching.get_json(f"{self.url.rstrip('/')}/search?{asked}", {})
+        results = found.get("results") if isinstance(found, dict) else None
+        if not isinstance(results, list):
+            raise Unanswered("it gave JSON without results: is `json` among the formats of its settings?")
+        return _hits(results, title="title", url="url", snippet="content", date="publishedDate")[:max_results]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brave:
+    reaching: Reaching
+    key: str
+    url: str = BRAVE
+    name: str = "brave"
+
+    def __repr__(self) -> str:
+        return "Brave(…)"  # a traceback must not show the key
+
+    async def search(self, query: str, max_results: int) -> list[Hit]:
+        asked = urlencode({"q": query, "count": min(max_results, 20)})
+        found = await self.reaching.get_json(f"{self.url}?{asked}", {"X-Subscription-Token": self.key})
+        web = found.get("web") if isinstance(found, dict) else None
+        results = web.get("results", []) if isinstance(web, dict) else []
+        return _hits(results, title="title", url="url", snippet="description", date="page_age")[:max_results]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuckDuckGo:
+    """By the package ddgs, which has an HTTP client of its own: the policy is asked for its host, but the connection is that client's."""
+
+    reaching: Reaching
+    name: str = "duckduckgo"
+
+    async def search(self, query: str, max_results: int) -> list[Hit]:
+        await self.reaching.permit(DUCKDUCKGO)
+
+        def ask() -> list[Any]:
+            from ddgs import DDGS
+            from ddgs.exceptions import DDGSException
+
+            try:
+                with _without_proxies():
+                    return list(DDGS(timeout=10).text(query, max_results=max_results, backend="duckduckgo"))
+            except DDGSException as error:
+                if "No results" in str(error):
+                    return []
+                raise Unanswered(f"it could not be reached ({type(error).__name__}: {str(error)[:150]})", back_off_seconds=5) from None
+
+        try:
+            results = await self.reaching.blocking(ask)
+        except ImportError:
+            raise NotSetUp("install its client: pip install 'remit[web]'") from None
+        return _hits(results, title="title", url="href", snippet="body", date="date")[:max_results]
+
+
+@contextlib.contextmanager
+def _without_proxies() -> Iterator[None]:
+    """A client that takes a proxy from the environment would go past the policy."""
+    hidden = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def searxng(reaching: Reaching) -> SearchProvider:
+    if reaching.settings.searxng_url is None:
+        raise NotSetUp("set search.searxng_url to the address of a SearXNG that gives JSON")
+    return SearXNG(reaching=reaching, url=reaching.settings.searxng_url)
+
+
+def brave(reaching: Reaching) -> SearchProvider:
+    variable = reaching.settings.brave_key_variable
+    key = reaching.environ.get(variable, "").strip()
+    if not key:
+        raise NotSetUp(f"set {variable} in the environment to a key of the Brave Search API")
+    return Brave(reaching=reaching, key=key)
+
+
+Make = Callable[[Reaching], SearchProvider]
+BUILT_IN: Mapping[str, Make] = {"searxng": searxng, "brave": brave, "duckduckgo": lambda reaching: DuckDuckGo(reaching=reaching)}
+
+
+def provider(name: str, reaching: Reaching) -> SearchProvider:
+    """The provider of that name: one of ours, one that a package offers, or `module:function`. Raises `NotSetUp`."""
+    make = BUILT_IN.get(name) or _offered(name)
+    try:
+        return make(reaching)
+    except (NotSetUp, RemitError):
+        raise
+    except Exception as error:  # noqa: BLE001 - users' code: a provider that cannot be made is passed over, and said to be
+        raise NotSetUp(f"put its code right: it raised {type(error).__name__}: {str(error)[:150]}") from None
+
+
+def _offered(name: str) -> Make:
+    try:
+        if ":" in name:
+            module, _, function = name.partition(":")
+            make: Make = getattr(importlib.import_module(module), function)
+            return make
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
+            loaded: Make = entry.load()
+            return loaded
+    except Exception as error:  # noqa: BLE001 - users' code again, at import
+        raise NotSetUp(f"put its code right: it cannot be loaded ({type(error).__name__}: {str(error)[:150]})") from None
+    known = [*BUILT_IN, *sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))]
+    raise NotSetUp(f"there is no such provider; known are {', '.join(known)}, or name a function as module:function")
+
+
+def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[Hit]:
+    """What a provider answered, as far as it is of use: whatever it is, these are hits with whole addresses, each once."""
+    hits: dict[str, Hit] = {}
+    for one in results if isinstance(results, list) else ():
+        if not isinstance(one, dict) or not isinstance(one.get(url), str):
+            continue
+        try:
+            address = parse_target(one[url]).url
+        except Misused:
+            continue
+        said, text = _line(one.get(date))[:40], _line(one.get(snippet))[:1000]
+        hits.setdefault(address, Hit(title=_line(one.get(title))[:300] or address, url=address, snippet=text, date=said or None))
+    return list(hits.values())
+
+
+def _line(value: object) -> str:
+    return " ".join(value.replace("\x00", "").split()) if isinstance(value, str) else ""
+
+
+# ---- pace
+
+LONGEST_WAIT = 3600.0
+"""A turn further off is a clock that was set back, or a file that somebody wrote: it does not count."""
+
+
+def turn(folder: Path, provider: str, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
+    """Seconds to wait until this request may go; its turn is taken with it, unless that is longer than it would wait."""
+    now = time.time()
+    return _move_turn(folder, provider, now, lambda start: start + seconds_between if start - now <= longest else start) - now
+
+
+def back_off(folder: Path, provider: str, seconds: float) -> None:
+    """A provider said that it is too much: nobody asks it before that."""
+    now = time.time()
+    _move_turn(folder, provider, now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
+
+
+def _move_turn(folder: Path, provider: str, now: float, following: Callable[[float], float]) -> float:
+    """When the next request may go; the turn after it is written to the provider's file, under a lock that is held for microseconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
+    path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            said = float(os.pread(descriptor, 64, 0))
+        except ValueError:
+            said = now
+        start = max(now, said) if said - now <= LONGEST_WAIT else now
+        data = f"{following(start):.3f}".encode()
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+    return start
+
+
+# ---- one search
+
+MOST_BYTES = 2 * 1024 * 1024
+SECONDS_EACH = 20.0
+_TOO_MANY_SECONDS = 30.0
+"""Left alone for so long by whoever says 429 and not how long."""
+
+
+@dataclass(slots=True)
+class Found:
+    provider: str = ""
+    hits: list[Hit] = field(default_factory=list)
+    tried: dict[str, str] = field(default_factory=dict)
+    """By provider: why it gave nothing."""
+    refusals: list[Refused] = field(default_factory=list)
+    """Of the policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searching:
+    settings: Search
+    network: Network
+    run_folder: Path
+    remaining: Callable[[], float]
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    async def search(self, query: str, max_results: int) -> Found:
+        """Of the first provider that answers; `provider` is empty when none did."""
+        found = Found()
+        for name in self.settings.providers:
+            try:
+                asked = provider(name, self._reaching())
+                await self._wait_for_turn(name)
+                found.hits = await self._ask(asked, query, max_results)
+                found.provider = name
+                break
+            except NotSetUp as missing:
+                found.tried[name] = f"not set up: {missing}"
+            except Unanswered as error:
+                found.tried[name] = str(error)
+                if error.back_off_seconds:
+                    await off_loop(back_off, self.run_folder, name, error.back_off_seconds)
+            except Refused as refusal:
+                found.tried[name] = refusal.message
+                found.refusals.append(refusal)
+        return found
+
+    async def _ask(self, asked: SearchProvider, query: str, max_results: int) -> list[Hit]:
+        seconds = self._seconds()
+        try:
+            async with asyncio.timeout(seconds):
+                hits = [hit for hit in await asked.search(query, max_results) if _is_hit(hit)]
+        except TimeoutError:
+            raise Unanswered(f"it did not answer within {seconds:.0f} s") from None
+        except (RemitError, Unanswered, NotSetUp):
+            raise
+        except Exception as error:  # noqa: BLE001 - a provider may be users' code: the next one is asked
+            raise Unanswered(f"it raised {type(error).__name__}") from None
+        return hits[:max_results]
+
+    def _seconds(self) -> float:
+        return max(0.1, min(SECONDS_EACH, self.remaining() * 0.6))
+
+    async def _wait_for_turn(self, name: str) -> None:
+        longest = self.remaining() * 0.5
+        wait = await off_loop(turn, self.run_folder, name, self.settings.seconds_between, longest)
+        if wait > longest:
+            raise Unanswered(f"too many requests wait for it already ({wait:.0f} s)")
+        await asyncio.sleep(wait)
+
+    def _reaching(self) -> Reaching:
+        return Reaching(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
+
+    async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
+        try:
+            request = WebRequest(target=parse_target(url), headers=headers_of({"Accept": "application/json", **headers}))
+            fetched = await fetch(request, self.network, most=MOST_BYTES, seconds=self._seconds())
+        except (Unreached, BodyError, Misused) as error:
+            raise Unanswered(str(error)) from None
+        if fetched.status == 429:
+            said = fetched.headers.get("retry-after", "")
+            seconds = float(said) if said.isascii() and said.isdigit() else _TOO_MANY_SECONDS
+            raise Unanswered("it says that there were too many requests (429)", back_off_seconds=seconds)
+        if fetched.status in (401, 403):
+            raise Unanswered(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
+        if fetched.status != 200:
+            raise Unanswered(f"it answers with status {fetched.status}")
+        value, fault = read_json(text_of(fetched.body.content, fetched.content_type)[0])
+        if fault or fetched.body.cut:
+            raise Unanswered(fetched.body.cut or "what it answers is no JSON")
+        return value
+
+    async def _permit(self, url: str) -> None:
+        try:
+            await check_target(parse_target(url), "GET", self.network)
+        except (Unreached, Misused) as error:
+            raise Unanswered(str(error)) from None
+
+
+def _is_hit(hit: object) -> bool:
+    return isinstance(hit, Hit) and all(isinstance(text, str) for text in (hit.title, hit.url, hit.snippet, hit.date or ""))
+
+
+# ---- the operation
+
+
+async def searched(ctx: Context, query: str, max_results: int) -> dict[str, Any]:
+    settings = load_settings(ctx.root)
+    query = " ".join(query.split())
+    if not query:
+        raise Misused("query: there is nothing to search for.", advice="Give some words.")
+    with bounded_memory():
+        found = await Searching(
+            settings=settings.search,
+            network=network_of(ctx, settings.web),
+            run_folder=ctx.root / ".remit" / "run",
+            remaining=lambda: ctx.remaining,
+        ).search(query, max_results)
+    if not found.provider:
+        raise _unsearched(found, settings)
+    return searched_return(query, found, utc())
+
+
+def _unsearched(found: Found, settings: Settings) -> Exception:
+    if found.refusals and len(found.refusals) == len(found.tried):
+        return found.refusals[0]
+    tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
+    return Unavailable(
+        f"No search provider could be asked. {tried}.",
+        code="TOOL_UNAVAILABLE",
+        advice="Set search.searxng_url in remit.toml to a SearXNG, or put a key of the Brave Search API into the environment as "
+        f"{settings.search.brave_key_variable}, or see that this machine reaches html.duckduckgo.com and the policy permits it.",
+    )
+
+
+def searched_return(query: str, found: Found, at: str) -> dict[str, Any]:
+    results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
+    count = counted(len(results), "result") if results else "no results"
+    passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""
+    first = f" The first is “{plain_words(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
+    return {
+        "status": "completed",
+        "summary": f"{found.provider} gave {count} for “{plain_words(query, 100)}”.{first}{passed}",
+        "data": {"query": query, "provider": found.provider, "results": results, "tried": found.tried, "searchedAt": at},
+        "artifacts": [],
+        "errors": [],
+    }

@@ -1,0 +1,163 @@
+"""Paths of the workspace: resolved below it, kept out of git's and remit's own folders, and put to the policy. And how results are worded.
+
+The workspace is the project, or the folder that was made for the caller. Used by the operations on files.
+"""
+
+import asyncio
+import difflib
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from remit.core.errors import Failed, RemitError, Stopped
+from remit.core.policy import Effect
+from remit.runtime.context import Context
+from remit.system.beneath import Place, Root, leads_out, parts_of, shown
+from remit.system.threads import off_loop
+
+GIT, OURS = ".git", ".remit"
+READABLE_OF_OURS = frozenset({"scratch", "work"})
+"""What delegations left: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
+_NAMES_LOOKED_AT = 2_000
+_HOPS = 8
+
+T = TypeVar("T")
+
+
+class _Elsewhere(Exception):
+    """The path leads, by a link, to another one inside: the policy has a word on that one too."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class Halt:
+    """Whether what is being done is still wanted: not when its delegation was stopped, and not when its time is over. For any thread."""
+
+    __slots__ = ("_is_called", "_stop_at")
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._is_called = False
+        self._stop_at = time.monotonic() + seconds
+
+    def call(self) -> None:
+        self._is_called = True
+
+    def __call__(self) -> bool:
+        return self._is_called or time.monotonic() > self._stop_at
+
+
+async def at(
+    ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True, halt: Halt | None = None
+) -> T:
+    """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`."""
+    allowed = {"/".join(parts_of(path, str(ctx.workspace))) or "."}
+    halt = halt or Halt()
+    for _ in range(_HOPS):
+        try:
+            return await off_loop(_act, str(ctx.workspace), path, effect, act, follow, frozenset(allowed), halt)
+        except _Elsewhere as elsewhere:
+            await ctx.permit(path=elsewhere.path)
+            allowed.add(elsewhere.path)
+        except asyncio.CancelledError:
+            halt.call()  # the thread goes on by itself: it must not change anything for nobody
+            raise
+    raise leads_out(path, "leads somewhere else each time it is looked at", "Try again when nobody changes its links.")
+
+
+def guard(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
+    """Refuse what is git's or ours, by where the path really leads."""
+    for number, part in enumerate(inside):
+        name = part.casefold()
+        if name == OURS and (effect is not Effect.READ or inside[number + 1 : number + 2] not in {(one,) for one in READABLE_OF_OURS}):
+            advice = "Of .remit only scratch/ and work/ can be read, and nothing written."
+            raise leads_out(asked, "is in the folder of remit itself", advice)
+        if name == GIT and effect is not Effect.READ:
+            raise leads_out(asked, "is in the folder of git itself", "Use git to change what is in it.")
+
+
+def _act(
+    workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool, allowed: frozenset[str], halt: Halt
+) -> T:
+    with Root(workspace) as root:
+        try:
+            with root.place(path, follow=follow) as place:
+                guard(place.inside, path, effect)
+                if place.path not in allowed:
+                    raise _Elsewhere(place.path)
+                if halt():
+                    raise Stopped(f"{path} was left as it is: nobody waits for it any more.")
+                return act(root, place)
+        except Failed as error:
+            if error.code != "FILE_NOT_FOUND":
+                raise
+            raise Failed(error.message, code=error.code, advice=_near(root, path) or error.advice) from None
+
+
+def _near(root: Root, path: str) -> str:
+    """What may have been meant: names like the first that is missing, in the folder where it is missing."""
+    parts = parts_of(path)
+    if OURS in parts:
+        return ""
+    try:
+        for number in range(1, len(parts) + 1):
+            with root.place("/".join(parts[:number])) as place:
+                if place.stat() is None:
+                    names = _names_beside(place)
+                    spelled = {name.casefold(): name for name in names if name not in (GIT, OURS)}
+                    close = difflib.get_close_matches(parts[number - 1].casefold(), spelled, n=3, cutoff=0.6)
+                    found = ["/".join((*parts[: number - 1], spelled[name])) for name in close]
+                    return f"Did you mean {' or '.join(map(shown, found))}?" if found else ""
+    except (RemitError, OSError):
+        pass
+    return ""
+
+
+def _names_beside(place: Place) -> list[str]:
+    folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.folder)
+    try:
+        return os.listdir(folder)[:_NAMES_LOOKED_AT]
+    finally:
+        os.close(folder)
+
+
+# ---- wording
+
+_SUMMARY_CHARACTERS = 390
+_PATH_CHARACTERS = 100
+_MARKUP = re.compile(r"\*\*|`|<|\]\(|# ")
+
+
+def told(
+    summary: str, data: Any, *notes: str, status: str = "completed", errors: Sequence[dict[str, Any]] = (), next_steps: str = ""
+) -> dict[str, Any]:
+    """A return: the summary with as many notes as there is room for."""
+    for note in notes:
+        if len(summary) + len(note) < _SUMMARY_CHARACTERS:
+            summary += f" {note}"
+    return {"status": status, "summary": summary, "data": data, "errors": list(errors), "next_steps": next_steps}
+
+
+def named(path: str) -> str:
+    """A path for the beginning of a sentence; where it is long or would read as markup, other words."""
+    is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and _MARKUP.search(path) is None
+    return path if is_plain and path.strip() == path else "The path"
+
+
+def error_dict(type_: str, code: str, message: str, advice: str, *, recoverable: bool = True) -> dict[str, Any]:
+    return {"type": type_, "code": code, "message": message, "recoverable": recoverable, "recommendation": advice}
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def size_of(count: int) -> str:
+    if count < 10_000:
+        return counted(count, "byte")
+    unit, size = next((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size)
+    return f"{count / size:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""Engines: implementations of the `Engine` port. `embedded` runs delegations on one asyncio loop with a journal in SQLite."""

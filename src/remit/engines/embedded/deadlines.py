@@ -1,0 +1,330 @@
+"""Deadlines and the watchdog: when to look at which delegation, and what to do when an agent blocks the event loop."""
+
+import asyncio
+import contextvars
+import ctypes
+import dis
+import heapq
+import logging
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextvars import Context
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pydantic
+
+if TYPE_CHECKING:
+    from remit.engines.embedded.running import Running
+
+
+class Timed(Protocol):
+    @property
+    def ends_at(self) -> float:
+        """Its hard deadline."""
+        ...
+
+    def look(self, now: float) -> None:
+        """Do what is due, and push the next moment to be looked at."""
+        ...
+
+
+log = logging.getLogger("remit.engine")
+
+Entry = list[Any]
+"""[moment, number, Timed or None]: a list, so that it can be emptied where it stands."""
+
+
+class Deadlines:
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self._loop = loop
+        self._context = context
+        self._heap: list[Entry] = []
+        self._count = 0
+        self._settled = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+
+    def push(self, at: float, timed: Timed) -> Entry:
+        self._count += 1
+        entry: Entry = [at, self._count, timed]
+        heapq.heappush(self._heap, entry)
+        if at < self._timer_at:
+            self._arm(at)
+        return entry
+
+    def forget(self, entry: Entry) -> None:
+        """Nobody is to be looked at for this entry any more."""
+        entry[2] = None
+        self._settled += 1
+        if self._settled > 256 and self._settled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2] is not None]
+            heapq.heapify(self._heap)
+            self._settled = 0
+
+    def earliest_end(self) -> float | None:
+        """The first hard deadline that must be kept; asked by the watchdog, from its own thread, while the loop stands still."""
+        # Each entry is read once: the loop may empty it between two looks.
+        return min((timed.ends_at for entry in list(self._heap) if (timed := entry[2]) is not None), default=None)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._heap.clear()
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._fire, context=self._context)
+
+    def _fire(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
+        while self._heap and self._heap[0][0] <= now:
+            timed: Timed | None = heapq.heappop(self._heap)[2]
+            if timed is None:
+                self._settled -= 1
+                continue
+            try:
+                timed.look(now)
+            except Exception:  # one that goes wrong must not keep the others from their deadlines
+                log.exception("A deadline could not be kept")
+        if self._heap and self._heap[0][0] < self._timer_at:
+            self._arm(self._heap[0][0])
+
+
+LOOK_SECONDS = 0.05
+REPORT_SECONDS = 0.25
+_OURS = str(Path(__file__).parents[2])
+_AGENT_CODE = (str(Path(_OURS) / "testing"), str(Path(_OURS) / "builtin"))
+_HANDED_TO_AGENTS = ("agents/function.py", "runtime/plain.py", "runtime/perform.py", "runtime/receive.py", "runtime/validate.py")
+"""Where remit calls agents' code or reads agents' values, and changes nothing of its own meanwhile: may be interrupted."""
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(pydantic.__file__).parent), "<")
+"""Code that does what its caller asks: whose it is depends on who called it. `<`: what is frozen or made at run time."""
+_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+
+_LOG = logging.getLogger("remit.watchdog")
+
+
+RESEND_SECONDS = 1.0
+"""A signal that was not handled for so long is sent again."""
+
+
+class BlockedLoop(BaseException):
+    """Raised inside an agent that blocks the event loop past a limit. Like a cancellation, not to be caught."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Watchdog:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
+        block_limit_seconds: float,
+        current: "contextvars.ContextVar[Running | None]",
+        living: "Callable[[], Iterable[Running]]",
+    ) -> None:
+        self._loop = loop
+        self._deadlines = deadlines
+        self._limit = block_limit_seconds
+        self._current = current
+        self._living = living
+        self._alive = 0
+        self._beat_at = time.monotonic()
+        self._beating = False
+        self._wanted = threading.Event()
+        self._closing = threading.Event()
+        self._closed = False
+        self._reported_beat = 0.0
+        self._turn: tuple[float, int] = (0.0, 0)
+        self._turn_since = time.monotonic()
+        self._stopping: str | None = None
+        self._thread: threading.Thread | None = None
+        self._loop_thread = threading.get_ident()
+        self._has_signal = False
+        self._signalled_at = 0.0
+        """When a signal was sent that the loop's thread has not handled yet; 0: none."""
+
+    def started(self) -> None:
+        """An agent began to run."""
+        self._alive += 1
+        if not self._beating:
+            self._beating = True
+            self._beat_at = time.monotonic()
+            self._loop.call_later(LOOK_SECONDS, self._beat)
+            if self._thread is None:
+                self._begin()
+            self._wanted.set()
+
+    def ended(self) -> None:
+        self._alive -= 1
+
+    def close(self) -> None:
+        self._closed = True
+        self._wanted.set()
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(0.5)  # it ends at once; a signal it sent after we stopped listening would end the program
+        if self._has_signal:
+            self._has_signal = False
+            _stop_listening(self)
+
+    def _begin(self) -> None:
+        self._has_signal = self._loop_thread == threading.main_thread().ident and _listen(self)
+        self._thread = threading.Thread(target=self._watch, name="remit-watchdog", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        self._beat_at = time.monotonic()
+        if self._alive > 0 and not self._closed:
+            self._loop.call_later(LOOK_SECONDS, self._beat)
+        else:
+            self._beating = False
+            self._wanted.clear()
+
+    def _watch(self) -> None:
+        """On its own thread: sleeps while no agent runs."""
+        while not self._closed:
+            self._wanted.wait()
+            self._closing.wait(LOOK_SECONDS)
+            beat_at = self._beat_at
+            blocked = self._turn_seconds(beat_at)
+            if blocked < REPORT_SECONDS or not self._beating or self._closed:
+                continue
+            earliest = self._deadlines.earliest_end()
+            overdue = earliest is not None and time.monotonic() > earliest + 0.1
+            must_stop = blocked > self._limit or overdue
+            if self._reported_beat != beat_at or must_stop:
+                self._look_inside(blocked, must_stop)
+                self._reported_beat = beat_at
+
+    def _turn_seconds(self, beat_at: float) -> float:
+        """How long the one task that runs now has had the loop: what others took before it is not held against it."""
+        turn = (beat_at, id(asyncio.current_task(self._loop)))
+        now = time.monotonic()
+        if turn != self._turn:
+            self._turn, self._turn_since = turn, now
+        return now - self._turn_since
+
+    def _look_inside(self, blocked: float, must_stop: bool) -> None:
+        if self._has_signal:
+            now = time.monotonic()
+            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up inside their handler
+                return
+            self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
+            self._signalled_at = now
+            signal.pthread_kill(self._loop_thread, _SIGNAL)
+            return
+        self._look_from_outside(blocked, must_stop)
+
+    def _look_from_outside(self, blocked: float, must_stop: bool) -> None:
+        """The loop is on another thread than the main one, and stands still while we hold the interpreter."""
+        frame = sys._current_frames().get(self._loop_thread)
+        task = asyncio.current_task(self._loop)
+        if frame is None or task is None:
+            return
+        running = self._running_of(task)
+        if must_stop and running is not None and _frame_of_agent(frame) is frame and _is_between_turns(frame):
+            message = f"{running.delegation.agent} blocked the event loop for {blocked:.1f} s at {_place(frame)} and was stopped."
+            running.blocked = message
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
+            return
+        if self._reported_beat == self._beat_at:
+            return  # said already
+        who = task.get_name() if running is None else running.delegation.agent
+        _LOG.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
+
+    def signal_handled(self) -> None:
+        self._signalled_at = 0.0
+
+    def whose_turn(self) -> "Running | None":
+        """The delegation of ours whose code the loop is running now."""
+        running = self._current.get()
+        return running if running is not None and running.engine.watchdog is self else None
+
+    def _running_of(self, task: "asyncio.Task[Any]") -> "Running | None":
+        return next((running for running in self._living() if running.task is task), None)
+
+    def interrupt(self, running: "Running", frame: FrameType | None) -> None:
+        """On the loop's thread, inside whatever blocks it."""
+        standing = _frame_of_agent(frame)
+        if standing is None:
+            return
+        agent, place = running.delegation.agent, _place(standing)
+        advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
+        if self._stopping is None:
+            _LOG.warning("%s (%s) blocks the event loop at %s. %s", agent, running.delegation.session_id, place, advice)
+            self._loop.call_soon_threadsafe(running.notice, f"{agent} blocks the event loop at {place}. {advice}")
+            return
+        message = f"{agent} {self._stopping} at {place} and was stopped. {advice}"
+        self._stopping = None
+        raise BlockedLoop(message)
+
+
+_listening: list[Watchdog] = []
+"""The watchdogs of this program whose loops run on the main thread: one signal serves them all."""
+
+
+def _listen(watchdog: Watchdog) -> bool:
+    if not _listening:
+        if signal.getsignal(_SIGNAL) != signal.SIG_DFL:
+            return False  # the program has a use of its own for it
+        signal.signal(_SIGNAL, _on_signal)
+    _listening.append(watchdog)
+    return True
+
+
+def _stop_listening(watchdog: Watchdog) -> None:
+    _listening.remove(watchdog)
+    if not _listening:
+        signal.signal(_SIGNAL, signal.SIG_IGN if _is_pending() else signal.SIG_DFL)
+        signal.signal(_SIGNAL, signal.SIG_DFL)
+
+
+def _is_pending() -> bool:
+    """A signal sent but not delivered yet would end the program once nobody handles it."""
+    return _SIGNAL in signal.sigpending()
+
+
+def _on_signal(_signal: int, frame: FrameType | None) -> None:
+    for watchdog in tuple(_listening):  # an exception raised in an agent may close one
+        watchdog.signal_handled()
+        running = watchdog.whose_turn()
+        if running is not None:
+            watchdog.interrupt(running, frame)
+
+
+def _is_between_turns(frame: FrameType) -> bool:
+    """Whether it stands at the jump back of a Python loop: there it meets an exception at once, and nowhere else."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
+
+
+def _place(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _frame_of_agent(frame: FrameType | None) -> FrameType | None:
+    """Where the agent stands, if it is its code that blocks; None in remit's own code or the loop's: nothing may be raised in those."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_AGENT_CODE):
+            return frame
+        if name.startswith(_OURS):
+            return frame if name.endswith(_HANDED_TO_AGENTS) else None
+        if name.startswith(_ASYNCIO):
+            return None
+        if not name.startswith(_LIBRARIES) or "site-packages" in name.removeprefix(_LIBRARIES[1]):
+            return frame
+        frame = frame.f_back
+    return None

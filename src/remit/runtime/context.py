@@ -1,0 +1,347 @@
+"""`Context`, what an agent is given while it works: its task, files to read first, delegating, events; and the handle of a child."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from remit.core.budget import Limits
+from remit.core.delegation import Delegation, TaskContext, context_of
+from remit.core.errors import Misused
+from remit.core.events import Event, EventKind
+from remit.core.result import Return
+from remit.runtime.request import Request, call
+from remit.runtime.route import language_of
+
+LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
+LIMIT_BYTES = 200_000
+"""About 50,000 tokens: what a model can be given beside its task."""
+SUFFIXES = frozenset({".md", ".txt", ".rst", ".json", ".yaml", ".yml", ".toml"})
+"""Only text is context: a picture or a database in the folder is passed over."""
+COMMON = "common"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFiles:
+    paths: tuple[str, ...]
+    """Relative to the context folder, in the order of the text."""
+    text: str
+    warnings: tuple[str, ...]
+    """What was left out, and why."""
+
+
+def level_of(complexity: str) -> int:
+    try:
+        return LEVELS[complexity]
+    except (KeyError, TypeError):
+        raise Misused(f"Unknown complexity {complexity!r}.", advice=f"Use {', '.join(LEVELS)}.") from None
+
+
+def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = LIMIT_BYTES) -> ContextFiles:
+    """Level 1 `common/`, 2 also the language's folder, 3 everything; the most widely valid first, by name within each.
+
+    A file that does not fit into `limit_bytes` is left out whole and named; smaller ones after it still go in.
+    """
+    if level not in LEVELS.values():
+        raise Misused(f"Unknown context level {level!r}.", advice="Use 1, 2 or 3.")
+    if not root_dir.is_dir():
+        return ContextFiles(paths=(), text="", warnings=())
+    paths: list[str] = []
+    parts: list[str] = []
+    warnings = _missing_folders(root_dir, level, language)
+    used = 0
+    for path in _candidates(root_dir, level, language):
+        name = path.relative_to(root_dir).as_posix()
+        try:
+            block = f"--- {name}\n{path.read_bytes().decode('utf-8').rstrip()}\n"
+        except (OSError, UnicodeDecodeError) as error:
+            warnings.append(f"Context file {name} was left out: {error}.")
+            continue
+        size = len(block.encode())
+        if used + size > limit_bytes:
+            warnings.append(f"Context file {name} was left out: its {size} bytes do not fit into the limit of {limit_bytes}.")
+            continue
+        used += size
+        paths.append(name)
+        parts.append(block)
+    return ContextFiles(paths=tuple(paths), text="".join(parts), warnings=tuple(warnings))
+
+
+def _missing_folders(root_dir: Path, level: int, language: str) -> list[str]:
+    if level == 2 and not _is_folder_of(root_dir, language):
+        return [f"There is no context folder for language {language!r}: only {COMMON}/ was loaded."]
+    return []
+
+
+def _is_folder_of(root_dir: Path, language: str) -> bool:
+    """A language is one plain name: one with a slash or dots would lead out of the context folder."""
+    return not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
+
+
+def _candidates(root_dir: Path, level: int, language: str) -> Iterator[Path]:
+    folders = [root_dir / COMMON]
+    if level >= 2 and _is_folder_of(root_dir, language):
+        folders.append(root_dir / language)
+    seen: set[Path] = set()
+    for folder in folders if level < 3 else [*folders, root_dir]:
+        for path in sorted(folder.rglob("*"), key=lambda p: p.as_posix()):
+            if path not in seen and _is_context(path, root_dir):
+                seen.add(path)
+                yield path
+
+
+def _is_context(path: Path, root_dir: Path) -> bool:
+    """Text, not hidden, and not a link that leads out of the folder."""
+    if path.suffix.lower() not in SUFFIXES or any(part.startswith(".") for part in path.relative_to(root_dir).parts):
+        return False
+    return path.is_file() and path.resolve().is_relative_to(root_dir.resolve())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Why the agent is asked a second time: what it handed in and each fault found in it."""
+
+    faults: tuple[str, ...]
+    original: str
+
+
+class Handle(Protocol):
+    """A delegation that was started and not waited for."""
+
+    @property
+    def session_id(self) -> str: ...
+    async def result(self) -> Return: ...
+    def stream(self) -> AsyncIterator[Event]: ...
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]: ...
+
+
+class Desk(Protocol):
+    """The engine's side of a context: one per delegation that runs."""
+
+    @property
+    def delegation(self) -> Delegation: ...
+    @property
+    def root(self) -> Path: ...
+    @property
+    def repair(self) -> Repair | None: ...
+    @property
+    def hand_in(self) -> bool: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def workspace(self) -> Path: ...
+    @property
+    def saved(self) -> Any: ...
+    def environment(self) -> dict[str, str]: ...
+    def remaining(self) -> float: ...
+    def budget_left(self) -> Limits: ...
+    async def wait_hand_in(self) -> None: ...
+    async def delegate(self, request: Request) -> Return: ...
+    async def start(self, request: Request) -> Handle: ...
+    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]: ...
+    def progress(self, message: str, fraction: float | None) -> None: ...
+    def emit(self, chunk: Any) -> None: ...
+    def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
+    def spend(self, tokens: int, cost: float) -> None: ...
+    async def checkpoint(self, value: Any) -> None: ...
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
+    async def permitted(self, paths: Sequence[str]) -> list[str]: ...
+    async def session_diff(self, session_id: str) -> str:
+        """Where the diff of another session is recorded, below the root. Raises `Refused` unless it is of the same tree or principal."""
+        ...
+
+    def printed(self, text: str) -> None:
+        """Told by an agent's carrier what the agent wrote to its standard output."""
+        ...
+
+    def abandoned(self, what: str) -> Callable[[], None]:
+        """Told by an agent's carrier that it could not be stopped and is left behind (a thread, a stuck process).
+
+        What this gives is called when it has ended after all.
+        """
+        ...
+
+
+@runtime_checkable
+class WarningDesk(Protocol):
+    """A desk at which a delegation can be warned of."""
+
+    def warn(self, message: str) -> None: ...
+
+
+class Context:
+    __slots__ = ("_desk",)
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @property
+    def session_id(self) -> str:
+        return self._desk.delegation.lineage.session_id
+
+    @property
+    def root_id(self) -> str:
+        return self._desk.delegation.lineage.root_id
+
+    @property
+    def depth(self) -> int:
+        return self._desk.delegation.lineage.depth
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self._desk.delegation.lineage.path
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """As they were given and recorded."""
+        return self._desk.delegation.parameters
+
+    @property
+    def caller(self) -> str:
+        return self._desk.delegation.caller
+
+    @property
+    def task(self) -> TaskContext | None:
+        return self._desk.delegation.task
+
+    @property
+    def deadline(self) -> float:
+        """When it is stopped, on the wall clock."""
+        return self._desk.delegation.deadline_wall
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it is stopped, by a clock that does not jump."""
+        return self._desk.remaining()
+
+    @property
+    def budget(self) -> Limits:
+        """What is left for this tree."""
+        return self._desk.budget_left()
+
+    @property
+    def root(self) -> Path:
+        """The project's root folder."""
+        return self._desk.root
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of its own, made when first asked for. Whatever stands in it at the deadline is handed back."""
+        return self._desk.scratch
+
+    @property
+    def workspace(self) -> Path:
+        """The folder it works in: the project's root, or the worktree or copy that was made for it."""
+        return self._desk.workspace
+
+    def environment(self) -> dict[str, str]:
+        """What to add to the environment of a command that is started for this delegation: what the command delegates is its child."""
+        return self._desk.environment()
+
+    @property
+    def repair(self) -> Repair | None:
+        """Set when it is asked again because its answer broke the contract."""
+        return self._desk.repair
+
+    @property
+    def hand_in(self) -> bool:
+        """True from the soft deadline on: hand in what there is."""
+        return self._desk.hand_in
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint, also of a run before a crash; None when there is none."""
+        return self._desk.saved
+
+    async def wait_hand_in(self) -> None:
+        """Until the soft deadline."""
+        await self._desk.wait_hand_in()
+
+    async def delegate(self, agent: str, /, **asked: Any) -> Return:
+        """Hand work to a child and wait for its return: deeper, never later than this delegation."""
+        return await self._desk.delegate(call(agent, **asked))
+
+    async def start(self, agent: str, /, **asked: Any) -> Handle:
+        """Hand work to a child and go on; it ends at the latest when this delegation does."""
+        return await self._desk.start(call(agent, **asked))
+
+    async def gather(self, *requests: Request, limit: int | None = None) -> list[Return]:
+        """Several children at once, at most `limit` of them; returns in the order of the calls, failures among them."""
+        return await self._desk.gather(requests, limit)
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self._desk.progress(message, fraction)
+
+    def emit(self, chunk: Any) -> None:
+        """Stream a piece of the result; kept, and handed back if the agent never finishes."""
+        self._desk.emit(chunk)
+
+    def artifact(self, path: str | Path, type: str = "report", summary: str = "") -> None:
+        """Declare a file as part of the work, as soon as it is begun."""
+        self._desk.artifact(path, type, summary)
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """Draw from the tree's budget."""
+        self._desk.spend(tokens, cost)
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
+        await self._desk.checkpoint(value)
+
+    async def permit(self, action: str = "", /, **facts: Any) -> None:
+        """Ask the policy for something that this agent wants to do on its way: `await ctx.permit(url="https://example.com/")`.
+
+        The facts (path, url, command, method, …) are what rules speak of; the action is its own operation where it is not named. Raises
+        `Refused` (POLICY_DENIED), in words that its caller can read. Waits where a person must be asked.
+        """
+        await self._desk.permit(action, facts)
+
+    async def permitted(self, paths: Sequence[str]) -> list[str]:
+        """Those of many paths that the policy lets this agent do its operation on: for one that walks a tree and follows no link."""
+        return await self._desk.permitted(paths)
+
+    def background(self) -> ContextFiles:
+        """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
+        task = self.task or TaskContext()
+        language, _ = language_of(self.task)
+        return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The context as data."""
+        return context_of(self._desk.delegation, self.budget)
+
+
+def warn(ctx: Context, message: str) -> None:
+    """Told by an agent's carrier what whoever reads the return should know; at a desk that takes none it is progress."""
+    if isinstance(ctx._desk, WarningDesk):
+        ctx._desk.warn(message)
+    else:
+        ctx.progress(message)
+
+
+def final_event(result: Return, number: int, at: float) -> Event:
+    """The last chunk of a stream: the same object `result()` gives."""
+    if result.ok:
+        return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
+    body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}
+    return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.ERROR, body=body)
+
+
+class SettledHandle:
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Return) -> None:
+        self._result = result
+
+    @property
+    def session_id(self) -> str:
+        return self._result.session_id
+
+    async def result(self) -> Return:
+        return self._result
+
+    async def stream(self) -> AsyncIterator[Event]:
+        yield final_event(self._result, 1, 0.0)
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return []

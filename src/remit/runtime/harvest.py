@@ -1,0 +1,391 @@
+"""What an agent left behind when it was stopped: files it declared or wrote, found and hashed within a time limit."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from remit.core.result import Artifact, Evidence
+from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.runtime.plain import clean
+
+MAX_ENTRIES = 200_000
+SKIPPED_FOLDERS = frozenset(
+    {
+        ".git", ".hg", ".svn", ".remit", "node_modules", ".venv", "venv", "__pycache__", ".cache", ".tox", ".nox",
+        ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", ".ipynb_checkpoints", ".gradle",
+    }
+)  # fmt: skip
+"""What tools keep for themselves; nobody's work."""
+_LOOK_AT_CLOCK_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    path: str
+    """Relative to the folder that was named as the base."""
+    size: int
+    changed_at: float
+    """Wall clock, to the file system's grain."""
+
+
+@dataclass(slots=True)
+class Search:
+    found: list[Found] = field(default_factory=list)
+    unnameable: int = 0
+    """Files whose names are not UTF-8: no return can carry them."""
+    entries: int = 0
+    stopped_early: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    changed_since: float | None = None
+    """Wall clock; None: everything."""
+    stop_at: float
+    """Monotonic clock."""
+    max_entries: int = MAX_ENTRIES
+    skipped: frozenset[str] = SKIPPED_FOLDERS
+
+
+def search(base: Path, below: str, bounds: Bounds) -> Search:
+    """Regular files in `base/below` that changed since then. Folders that changed themselves are looked into first."""
+    result = Search()
+    folders = deque([below])
+    while folders and not result.stopped_early:
+        folder = folders.popleft()
+        try:
+            with os.scandir(os.path.join(base, folder)) as entries:
+                for entry in entries:
+                    if _is_enough(result, bounds):
+                        break
+                    _consider(entry, os.path.join(folder, entry.name) if folder else entry.name, bounds, result, folders)
+        except OSError:
+            continue  # removed meanwhile, or not ours to read: what else there is still counts
+    return result
+
+
+def _is_enough(result: Search, bounds: Bounds) -> bool:
+    result.entries += 1
+    late = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
+    result.stopped_early = late or result.entries > bounds.max_entries
+    return result.stopped_early
+
+
+def _consider(entry: os.DirEntry[str], path: str, bounds: Bounds, result: Search, folders: deque[str]) -> None:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in bounds.skipped:
+                recent = bounds.changed_since is not None and entry.stat(follow_symlinks=False).st_ctime >= bounds.changed_since
+                (folders.appendleft if recent else folders.append)(path)
+        elif entry.is_file(follow_symlinks=False):
+            found = entry.stat(follow_symlinks=False)
+            # By the time of the last change, not of the last writing: a file that was unpacked, moved here or downloaded
+            # may be dated long before, and nobody but the kernel sets this one.
+            if bounds.changed_since is None or found.st_ctime >= bounds.changed_since:
+                _note(path, found, result)
+    except OSError:
+        return  # removed between listing and looking
+
+
+def _note(path: str, found: os.stat_result, result: Search) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        result.unnameable += 1
+    else:
+        result.found.append(Found(path, found.st_size, found.st_ctime))
+
+
+HARVEST_SECONDS = 0.3
+_SEARCH_SHARE = 0.45
+"""Of the time: less than half, so that whoever waits for the search under way still has time for its own."""
+_MARGIN_SECONDS = 0.1
+_COLLECT_SECONDS = 0.002
+"""How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
+GIVEN = ".given"
+"""In a scratch folder: what was handed to the agent there, which is no work of its own."""
+MAX_ARTIFACTS = 1000
+BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
+"""remit writes these itself while an agent works on a task of the board."""
+_NAMES_SHOWN = 10
+
+_TYPES = {
+    "report": ("md", "txt", "rst", "html", "htm", "pdf", "adoc", "tex", "docx"),
+    "data": (
+        "json",
+        "jsonl",
+        "csv",
+        "tsv",
+        "yaml",
+        "yml",
+        "toml",
+        "xml",
+        "parquet",
+        "db",
+        "sqlite",
+        "log",
+        "png",
+        "jpg",
+        "svg",
+        "zip",
+    ),
+}
+_TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for suffix in suffixes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunt:
+    root: Path
+    scratch: Path | None = None
+    """Its scratch folder, whole; None when it never asked for one."""
+    since: float
+    """Wall clock: when it began."""
+    declared: tuple[Artifact, ...] = ()
+    scan_root: bool = False
+    """Whether it may have written anywhere in the root."""
+    foreign: frozenset[str] = frozenset()
+    """Paths that other live delegations declared: not its work."""
+    below: str = ""
+    """Where in the root it may have written: the folder of its own, when it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    artifacts: tuple[Artifact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+NOTHING = Harvest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    hunt: Hunt
+    seconds: float
+    give_up_at: float
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Harvest]
+
+
+_MAIL_SECONDS = 0.005
+
+_lock = threading.Lock()
+_Place = tuple[Path, str]
+_waiting: dict[_Place, list[_Ticket]] = {}
+"""By root and folder: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
+
+
+async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
+    """Never raises for what is on the disk and never takes much longer than `seconds`; what could not be done is a warning."""
+    if not what.declared and what.scratch is None and not what.scan_root:
+        return Harvest()
+    loop = asyncio.get_running_loop()
+    ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop, loop.create_future())
+    with _lock:
+        place = (what.root, what.below)
+        is_first = place not in _waiting
+        _waiting.setdefault(place, []).append(ticket)
+    if is_first:
+        _start(place)
+    late = Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
+    timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [(ticket.answer, late)])
+    try:
+        return await ticket.answer
+    finally:
+        timer.cancel()
+
+
+def guess_type(path: str) -> str:
+    """The type of an artifact nobody declared, by its name."""
+    return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
+
+
+def _start(place: _Place) -> None:
+    # A daemon: a file system that hangs must not keep the program from ending.
+    thread = threading.Thread(target=_serve, args=(place,), name="remit-harvest", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread to be had: those who wait run out of time, keep what was declared, and say so
+        with _lock:
+            _waiting.pop(place, None)
+
+
+def _serve(place: _Place) -> None:
+    """One search for all who wait; those who came while it ran have the next, which begins before anything is hashed here."""
+    time.sleep(_COLLECT_SECONDS)
+    with _lock:
+        tickets, _waiting[place] = _waiting[place], []
+    try:
+        changed = _search_root(place, tickets)
+    finally:
+        with _lock:
+            is_wanted_again = bool(_waiting[place])
+            if not is_wanted_again:
+                del _waiting[place]
+        if is_wanted_again:
+            _start(place)
+    seen: dict[str, Seen | Unseen] = {}
+    mail = _Mail()
+    nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
+    for ticket in tickets:
+        hunt = ticket.hunt
+        if nothing_changed and not hunt.declared and hunt.scratch is None:
+            mail.put(ticket, NOTHING)  # the frequent case, hundreds at once
+            continue
+        try:
+            result = _Gathering(ticket, seen).gather(changed)
+        except OSError as error:
+            result = Harvest(artifacts=ticket.hunt.declared, warnings=(f"harvest: {error.strerror or error}",))
+        mail.put(ticket, result)
+    mail.send()
+
+
+class _Mail:
+    """Results on their way to their loops, several at a time: waking a loop five hundred times costs more than the search."""
+
+    def __init__(self) -> None:
+        self._by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Harvest], Harvest]]] = {}
+        self._sent_at = time.monotonic()
+
+    def put(self, ticket: _Ticket, result: Harvest) -> None:
+        self._by_loop.setdefault(ticket.loop, []).append((ticket.answer, result))
+        if time.monotonic() - self._sent_at > _MAIL_SECONDS:
+            self.send()
+
+    def send(self) -> None:
+        for loop, results in self._by_loop.items():
+            with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_deliver, results)
+        self._by_loop = {}
+        self._sent_at = time.monotonic()
+
+
+def _deliver(results: list[tuple[asyncio.Future[Harvest], Harvest]]) -> None:
+    for answer, result in results:
+        if not answer.done():
+            answer.set_result(result)
+
+
+def _search_root(place: _Place, tickets: list[_Ticket]) -> Search:
+    wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
+    if not wanted:
+        return Search()
+    since = min(ticket.hunt.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
+    stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
+    return search(*place, Bounds(changed_since=since, stop_at=stop_at))
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """The harvest of one delegation being put together."""
+
+    ticket: _Ticket
+    seen: dict[str, Seen | Unseen]
+    """Shared by all that a search serves: a file is hashed once."""
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    considered: set[str] = field(default_factory=set)
+    empty: list[str] = field(default_factory=list)
+    unhashed: list[str] = field(default_factory=list)
+
+    def gather(self, changed: Search) -> Harvest:
+        hunt = self.ticket.hunt
+        for artifact in hunt.declared:
+            self._declared(artifact)
+        left_out = 0
+        for path in self._found(changed):
+            if len(self.artifacts) >= MAX_ARTIFACTS:
+                left_out += 1
+                continue
+            self._keep(Artifact(type=guess_type(path), path=path))
+        if left_out:
+            self.warnings.append(f"harvest: {left_out} more changed files are not listed")
+        self._warn("harvest: left out because empty", self.empty)
+        self._warn("harvest: kept without a hash, for want of time", self.unhashed)
+        return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
+
+    def _declared(self, artifact: Artifact) -> None:
+        path = relative_path(self.ticket.hunt.root, artifact.path)
+        fault = path_fault(path)
+        if fault is not None:
+            self.warnings.append(f"harvest: declared artifact {clean(artifact.path)[:200]!r} {fault}: dropped")
+            return
+        path = str(PurePosixPath(path))
+        declared = Artifact(type=artifact.type, path=path, summary=artifact.summary)
+        reason = self._keep(declared)
+        if reason is not None:
+            self.warnings.append(f"harvest: declared artifact {clean(path)!r} {reason}: dropped")
+
+    def _found(self, changed: Search) -> Iterator[str]:
+        """Its scratch folder first, then what changed in the root since it began, the newest first."""
+        hunt = self.ticket.hunt
+        yield from self._named(self._search_scratch(), frozenset(), None)
+        if hunt.scan_root:
+            yield from self._named(changed, hunt.foreign | BOARD_FILES, hunt.since - FILE_CLOCK_LAG_SECONDS)
+
+    def _named(self, result: Search, foreign: frozenset[str], since: float | None) -> Iterator[str]:
+        if result.stopped_early:
+            self.warnings.append(f"harvest: the search stopped after {result.entries} entries; more files may have changed")
+        if result.unnameable:
+            self.warnings.append(f"harvest: {result.unnameable} files left out: their names are not UTF-8")
+        for found in sorted(result.found, key=lambda one: one.changed_at, reverse=True):
+            if found.path in self.considered or found.path in foreign or (since is not None and found.changed_at < since):
+                continue
+            if found.size:
+                yield found.path
+            else:
+                self.empty.append(found.path)
+
+    def _search_scratch(self) -> Search:
+        scratch, root = self.ticket.hunt.scratch, self.ticket.hunt.root
+        if scratch is None or scratch.is_symlink() or not scratch.is_dir():
+            return Search()
+        below = relative_path(root, scratch.absolute())
+        if path_fault(below) is not None:
+            self.warnings.append("harvest: the scratch folder lies outside the project root; its files cannot be named")
+            return Search()
+        return search(root, below, Bounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
+
+    def _keep(self, artifact: Artifact) -> str | None:
+        """Note the artifact with what we see of it; or why there is nothing to keep."""
+        self.considered.add(artifact.path)
+        seen = self._inspect(artifact.path)
+        if isinstance(seen, Unseen):
+            return seen.reason
+        if seen is None or seen.hashed_bytes < min(seen.size, HASH_LIMIT_BYTES):
+            self.unhashed.append(artifact.path)
+            self.artifacts[artifact.path] = artifact
+            return None
+        if not seen.is_whole:
+            self.warnings.append(f"harvest: {artifact.path}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
+        self.artifacts[artifact.path] = Artifact(
+            type=artifact.type,
+            path=artifact.path,
+            summary=artifact.summary,
+            evidence=Evidence.CHECKED,
+            size=seen.size,
+            sha256=seen.sha256,
+            mtime=seen.mtime,
+        )
+        return None
+
+    def _inspect(self, path: str) -> Seen | Unseen | None:
+        """None: no time is left. Work is kept even then, only not looked at."""
+        known = self.seen.get(path)
+        if known is not None:
+            return known
+        if time.monotonic() > self.ticket.give_up_at:
+            return None
+        self.seen[path] = inspect_artifact(self.ticket.hunt.root, path, stop_at=self.ticket.give_up_at)
+        return self.seen[path]
+
+    def _warn(self, what: str, paths: list[str]) -> None:
+        if paths:
+            more = f" and {len(paths) - _NAMES_SHOWN} more" if len(paths) > _NAMES_SHOWN else ""
+            self.warnings.append(f"{what}: {', '.join(paths[:_NAMES_SHOWN])}{more}")

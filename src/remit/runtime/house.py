@@ -1,0 +1,130 @@
+"""What the flow is given by whoever wires it (`app`): the directory, the rules, the clock, and the tree a delegation belongs to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.core.budget import Budget, Limits
+from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.deadline import TimeLimits
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.policy import EVERYTHING, Approver, Pending, Policy
+from remit.core.ports import AgentPort
+from remit.core.result import Return
+from remit.core.secrets import Held
+from remit.runtime.context import Handle
+from remit.runtime.route import RoutingTable
+
+
+class Agents(Protocol):
+    """The directory, as the flow sees it."""
+
+    def find(self, name: str) -> AgentPort | None: ...
+    def names(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The settings that decide what may run, as plain values."""
+
+    limits_for: Callable[[str], TimeLimits]
+    routing: RoutingTable
+    max_depth: int = 3
+    cycles_by_task: bool = False
+    budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    root: Path
+    agents: Agents
+    rules: Rules
+    clock: Clock = SYSTEM_CLOCK
+    note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
+    """Where errors go to be remembered: the error ledger."""
+    policy: Policy = EVERYTHING
+    """What every action passes."""
+    approver: Approver | None = None
+    """Who asks a person; None: nobody can be asked here, so the answer is no."""
+    approval_seconds: float = 120.0
+    """How long a person is waited for."""
+
+
+class Tree:
+    """What all delegations of one root share: the budget, and the memory of refusals."""
+
+    __slots__ = ("budget", "refusals")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.refusals: dict[str, tuple[Return, int]] = {}
+
+
+class Caller(Protocol):
+    """Whoever delegates from inside the tree: a running delegation."""
+
+    @property
+    def delegation(self) -> Delegation: ...
+    @property
+    def tree(self) -> Tree: ...
+    @property
+    def budget(self) -> Budget: ...
+    @property
+    def closing(self) -> str | None: ...
+    @property
+    def workspace(self) -> Path:
+        """The folder it works in."""
+        ...
+
+    def ancestors(self) -> list[Delegation]:
+        """Itself and its callers, nearest first."""
+        ...
+
+
+@dataclass(slots=True)
+class Order:
+    """A delegation on its way: what was asked, made precise, and what it needs to run. Handed from `delegate` to the engine."""
+
+    delegation: Delegation
+    agent: AgentPort | None
+    """None only when it was refused."""
+    arguments: Any
+    tree: Tree
+    budget: Budget
+    """The scope it draws from: its own, when it asked for limits."""
+    caller: Caller | None
+    step_times: list[float | None]
+    refusal: Return | None = None
+    earlier: Any = None
+    """What an earlier run left to go on from (`engine.replay.Earlier`), when the request names one."""
+    warnings: tuple[str, ...] = ()
+    pending: Pending | None = None
+    """What a person must say yes to before its agent runs."""
+    secrets: Held | None = None
+    """Those of its parameters: struck out of whatever is kept, as long as this lives."""
+
+
+ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))
+
+
+class Engine(Protocol):
+    """Runs delegations and keeps them: run this one, tell how it ends, cancel it. The embedded one, or a distributed one."""
+
+    async def run(self, order: Order) -> Return:
+        """Recorded before it runs, settled before this returns; by its deadline, whatever the agent does."""
+        ...
+
+    async def start(self, order: Order) -> Handle:
+        """Like `run`, but back as soon as it is recorded."""
+        ...
+
+    async def refuse(self, order: Order) -> Return:
+        """Record a refusal; nothing runs."""
+        ...
+
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it; how each ended, node by node."""
+        ...

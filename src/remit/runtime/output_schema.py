@@ -1,0 +1,286 @@
+"""Output schemas of agents: which schemas are taken, and whether a value keeps to one. Bounded in time, fetches nothing."""
+
+import contextlib
+import contextvars
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
+
+from remit.core.errors import Misused, Unavailable
+from remit.runtime.format import is_sample
+from remit.runtime.plain import clean
+
+MAX_STEPS = 1_000_000
+MAX_SECONDS = 2.0
+MESSAGE_CHARACTERS = 4000
+"""Of one fault: the library writes out whatever is faulty, a thousand times over where there are as many ways to be right."""
+_LOOK_AT_CLOCK = 256
+_CHARACTERS_A_STEP = 1000
+
+Keyword = Callable[[Any, Any, Any, Any], Any]
+
+
+class TooMuch(Exception):
+    """It takes too many steps."""
+
+
+class NoPattern(Exception):
+    """It cannot be matched in linear time, or not at all."""
+
+
+def library() -> Any:
+    """`jsonschema`. Raises `Unavailable` with what to install."""
+    try:
+        return import_module("jsonschema")
+    except ModuleNotFoundError as error:
+        if error.name != "jsonschema":
+            raise
+        raise Unavailable(
+            "Data cannot be checked against an output schema: the package jsonschema is not installed.",
+            code="TOOL_UNAVAILABLE",
+            advice="pip install 'remit[models]', or take output_schema out of the agent.",
+        ) from None
+
+
+@contextlib.contextmanager
+def bounded(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """A validator for as long as this lasts."""
+    from referencing import Registry
+
+    kept = _STEPS.set(_Steps())
+    try:
+        yield _judge()(dict(schema), registry=Registry())  # an empty one: the library's own would fetch what it does not know
+    finally:
+        _STEPS.reset(kept)
+
+
+@lru_cache(maxsize=512)
+def matcher(pattern: str) -> Callable[[str], bool]:
+    try:
+        checks = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        raise NoPattern(f"{pattern!r:.80} is no pattern that is taken here: it must do without look-around and references back") from None
+    return checks.isinstance_python
+
+
+class _Steps:
+    __slots__ = ("count", "until")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.until = time.monotonic() + MAX_SECONDS
+
+    def step(self, many: int = 1) -> None:
+        is_time = self.count // _LOOK_AT_CLOCK != (self.count + many) // _LOOK_AT_CLOCK
+        self.count += many
+        if self.count > MAX_STEPS or (is_time and time.monotonic() > self.until):
+            raise TooMuch("it takes too many steps")
+
+
+_STEPS: contextvars.ContextVar[_Steps | None] = contextvars.ContextVar("steps", default=None)
+
+
+@lru_cache(maxsize=1)
+def _judge() -> Any:
+    jsonschema = library()
+    known: dict[str, Keyword] = dict(jsonschema.Draft202012Validator.VALIDATORS)
+    known |= {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
+    return jsonschema.validators.extend(jsonschema.Draft202012Validator, {name: _counted(keyword) for name, keyword in known.items()})
+
+
+def _counted(keyword: Keyword) -> Keyword:
+    def counted(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        steps = _STEPS.get()
+        if steps is not None:
+            steps.step()
+        for error in keyword(judge, value, instance, schema) or ():
+            if len(error.message) > MESSAGE_CHARACTERS:
+                if steps is not None:
+                    steps.step(len(error.message) // _CHARACTERS_A_STEP)
+                half = MESSAGE_CHARACTERS // 2
+                error.message = f"{error.message[:half]} … {error.message[-half:]}"
+                error.args = (error.message,)  # an exception holds on to what it was made with
+            yield error
+
+    return counted
+
+
+def _error(message: str) -> Any:
+    return library().ValidationError(message)
+
+
+def _pattern(judge: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    if judge.is_type(instance, "string") and not matcher(pattern)(instance):
+        yield _error(f"{instance!r:.80} does not match {pattern!r}")
+
+
+def _pattern_properties(judge: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any) -> Iterator[Any]:
+    if not judge.is_type(instance, "object"):
+        return
+    for pattern, inner in patterns.items():
+        matches = matcher(pattern)
+        for name, value in instance.items():
+            if matches(name):
+                yield from judge.descend(value, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(judge: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    if not judge.is_type(instance, "object"):
+        return
+    patterns = [matcher(pattern) for pattern in schema.get("patternProperties", ())]
+    known = schema.get("properties", {})
+    extras = [name for name in instance if name not in known and not any(matches(name) for matches in patterns)]
+    if judge.is_type(allowed, "object"):
+        for name in extras:
+            yield from judge.descend(instance[name], allowed, path=name)
+    elif not allowed and extras:
+        named = ", ".join(f"{name!r:.60}" for name in extras[:5])
+        yield _error(
+            f"{named} {'is' if len(extras) == 1 else 'are'} not among {', '.join(map(repr, list(known)[:20])) or 'what is allowed'}"
+        )
+
+
+def _unique_items(judge: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    if unique and judge.is_type(instance, "array") and len({to_json(_sorted(one)) for one in instance}) != len(instance):
+        yield _error("holds the same value more than once")
+
+
+def _sorted(value: Any) -> Any:
+    """The same for values that are equal: the order of names does not count, and 1.0 is 1."""
+    if isinstance(value, dict):
+        return [["{", name, _sorted(one)] for name, one in sorted(value.items())]
+    if isinstance(value, list):
+        return [_sorted(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+MAX_CHARACTERS = 64_000
+MAX_LEVELS = 40
+MAX_PATTERN = 1000
+MOST_FAULTS = 20
+_FAULT_CHARACTERS = 300
+_REFUSED = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "unevaluatedProperties", "unevaluatedItems", "$vocabulary"})
+_LITERAL = frozenset({"const", "enum", "default", "examples"})
+"""Where values stand, not schemas."""
+_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+"""Where names of one's own stand, with a schema for each."""
+
+
+def checked_schema(schema: object) -> dict[str, Any]:
+    """`schema`, if data can be judged by it safely. Raises `Misused` saying what is wrong and where."""
+    if not isinstance(schema, dict):
+        raise _refused("", f"it must be an object that describes the data, not {type(schema).__name__}")
+    _walk(schema, "", MAX_LEVELS)
+    try:
+        size = len(to_json(schema))
+    except ValueError as error:
+        raise _refused("", f"it is no JSON: {error}") from None
+    if size > MAX_CHARACTERS:
+        raise _refused("", f"it has {size} characters, at most {MAX_CHARACTERS} are taken")
+    try:
+        jsonschema = library()
+    except Unavailable:
+        return schema  # it is listed all the same: whoever delegates to it is told what is missing
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise _refused(_place(error.absolute_path).lstrip("."), clean(error.message)[:_FAULT_CHARACTERS]) from None
+    return schema
+
+
+def must_be_checkable(schema: Mapping[str, Any] | None) -> None:
+    """Raises `Unavailable` where what data is judged with is not installed: said before the work, not after it."""
+    if schema is not None:
+        library()
+
+
+def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `data`, each fault beginning with its place; empty when it is as it should be."""
+    faults: list[str] = []
+    try:
+        with bounded(schema) as judge:
+            found = itertools.islice(judge.iter_errors(data), MOST_FAULTS)
+            faults.extend(f"data{_place(error.absolute_path)}: {_words(error)}" for error in found)
+    except (TooMuch, NoPattern) as error:
+        faults.append(f"{_NOT_JUDGED}: {error}")
+    except RecursionError:
+        faults.append(f"{_NOT_JUDGED}: it refers to itself without end")
+    except Exception as error:  # noqa: BLE001 - the boundary to the library, which raises what it likes for references it cannot follow
+        faults.append(f"{_NOT_JUDGED}: {type(error).__name__}: {error}"[:_FAULT_CHARACTERS])
+    if not faults and is_sample(data, schema):
+        faults.append("data: is the example of the instruction, not a result")
+    return list(dict.fromkeys(faults))
+
+
+_NOT_JUDGED = "data: could not be judged by the schema of this agent"
+
+
+def _words(error: Any) -> str:
+    words = clean(error.message)
+    if error.validator == "required" and words.endswith(" is a required property"):
+        return f"{words.removesuffix(' is a required property')} is required and missing"
+    if error.validator in ("anyOf", "oneOf") and error.context:
+        words += f" ({'; '.join(clean(one.message[:80]) for one in error.context[:3])})"
+    return words if len(words) <= _FAULT_CHARACTERS else f"{words[: _FAULT_CHARACTERS // 2]} … {words[-_FAULT_CHARACTERS // 2 :]}"
+
+
+def _place(path: Iterable[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{clean(str(part))[:80]}" for part in itertools.islice(path, 20))
+
+
+# ---- the schema itself
+
+
+def _walk(value: Any, place: str, levels: int, *, are_names: bool = False) -> None:
+    """Every schema inside of it. Raises `Misused` for what could fetch something, or never end."""
+    if levels == 0:
+        raise _refused(place, f"it is nested deeper than {MAX_LEVELS} levels")
+    if isinstance(value, list):
+        for number, one in enumerate(value):
+            _walk(one, f"{place}[{number}]", levels - 1)
+    if not isinstance(value, dict):
+        return
+    for name, one in value.items():
+        where = f"{place}.{name}" if place else f"{name}"
+        if not isinstance(name, str):
+            raise _refused(where, "names must be text")
+        if not are_names:
+            _check_keyword(name, one, where)
+        if are_names or name not in _LITERAL:
+            _walk(one, where, levels - 1, are_names=not are_names and name in _NAMED)
+
+
+def _check_keyword(name: str, value: Any, where: str) -> None:
+    if name == "$ref" and not (isinstance(value, str) and value.startswith("#")):
+        raise _refused(where, f"only what stands in the schema itself can be referred to (#/$defs/…), not {value!r:.80}")
+    if name in _REFUSED:
+        raise _refused(where, f"{name} is not taken here")
+    if name == "pattern" and isinstance(value, str):
+        _check_pattern(value, where)
+    if name == "patternProperties" and isinstance(value, dict):
+        for pattern in value:
+            _check_pattern(str(pattern), where)
+
+
+def _check_pattern(pattern: str, where: str) -> None:
+    if len(pattern) > MAX_PATTERN:
+        raise _refused(where, f"a pattern may have {MAX_PATTERN} characters, this has {len(pattern)}")
+    try:
+        matcher(pattern)
+    except NoPattern as error:
+        raise _refused(where, str(error)) from None
+
+
+def _refused(where: str, fault: str) -> Misused:
+    place = f"output_schema.{where}"[:200] if where else "output_schema"
+    return Misused(f"{place}: {fault}.", advice="Write a JSON schema of what the agent's data is to be.")

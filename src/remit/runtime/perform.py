@@ -1,0 +1,379 @@
+"""The half that performs: run the agent, receive its answer, validate it (repair once), check what it claims, and hand up a return.
+
+Runs inside whatever engine holds the deadline. A cancellation passes through here untouched: the engine knows why it came. So does
+`OutOfTime`: whoever ended at the soft deadline without an answer is harvested as at the hard one.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from remit.core.agents import Answers, Workspace
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
+from remit.core.policy import Pending
+from remit.core.ports import AgentPort
+from remit.core.result import Artifact, Evidence, Return, Status, StopReason
+from remit.runtime import reply
+from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.context import Context, Repair
+from remit.runtime.house import House
+from remit.runtime.output_schema import must_be_checkable, schema_faults
+from remit.runtime.permit import admitted
+from remit.runtime.plain import MAX_CHARACTERS, clean, plain, shown
+from remit.runtime.receive import Received, read_answer
+from remit.runtime.reply import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.workspace import Stay
+    from remit.runtime.workspaces.workspace import Room
+
+
+class Work(Protocol):
+    """One delegation being performed, as the flow sees it: the engine's running delegation."""
+
+    delegation: Delegation
+    agent: AgentPort
+    arguments: Any
+    ctx: Context
+    root: Path
+    started_wall: float
+    warnings: tuple[str, ...]
+    stay: "Stay | None"
+    """Its own folder, when it has one."""
+    room: "Room | None"
+    """The folder that it works in when that is not the project: its own, or its caller's."""
+    saved: Any
+    """Its last checkpoint."""
+    held: Return | None
+    """Its answer, while that is still being checked."""
+    pending: Pending | None
+    """What a person must say yes to before its agent runs."""
+
+    @property
+    def house(self) -> House: ...
+    def elapsed(self) -> float:
+        """Seconds since the start, by our own clock."""
+        ...
+
+    def remaining(self) -> float: ...
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by its position), or those up to `last`, as reached now."""
+        ...
+
+    def notice(self, message: str) -> None: ...
+    def declared(self) -> tuple[Artifact, ...]: ...
+    def child_errors(self) -> Sequence[ErrorInfo]: ...
+    async def end_children(self) -> None:
+        """Those that still run: no child outlives its caller."""
+        ...
+
+    def keep_prose(self, text: str) -> Artifact | None:
+        """Keep an answer that was no return as a file of the delegation's scratch folder."""
+        ...
+
+    def hold(self, result: Return) -> None:
+        """The answer as it stands: kept, whatever happens while it is still being checked."""
+        ...
+
+    def keep_trace(self, trace: str) -> None:
+        """Remember where an exception of its code came from."""
+        ...
+
+    def return_file(self) -> Path | None: ...
+    def scratch(self) -> Path:
+        """Its scratch folder, made when first asked for."""
+        ...
+
+    def environment(self) -> dict[str, str]:
+        """For commands run in its name: marked, so that recovery finds what a dead run left of them."""
+        ...
+
+    def ask_again(self, repair: Repair) -> None:
+        """Set `ctx.repair` for the one repair."""
+        ...
+
+
+_SHARED = Workspace.SHARED
+_MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
+_SCALARS = frozenset({type(None), bool})
+LONG_TEXT = 32 * 1024
+_AMID_PROSE = ("fence", "prose")
+
+
+async def perform(work: Work) -> Return:
+    """Run, receive, validate, process: the return of a delegation that was not interrupted."""
+    spec = work.agent.spec
+    if work.pending is not None and (refusal := await admitted(work, work.pending)) is not None:
+        return refusal
+    try:
+        if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
+            from remit.runtime.workspace import OWN_FOLDER, enter
+
+            if spec.workspace in OWN_FOLDER:
+                await enter(work)
+        must_be_checkable(spec.output_schema)
+        answer = await _run(work)
+    except OutOfTime as early:
+        if early.answer is None:
+            raise
+        work.stamp(_MONITOR, _RECEIVE)
+        result = await _processed(work, await _received(work, early.answer))
+        work.stamp(_VALIDATE, _PROCESS)
+        return replace(result, stop_reason=StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE)
+    except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
+        work.stamp(_MONITOR, _RECEIVE)
+        return reply.with_agent_session(await _raised(work, error), work.saved)
+    is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
+    if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.declared():
+        # The frequent case, without its detours: a value that is a return's data as it stands.
+        value = clean(answer) if answer.__class__ is str else answer
+        result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+        work.stamp(_MONITOR, _VALIDATE)
+        if work.child_errors() or work.delegation.accept or work.stay is not None:
+            result = await _processed(work, result)
+    else:
+        work.stamp(_MONITOR, _RECEIVE)
+        result = await _received(work, answer)
+        work.stamp(_VALIDATE)
+        result = await _processed(work, result)
+    work.stamp(_PROCESS)
+    return result if work.saved is None else reply.with_agent_session(result, work.saved)
+
+
+async def _run(work: Work) -> Any:
+    """The agent's answer; run again as often as it declared safe."""
+    spec = work.agent.spec
+    if not spec.retries:
+        return await work.agent.perform(work.ctx, work.arguments)
+    for attempt in range(1, spec.retries + 1):
+        try:
+            return await work.agent.perform(work.ctx, work.arguments)
+        except (Misused, Stopped, InvalidReturn):
+            raise
+        except Exception as error:
+            pause = min(0.05 * 2 ** min(attempt, 10), 5.0)
+            if work.remaining() <= pause:
+                raise
+            work.notice(f"Attempt {attempt} failed ({words_of(error)}); trying again, {spec.retries - attempt + 1} left.")
+            await asyncio.sleep(pause)
+    return await work.agent.perform(work.ctx, work.arguments)
+
+
+async def _received(work: Work, answer: Any) -> Return:
+    """The answer as a checked return, after one repair if need be."""
+    spec = work.agent.spec
+    if spec.answers is Answers.VALUE and not looks_like_return(answer) and not isinstance(answer, Return):
+        return await _from_value(work, answer)
+    try:
+        return await _judged(work, answer)
+    except InvalidReturn as invalid:
+        faults, original = invalid.faults, (await _read(answer)).original
+    originals = [original]
+    if spec.answers is Answers.RETURN and work.remaining() > 0:
+        work.notice(f"The return was not valid ({'; '.join(faults)[:300]}); asking once more.")
+        work.ask_again(Repair(faults=faults, original=original))
+        try:
+            second = await work.agent.perform(work.ctx, work.arguments)
+            result = await _judged(work, second)
+            result = replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
+            return await _with_original(work, result, original)
+        except OutOfTime:
+            raise
+        except InvalidReturn as invalid:
+            faults = invalid.faults
+            originals.append((await _read(second)).original)  # beside the first, which is usually the one that holds the work
+        except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
+            faults = (*faults, f"and the repair failed: {words_of(error)}")
+    return await _unreadable(work, faults, *originals)
+
+
+async def _from_value(work: Work, answer: Any) -> Return:
+    try:
+        value = plain(answer)
+    except Failed as failed:
+        return await _unreadable(work, (f"data: it handed back {failed.message}",), shown(answer))
+    schema = work.agent.spec.output_schema
+    if schema is not None and (faults := await off_loop(schema_faults, value, schema)):
+        return await _unreadable(work, faults, shown(answer))
+    declared = work.declared()
+    if not declared and not work.agent.spec.requires_artifacts:
+        return reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+    candidate = reply.from_value(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
+    try:
+        result = await _judged(work, candidate)
+    except InvalidReturn as invalid:
+        return await _unreadable(work, invalid.faults, "")
+    # The summary is ours or the value itself: advice on its style would reach nobody.
+    return replace(result, warnings=tuple(w for w in result.warnings if not w.startswith("summary:")))
+
+
+async def _judged(work: Work, answer: Any) -> Return:
+    """The answer, read and judged; artifacts declared on the way count as its own."""
+    from remit.runtime.validate import Expected, judge, judge_plain
+
+    received = await _read(answer, work.return_file())
+    if received.candidate is None:
+        raise InvalidReturn(received.faults)
+    delegation, stay, room = work.delegation, work.stay, work.room
+    expected = Expected(
+        root=work.root,
+        workspace="" if room is None else room.inside,
+        session_id=delegation.session_id,
+        agent=delegation.agent,
+        depth=delegation.lineage.depth,
+        path=delegation.lineage.path,
+        started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, _begun_in(room)),
+        duration_seconds=work.elapsed(),
+        requires_artifacts=work.agent.spec.requires_artifacts,
+        output_schema=work.agent.spec.output_schema,
+        stop_at=time.monotonic() + work.remaining(),
+    )
+    candidate = _completed_by_us(work, received.candidate)
+    takes_long = bool(candidate.get("artifacts")) or expected.output_schema is not None
+    judged = judge if work.declared() else judge_plain  # what was declared on the way is added as the agent said it
+    result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
+    # Why a delegation stopped is ours to say: one that handed in a return finished.
+    if work.warnings or result.stop_reason is not StopReason.FINISHED:
+        result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
+    return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)
+
+
+async def _with_original(work: Work, result: Return, original: str) -> Return:
+    """What the agent wrote round its return, or before it was asked again, is kept beside it."""
+    kept = await off_loop(work.keep_prose, original)
+    seen = await off_loop(seen_artifacts, work.root, (kept,)) if kept is not None else ()
+    return replace(result, artifacts=(*result.artifacts, *seen))
+
+
+async def _read(answer: Any, return_file: Path | None = None) -> Received:
+    """Long text is read on a thread: looking for a return in megabytes of prose must not hold the loop."""
+    if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
+        return await off_loop(read_answer, answer, return_file)
+    return read_answer(answer)
+
+
+def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
+    """A Python agent's mapping need not repeat what we know; a language model must echo its session."""
+    listed = candidate.get("artifacts")
+    below = "" if work.room is None else f"{work.room.inside}/"
+    declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
+    if declared and (listed is None or isinstance(listed, list)):
+        paths = {str(a.get("path")).removeprefix(below) for a in listed or () if isinstance(a, dict)}
+        candidate = {**candidate, "artifacts": [*(listed or ()), *(a for a in declared if a["path"] not in paths)]}
+    if work.agent.spec.answers is Answers.RETURN:
+        return candidate
+    ours = reply.metadata_of(work.delegation, work.elapsed()).to_dict()
+    ours["agent_type"], ours["delegation_path"] = clean(work.delegation.agent), [clean(name) for name in ours["delegation_path"]]
+    theirs = candidate.get("metadata")
+    metadata = {**ours, **theirs} if isinstance(theirs, dict) else ours if theirs is None else theirs
+    return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}
+
+
+async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Return:
+    """No return could be made of it: the prose is kept, the fault named, the agent's author told."""
+    prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
+    kept = [artifact for artifact in prose if artifact is not None]
+    artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *kept))
+    error = ErrorInfo(
+        type="validation",
+        message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],
+        code="VALIDATION_FAILED",
+        recoverable=True,
+        recommendation=_return_advice(work.delegation, kept),
+    )
+    return reply.failed(
+        work.delegation,
+        (error, *work.child_errors()),
+        duration_seconds=work.elapsed(),
+        stop_reason=StopReason.INVALID_RETURN,
+        artifacts=artifacts,
+        warnings=work.warnings,
+    )
+
+
+def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
+    where = f" Its answer is kept in {' and '.join(one.path for one in kept)}." if kept else ""
+    return f"Fix {delegation.agent} subagent return format.{where} Delegate it again with resume={delegation.session_id} to ask once more."
+
+
+async def _raised(work: Work, error: Exception) -> Return:
+    work.keep_trace(trace_of(error))
+    declared = work.declared()
+    artifacts = await off_loop(seen_artifacts, work.root, declared) if declared else ()
+    result = reply.failed(
+        work.delegation,
+        (error_of(error, work.agent.spec), *work.child_errors()),
+        duration_seconds=work.elapsed(),
+        stop_reason=stop_reason_of(error),
+        artifacts=artifacts,
+        warnings=work.warnings,
+    )
+    return result if work.stay is None else await _left(work, result)
+
+
+def _begun_in(room: "Room") -> float:
+    from remit.runtime.workspace import begun_in
+
+    return begun_in(room)
+
+
+async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
+    """Out of its own folder, with what it changed there; taken before acceptance commands can change more."""
+    from remit.runtime.workspace import leave, with_changes
+
+    result = await with_changes(work, result)
+    return await leave(work, result if is_proven else await _proven(work, result))
+
+
+async def _processed(work: Work, result: Return) -> Return:
+    """What the claim is worth."""
+    return await _proven(work, result) if work.stay is None else await _left(work, result, is_proven=False)
+
+
+async def _proven(work: Work, result: Return) -> Return:
+    """Children that failed are named, acceptance commands are run."""
+    errors = work.child_errors()
+    if errors:
+        result = with_child_errors(result, errors)
+    if result.status is not Status.COMPLETED:
+        return result if result.next_steps or not result.errors else replace(result, next_steps=reply.advice(result.errors))
+    if not work.delegation.accept:
+        return result
+    from remit.runtime.verify import run_acceptance
+
+    work.hold(result)
+    work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
+    cwd = work.root if work.room is None else work.room.folder
+    acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
+    unmet = acceptance.error
+    if unmet is not None:
+        advice = f"{unmet.recommendation} Delegate it again with resume={work.delegation.session_id} to go on from what it did."
+        unmet = replace(unmet, recommendation=advice)
+    if unmet is None:
+        artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)
+        return replace(result, artifacts=artifacts, evidence=Evidence.VERIFIED)
+    return replace(
+        result,
+        status=Status.PARTIAL,
+        summary=reply.shortened(f"The agent said done, but acceptance was not met. {unmet.message}"),
+        errors=(*result.errors, unmet),
+        next_steps=unmet.recommendation,
+    )
+
+
+def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
+    """A failed child never vanishes: in the errors of a return that is not completed, in the warnings of one that is."""
+    if result.status is Status.COMPLETED:
+        return replace(result, warnings=(*result.warnings, *(f"A child failed: {e.message}" for e in errors)))
+    known = {(e.code, e.message) for e in result.errors}
+    return replace(result, errors=(*result.errors, *(e for e in errors if (e.code, e.message) not in known)))
+
+
+def looks_like_return(value: Any) -> bool:
+    """A mapping that is meant as a return: a status with a summary, artifacts or metadata beside it."""
+    return isinstance(value, Mapping) and "status" in value and not {"summary", "artifacts", "metadata"}.isdisjoint(value)

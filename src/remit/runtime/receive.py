@@ -1,0 +1,225 @@
+"""Reading what an agent handed back: a ladder from a return object down to the return file, the first hit wins.
+
+Finds the candidate, and never raises, whatever the bytes. Judging the candidate is `validate`'s work, asking once more the
+engine's. Linear in the length of the text: agents' output is not to be trusted with anything worse.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from remit.core.errors import Failed
+from remit.core.result import Return
+from remit.runtime.artifacts import read_bounded
+from remit.runtime.plain import clean, plain, shown
+
+RETURN_FILE_LIMIT_BYTES = 4 << 20
+SEARCH_LIMIT_CHARACTERS = 16 << 20
+"""Of longer answers only the end is searched: a return comes last."""
+PROSE_LIMIT_CHARACTERS = 2 << 20
+"""The same, for the costlier search between sentences."""
+NOT_JSON = "Return is not valid JSON"
+_RETURN_FIELDS = ("status", "summary", "artifacts", "metadata")
+_FIELD = re.compile('"(?:' + "|".join(_RETURN_FIELDS) + r')"\s*:')
+_OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}"\s*+:', re.DOTALL)
+# A string that never ends is taken to the end of the text, so that no character is looked at twice.
+_TOKEN = re.compile(r'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)', re.DOTALL)
+_BRACE = re.compile(r"[{}]")
+_ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\n\1", re.DOTALL | re.IGNORECASE)
+# Not strict: models put bare line breaks into strings. What JSON has no word for (NaN) is null.
+_DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    candidate: dict[str, Any] | None
+    """Plain JSON, not yet judged."""
+    text: str | None
+    """What the agent handed in, as text, whole; None for an object, which is text only when somebody asks for it."""
+    found: str
+    """Where: object, json, fence, prose, file; `nothing` when there is no candidate."""
+    faults: tuple[str, ...] = ()
+    """Why there is no candidate, for the agent to read; empty when there is one."""
+
+    @property
+    def original(self) -> str:
+        """What the agent handed in, as text, whole."""
+        return to_json(self.candidate).decode() if self.text is None else self.text
+
+
+def read_answer(answer: object, return_file: Path | None = None) -> Received:
+    """Down the ladder: the first rung with something that looks like a return, else the first with any JSON object."""
+    if isinstance(answer, str | bytes | bytearray | memoryview):
+        original, reason = _text_of(answer), ""
+        rungs = _rungs(original)
+    else:
+        as_object, original, reason = _read_object(answer)
+        rungs = iter(())
+        if as_object is not None:
+            if return_file is None or looks_like_return(as_object):
+                return Received(candidate=as_object, text=None, found="object")
+            original, rungs = to_json(as_object).decode(), iter((("object", as_object),))
+    if return_file is not None:
+        rungs = _with_file(rungs, return_file)
+    spare: tuple[str, dict[str, Any]] | None = None
+    for found, candidate in rungs:
+        if looks_like_return(candidate):
+            return Received(candidate=candidate, text=original, found=found)
+        spare = spare or (found, candidate)
+    if spare is not None:
+        return Received(candidate=spare[1], text=original, found=spare[0])
+    return Received(candidate=None, text=original, found="nothing", faults=(f"{NOT_JSON}: {reason or _why(original)}",))
+
+
+def looks_like_return(candidate: Mapping[str, Any]) -> bool:
+    return "status" in candidate or sum(field in candidate for field in _RETURN_FIELDS) >= 2
+
+
+def _with_file(rungs: Iterator[tuple[str, dict[str, Any]]], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from rungs
+    held = read_bounded(path, RETURN_FILE_LIMIT_BYTES)
+    if held is not None and len(held) <= RETURN_FILE_LIMIT_BYTES:
+        yield from (("file", candidate) for _, candidate in _rungs(_text_of(held)))
+
+
+def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    text = text[-SEARCH_LIMIT_CHARACTERS:]
+    whole = _decode(text)
+    if isinstance(whole, str):  # JSON that was put into a JSON string once too often
+        whole = _decode(whole)
+    if isinstance(whole, dict):
+        yield "json", whole
+        return
+    alone = _ONLY_A_FENCE.fullmatch(text.strip())
+    if alone is not None and isinstance(whole := _decode(alone["block"]), dict):
+        yield "json", whole  # exactly the form that was asked for: there are no other words to keep
+        return
+    for block in reversed(_fenced_blocks(text)):
+        candidate = _decode(block)
+        if isinstance(candidate, dict):
+            yield "fence", candidate
+    text = text[-PROSE_LIMIT_CHARACTERS:]
+    for tokens in (_TOKEN, _BRACE):  # with regard to strings; then without, in case a stray quotation mark misled the first
+        for start, end in _likely_objects(text, tokens):
+            candidate = _decode(text[start:end])
+            if isinstance(candidate, dict) and looks_like_return(candidate):
+                yield "prose", candidate
+
+
+def _decode(text: str) -> Any:
+    """The JSON value that `text` is, made plain; None when it is none."""
+    try:
+        return plain(_DECODER.decode(text.strip().removeprefix("\ufeff")))
+    except (ValueError, RecursionError, Failed):
+        return None
+
+
+def _fenced_blocks(text: str) -> list[str]:
+    """What stands between lines of backticks or tildes that are tagged as JSON or not tagged; the last may be unclosed."""
+    blocks: list[str] = []
+    inside: list[str] = []
+    fence, wanted = "", False
+    for line in text.split("\n"):
+        head = line.strip()
+        if not fence and head.startswith(("```", "~~~")):
+            tag = head.lstrip(head[0]).strip().lower()
+            fence, wanted, inside = head[:3], not tag or tag.startswith("json"), []
+        elif fence and head.startswith(fence) and not head.strip(fence[0]):
+            if wanted:
+                blocks.append("\n".join(inside))
+            fence = ""
+        elif fence:
+            inside.append(line)
+    if fence and wanted:
+        blocks.append("\n".join(inside))
+    return blocks
+
+
+def _likely_objects(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Balanced spans that begin like an object and name a field of a return: the last first, none inside another."""
+    fields = [match.start() for match in _FIELD.finditer(text)]
+    spans: list[tuple[int, int]] = []
+    reach = len(text)
+    for start, end in reversed(_balanced(text, tokens)):
+        while fields and fields[-1] >= end:
+            fields.pop()
+        if end <= reach and fields and fields[-1] > start and _OBJECT_START.match(text, start):
+            # What lies inside is not looked at again: a part of a broken return is not the return.
+            spans.append((start, end))
+            reach = start
+    return spans
+
+
+def _balanced(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
+    """All spans from a brace to its partner, in the order of their ends."""
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    position = text.find("{")
+    while position >= 0:
+        match = tokens.search(text, position)
+        if match is None:
+            break
+        position = match.end()
+        if match[0] == "{":
+            opened.append(match.start())
+        elif match[0] == "}":
+            spans.append((opened.pop(), position))
+            if not opened:  # outside of objects a quotation mark is only prose
+                position = text.find("{", position)
+    return spans
+
+
+def _text_of(answer: str | bytes | bytearray | memoryview) -> str:
+    if isinstance(answer, str):
+        return clean(str.__str__(answer))
+    held = bytes(answer)
+    return clean(held.decode(json.detect_encoding(held[:8]) if held else "utf-8", "replace"))
+
+
+def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
+    """The answer as a plain mapping if it is one; if it is none, as text, and why not."""
+    if answer is None:
+        return None, "", "the agent handed back nothing"
+    try:
+        value = plain(_fields(answer))
+        if isinstance(value, dict):
+            return value, "", ""
+        original = to_json(value).decode()
+    except Exception as error:  # noqa: BLE001 - an agent's object may raise anything while it is being read
+        reason = error.message if isinstance(error, Failed) else f"a {type(answer).__name__} that cannot be read"
+        return None, shown(answer), reason
+    return None, original, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
+
+
+def _fields(answer: object) -> object:
+    if isinstance(answer, Return):
+        return answer.to_dict()
+    return answer.model_dump() if isinstance(answer, BaseModel) else answer
+
+
+def _why(text: str) -> str:
+    """What to tell an agent whose text holds no return."""
+    shown = text.strip()
+    if not shown:
+        return "the answer is empty"
+    if not shown.startswith(("{", "[", '"')):
+        return "no JSON object was found in the answer"
+    try:
+        value = _DECODER.decode(shown[-SEARCH_LIMIT_CHARACTERS:])
+    except json.JSONDecodeError as error:
+        return f"{error.msg} at line {error.lineno} column {error.colno}"
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError:
+        return "it holds a number with too many digits"
+    try:
+        plain(value)
+    except Failed as error:
+        return error.message
+    return f"a JSON object is needed, found a {type(value).__name__}"

@@ -1,0 +1,321 @@
+"""Returns built by remit itself: of a value, a refusal, a failure, an exception of an agent, a stop."""
+
+import sysconfig
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from remit.core.agents import AgentSpec
+from remit.core.delegation import Delegation
+from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
+from remit.core.ids import new_session_id
+from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.states import State
+from remit.runtime.plain import clean
+
+SUMMARY_LIMIT = 500
+A_PERSON_IS_NEEDED = "Manual intervention is needed."
+_HANDLE_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a delegation is stopped before it finished: carried with the cancellation, recorded with its source."""
+
+    reason: StopReason
+    source: str
+    """Who decided: `deadline`, `idle limit`, a person, a caller's end, a budget."""
+    detail: str = ""
+
+
+_STATE_OF_STOP = {
+    StopReason.DEADLINE: State.TIMEOUT,
+    StopReason.IDLE: State.TIMEOUT,
+    StopReason.CANCELLED: State.CANCELLED,
+    StopReason.REFUSED: State.REFUSED,
+}
+_STATE_OF_STATUS = {
+    Status.COMPLETED: State.COMPLETED,
+    Status.PARTIAL: State.PARTIAL,
+    Status.FAILED: State.FAILED,
+    Status.BLOCKED: State.BLOCKED,
+}
+
+
+def state_of(result: Return) -> State:
+    """The registry's state for a return."""
+    return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]
+
+
+def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
+    lineage = delegation.lineage
+    return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or {})
+
+
+def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
+    """At most `limit` characters, and saying so when something was left out: never cut silently."""
+    length = len(text)
+    text = " ".join(text[: limit * 20].split())
+    if len(text) <= limit and length <= limit * 20:
+        return text
+    note = f" … ({length} characters in all)"
+    return text[: limit - len(note)].rstrip() + note
+
+
+def from_value(
+    delegation: Delegation,
+    value: Any,
+    duration_seconds: float,
+    *,
+    artifacts: tuple[Artifact, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> Return:
+    """A value that a function handed back, as a completed return: `value` is already plain JSON."""
+    metadata = metadata_of(delegation, duration_seconds)
+    if value.__class__ is str and value.strip():
+        summary = value if len(value) <= SUMMARY_LIMIT else shortened(value)
+    else:
+        summary = f"{delegation.agent} finished."
+    return Return(
+        status=Status.COMPLETED,
+        summary=summary,
+        artifacts=artifacts,
+        metadata=metadata,
+        data=value,
+        evidence=Evidence.CHECKED if artifacts else Evidence.CLAIMED,
+        warnings=warnings,
+    )
+
+
+def failed(
+    delegation: Delegation,
+    errors: Sequence[ErrorInfo],
+    *,
+    duration_seconds: float,
+    stop_reason: StopReason,
+    artifacts: tuple[Artifact, ...] = (),
+    warnings: tuple[str, ...] = (),
+    data: Any = None,
+) -> Return:
+    """It did not succeed. With something to show for it, partial; without a tool that somebody must provide, blocked; else failed."""
+    kept = bool(artifacts) or data is not None
+    is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
+    without = Status.BLOCKED if is_blocked else Status.FAILED
+    tail = f" {_files(artifacts)}" if artifacts else ""
+    said = shortened(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
+    return Return(
+        status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else without,
+        summary=shortened(said + ("." if tail and not said.endswith((".", "!", "?", "…")) else "") + tail),
+        artifacts=artifacts,
+        metadata=metadata_of(delegation, duration_seconds),
+        errors=tuple(errors),
+        next_steps=advice(errors),
+        data=data,
+        stop_reason=stop_reason,
+        warnings=warnings,
+    )
+
+
+def refused(delegation: Delegation, error: ErrorInfo) -> Return:
+    """A guard said no: nothing ran, and asking again changes nothing."""
+    return Return(
+        status=Status.FAILED,
+        summary=shortened(f"Refused before anything ran: {error.message}"),
+        metadata=metadata_of(delegation, 0.0),
+        errors=(error,),
+        next_steps=error.recommendation,
+        stop_reason=StopReason.REFUSED,
+    )
+
+
+def not_run(caller: Delegation, agent: str, error: RemitError) -> Return:
+    """A call that could not even be put on record, as one return among the others of its caller's."""
+    is_misuse = isinstance(error, Misused)
+    kind = "invalid_parameters" if is_misuse else "store"
+    info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=not is_misuse, recommendation=error.advice)
+    lineage = caller.lineage.child(new_session_id(), agent)
+    return Return(
+        status=Status.FAILED,
+        summary=shortened(f"{agent} was not run: {error.message}"),
+        metadata=Metadata(
+            session_id=lineage.session_id,
+            agent_type=agent,
+            delegation_depth=lineage.depth,
+            delegation_path=lineage.path,
+            duration_seconds=0.0,
+        ),
+        errors=(info,),
+        next_steps=error.advice,
+        stop_reason=StopReason.REFUSED if is_misuse else StopReason.UNAVAILABLE,
+    )
+
+
+def refused_again(earlier: Return, times: int) -> Return:
+    """An identical refused call, answered from memory; after three repeats it says so plainly."""
+    if times <= 3:
+        return earlier
+    note = f"This call was already refused {times - 1} times in this tree and will be refused every time. Do not repeat it."
+    return replace(earlier, summary=shortened(f"{note} {earlier.summary}"), next_steps=note, warnings=(note,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """What a stopped agent left, with what its children reported."""
+
+    artifacts: tuple[Artifact, ...] = ()
+    data: Any = None
+    """Chunks streamed, the last checkpoint, or the late answer itself."""
+    errors: tuple[ErrorInfo, ...] = ()
+    warnings: tuple[str, ...] = ()
+    workspace: Mapping[str, Any] | None = None
+    """Where its own folder stays, when it had one."""
+    spare_room: str | None = None
+    """The session whose folder can go: nothing is in it that anybody could want."""
+
+
+NOTHING_LEFT = Leftovers()
+
+
+def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
+    """Stopped before it finished: never failed, always partial, with everything that was harvested."""
+    has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
+    where = "in its workspace" if left.workspace is not None else "from its last checkpoint" if resumable or has_checkpoint else None
+    error = _error_of_stop(delegation, stop, where)
+    return Return(
+        status=Status.PARTIAL,
+        summary=shortened(f"{error.message} {_files(left.artifacts)}"),
+        artifacts=left.artifacts,
+        metadata=metadata_of(delegation, duration_seconds),
+        errors=(error, *left.errors),
+        next_steps=advice((error, *left.errors)),
+        data=left.data,
+        stop_reason=stop.reason,
+        warnings=left.warnings,
+        extra={} if left.workspace is None else {"workspace": dict(left.workspace)},
+    )
+
+
+def with_agent_session(result: Return, saved: Any) -> Return:
+    """With the handle of the vendor's own session, as the agent's adapter saved it: whoever wants to can go on in it by hand."""
+    handle = {name: saved.get(name) for name in ("vendor", "session")} if isinstance(saved, Mapping) else {}
+    if not handle or not all(isinstance(one, str) and 0 < len(one) <= _HANDLE_CHARACTERS for one in handle.values()):
+        return result
+    return replace(result, extra={**result.extra, "agent_session": handle})
+
+
+def _files(artifacts: tuple[Artifact, ...]) -> str:
+    if not artifacts:
+        return "Nothing had been written."
+    names = ", ".join(a.path for a in artifacts[:3])
+    more = f" and {len(artifacts) - 3} more" if len(artifacts) > 3 else ""
+    return f"Kept: {names}{more}."
+
+
+def advice(errors: Sequence[ErrorInfo]) -> str:
+    """All recoverable: the first recommendation; otherwise a person is needed."""
+    if all(error.recoverable for error in errors):
+        return errors[0].recommendation
+    return f"{A_PERSON_IS_NEEDED} {errors[0].recommendation}".rstrip()
+
+
+def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> ErrorInfo:
+    agent, seconds = delegation.agent, round(delegation.deadline.timeout_seconds, 2)
+    again = (
+        f"Delegate it again with resume={delegation.session_id} to go on {goes_on}"
+        if goes_on is not None
+        else "Delegate it again: it starts from the beginning"
+    )
+    match stop.reason:
+        case StopReason.DEADLINE:
+            message = stop.detail or f"{agent} was stopped at its deadline after {seconds:g} s."
+            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or give it a longer timeout.")
+        case StopReason.IDLE:
+            message = f"{agent} was stopped: nothing was heard from it for {delegation.idle_seconds or 0:g} s."
+            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or raise its idle limit.")
+        case StopReason.BUDGET:
+            message = f"{agent} was stopped: the budget of its tree is spent ({stop.detail})."
+            return _recoverable("budget", message, "BUDGET_EXCEEDED", f"{again} under a larger budget.")
+        case StopReason.UNAVAILABLE:
+            return _recoverable("store", f"{agent} was not run: {stop.detail}", "STORE_UNAVAILABLE", f"{again}.")
+        case StopReason.CRASHED:
+            message = stop.detail or f"{agent} was running when its orchestrator ended."
+            return _recoverable("crash", message, "AGENT_CRASHED", f"{again}.")
+        case _:
+            why = f": {stop.detail.rstrip('.')}" if stop.detail else ""
+            message = f"{agent} was cancelled by {stop.source}{why}."
+            return _recoverable("cancelled", message, "CANCELLED", f"{again}, if it is still wanted.")
+
+
+def _recoverable(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
+
+
+MAX_ERROR_CHARACTERS = 2000
+TRACE_CHARACTERS = 8000
+TOOL_UNAVAILABLE = "TOOL_UNAVAILABLE"
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
+
+
+def stop_reason_of(error: Exception) -> StopReason:
+    if isinstance(error, AgentCrashed):
+        return StopReason.CRASHED
+    if isinstance(error, Unavailable):
+        return StopReason.UNAVAILABLE
+    return StopReason.FINISHED
+
+
+def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
+    """The one place where an exception becomes an error of a return."""
+    if isinstance(error, AgentCrashed):
+        tail = f" Its last words: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
+        return _error(
+            "crash",
+            f"{error.message}{tail}",
+            "AGENT_CRASHED",
+            error.advice or f"Look at what {spec.name} printed, and delegate it again.",
+        )
+    if isinstance(error, Unavailable) and error.code == TOOL_UNAVAILABLE:
+        return _error("tool_unavailable", error.message, error.code, error.advice or "Install what is missing.")
+    if isinstance(error, Unavailable):
+        return _error("agent_unavailable", error.message, error.code, error.advice or "Try again later.")
+    if isinstance(error, InvalidReturn):
+        return _error("validation", error.message, error.code, f"Fix {spec.name} subagent return format")
+    if isinstance(error, Refused) and error.code == "POLICY_DENIED":
+        return replace(_error("permission", error.message, error.code, error.advice or "Ask for something else."), recoverable=False)
+    if isinstance(error, RemitError):
+        kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
+        return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
+    return _error("execution", words_of(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
+
+
+def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
+    message = clean(message)[:MAX_ERROR_CHARACTERS]
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
+
+
+def words_of(error: BaseException) -> str:
+    """An exception in one line, whatever its own code does when it is asked for words."""
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001 - an agent's exception may raise anything from __str__
+        text = "it cannot be put into words"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line of the agent's own: what it called in a library is rarely where to look."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def trace_of(error: BaseException) -> str:
+    """Where it came from, for the ledger; of another process, as that one told it."""
+    told = getattr(error, "traceback_text", "")
+    try:
+        return clean(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
+    except Exception:  # noqa: BLE001 - as in `words_of`
+        return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARACTERS:]

@@ -1,0 +1,250 @@
+"""What holds: every setting, with the default it has when nobody says otherwise. Made by `load`, read by everybody above."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES_GROUP
+from remit.core.budget import Limits
+from remit.core.deadline import TimeLimits
+from remit.runtime.route import DEFAULT_TABLE, RoutingTable
+
+
+def _limits(default: float, maximum: float) -> TimeLimits:
+    return TimeLimits(default_seconds=default, maximum_seconds=maximum)
+
+
+OTHER = "other"
+DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
+    "task": _limits(300, 300),
+    "todo": _limits(300, 300),
+    "research": _limits(3600, 7200),
+    "plan": _limits(1800, 3600),
+    "implement": _limits(7200, 14400),
+    "revise": _limits(1800, 3600),
+    "review": _limits(3600, 7200),
+    "errors": _limits(1800, 3600),
+    "meta": _limits(7200, 14400),
+    "worker": _limits(60, 300),
+    "researcher": _limits(300, 600),
+    "coder": _limits(120, 300),
+    "assistant": _limits(3600, 7200),
+    OTHER: _limits(3600, 7200),
+}
+"""Time limits: commands, delegate targets, and everything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
+    """`[web]`: what `worker.web_fetch` holds to. How far it may reach is the policy's to say."""
+
+    max_bytes: int = 5 * 1024 * 1024
+    """Of one answer, unpacked; what is beyond it is cut, and said to be."""
+    ca_file: str | None = None
+    """A file of certificates (PEM) that are trusted beside the usual ones; below the project's root unless it is a whole path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """`[search]`: what `worker.web_search` asks, in this order."""
+
+    providers: tuple[str, ...] = ("searxng", "brave", "duckduckgo")
+    """Their names; also one that a package offers, or `module:function`. Those that are not set up are passed over."""
+    searxng_url: str | None = None
+    """Where a SearXNG answers that gives JSON."""
+    brave_key_variable: str = "BRAVE_API_KEY"
+    """The variable of the environment that holds the key; the key itself never stands in a file."""
+    seconds_between: float = 1.0
+    """At least so long between two requests to one provider, of all processes of the project together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAddress:
+    """`[models.NAME]`: a model under a name of one's own, at whatever address."""
+
+    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
+    """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
+    model: str = ""
+    """The provider's own name for it; empty: NAME. For a local model its GGUF file."""
+    url: str | None = None
+    """Where it answers; None: the provider's own address."""
+    key_variable: str | None = None
+    """The variable of the environment that holds its key, which itself never stands in a file. None: the provider's usual one, but of
+    an address (`url`) that is not the provider's own none at all."""
+    max_tokens: int | None = None
+    """Of one reply."""
+    context_tokens: int | None = None
+    """How much it can read at once; None: what is known of it."""
+    tools: Literal["native", "prompted"] | None = None
+    """How it calls tools: in its own way, or by JSON we ask for in words; None: native, but of a local one what its template can do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """`[prices."NAME"]`: money for a million tokens, before what is known of the model."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that was read from the provider's cache; None: as other input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantSettings:
+    """`[assistant]`."""
+
+    message_seconds: float = 120.0
+    """How long it has for one message, unless a delegation inside it was given more."""
+    result_characters: int = 4000
+    """How much of one result it is shown; the whole is kept, and can be read by range."""
+    compact_tokens: int = 60_000
+    """When its conversation is larger, what is old is summarised; never more than its model can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """`[serve]`: what `remit serve` opens, and what whoever comes in may take, unless its token says otherwise."""
+
+    doors: tuple[str, ...] = ("grpc", "http", "a2a", "mcp", "metrics")
+    grpc: str = "unix"
+    """Where gRPC listens: `unix` (a socket of this project that its owner alone can open), `unix:PATH`, or HOST:PORT."""
+    http: str = "127.0.0.1:7411"
+    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any that is free."""
+    public_url: str | None = None
+    """How others reach it, for the A2A card; None: where it listens."""
+    tls_certificate: str | None = None
+    """PEM; below the project's root unless it is a whole path. Needed to listen beyond this machine."""
+    tls_key: str | None = None
+    client_ca: str | None = None
+    """PEM: callers whose certificate it signed are known by it (mutual TLS)."""
+    behind_proxy: bool = False
+    """A proxy in front of it ends TLS: it may listen beyond this machine without a certificate. Tokens are needed all the same."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names of this machine that clients may call it by, beside loopback's and those it listens at."""
+    request_bytes: int = 4 * 1024 * 1024
+    requests_per_second: float = 200.0
+    """Of one principal."""
+    burst: int = 400
+    streams: int = 2000
+    """How many one principal may have open at once."""
+    stop_seconds: float = 30.0
+    """Told to stop, it lets what runs finish for so long; what is left then is stopped, and what it did is kept."""
+    heartbeat_seconds: float = 10.0
+    """A registered agent that is not heard of for twice that long is lost."""
+    push_inside: bool = False
+    """Whether A2A push notifications may go to addresses inside (loopback, private networks)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings:
+    """`[signals]`: what is told to whoever watches from outside."""
+
+    otlp_url: str | None = None
+    """Where traces and metrics go, by OTLP over HTTP, e.g. http://127.0.0.1:4318; None: nowhere."""
+    service_name: str = "remit"
+    content: bool = False
+    """Whether spans carry parameters and summaries too."""
+    metric_seconds: float = 15.0
+    """How often metrics are sent."""
+    logs: Literal["text", "json"] = "text"
+    """How `remit serve` writes its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    durability: Literal["process", "power"] = "process"
+    """Survives the death of the process, or also a power cut (each group is synced to disk)."""
+    slots_total: int = 256
+    """How many delegations run at once."""
+    slots_per_agent: Mapping[str, int] = field(default_factory=dict)
+    slots_per_agent_default: int | None = None
+    """For agents not named in `slots_per_agent`; None: no limit of their own."""
+    queue_limit: int = 10_000
+    """How many may wait; beyond that, QUEUE_FULL."""
+    max_depth: int = 3
+    cycles: Literal["agent", "task"] = "agent"
+    """What makes a cycle: the same agent again, or only the same agent with the same task."""
+    ageing_seconds: float = 30.0
+    """Waiting that long raises priority by one."""
+    kill_grace_seconds: float = 0.25
+    """Between SIGTERM and SIGKILL."""
+    block_limit_seconds: float = 2.0
+    """An agent that blocks the event loop longer than this is named and stopped."""
+    budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
+    """Of each tree that asks for none of its own."""
+    timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
+    retention_seconds: float = 3600.0
+    """How long finished delegations stay in the registry."""
+    cleanup_seconds: float = 300.0
+    history_days: float | None = None
+    """How long finished delegations stay in history; None: for good."""
+    chunk_limit_bytes: int = 4 * 1024 * 1024
+    """How much one delegation may stream and have kept."""
+    routing: RoutingTable = DEFAULT_TABLE
+    languages: tuple[str, ...] = ("general", "lean", "markdown", "python")
+    """Those a task may name; more can be added."""
+    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.files` judges them."""
+    profiles_on: str | None = None
+    """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
+    generate_on: str | None = None
+    """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
+    builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP, ASSISTANT)
+    """Which of the agents that come with remit are in the directory."""
+    policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
+    """Whether what the policy refuses is refused, only logged, or not even asked."""
+    approval_seconds: float = 120.0
+    """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    accept_env: tuple[str, ...] = ()
+    """Variables of the environment that acceptance commands get beside the usual ones."""
+    board_commits: bool = True
+    """Whether commands of the board commit what they write, in a git checkout; `board.committing` reads it by itself."""
+    model: tuple[str, ...] = ()
+    """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
+    models: Mapping[str, ModelAddress] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    model_requests: int = 50
+    """How often one delegation may ask its model."""
+    model_idle_seconds: float = 60.0
+    """A model that says nothing for so long has failed; the next one is asked."""
+    assistant: AssistantSettings = field(default_factory=AssistantSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    signals: SignalSettings = field(default_factory=SignalSettings)
+    web: Web = field(default_factory=Web)
+    search: Search = field(default_factory=Search)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
+
+    def limits_for(self, name: str) -> TimeLimits:
+        """For an agent (`worker.read_file` is a `worker`) or a command (`/research`)."""
+        found = self.timeouts.get(name)
+        if found is None:
+            short = name.removeprefix("/")
+            found = self.timeouts.get(short) or self.timeouts.get(short.partition(".")[0]) or self.timeouts[OTHER]
+        return found
+
+    @property
+    def longest_timeout_seconds(self) -> float:
+        """No delegation runs longer."""
+        return max(limits.maximum_seconds for limits in self.timeouts.values())
+
+    def slots_for(self, agent: str) -> int | None:
+        """How many of `agent` may run at once; its own name, then its target's, then the default."""
+        named = self.slots_per_agent
+        return named.get(agent, named.get(agent.partition(".")[0], self.slots_per_agent_default))
+
+    def source_of(self, key: str) -> str:
+        """Of a table: where the first of its keys was said."""
+        return self.sources.get(key) or next((said for name, said in self.sources.items() if name.startswith(f"{key}.")), "default")
+
+    def source_of_agent(self, name: str) -> str:
+        """The place of its table: `remit.toml:[agents.NAME]`."""
+        source = self.source_of(f"agents.{name}")
+        file, in_file, place = source.partition(":[")
+        return f"{file}:[{'tool.remit.' if place.startswith('tool.') else ''}agents.{name}]" if in_file else source
+
+
+NAMES = tuple(field.name for field in fields(Settings) if field.name != "sources")
+"""Of all settings."""

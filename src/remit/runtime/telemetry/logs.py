@@ -1,0 +1,156 @@
+"""Logs of `remit serve`: standard logging, each line with the delegation, tree, trace and caller it belongs to, as text or as JSON.
+
+The context decides: inside an agent it is that delegation, inside a call of an API that caller. Starts, ends and refused callers are
+logged, too. Secrets are removed from every line, and control characters are escaped, so that a request cannot forge a line.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from remit.core.happening import Happening, HappeningKind
+from remit.core.origin import ORIGIN
+from remit.core.secrets import redacted_text
+from remit.core.tracing import context_of
+from remit.engines.embedded.embedded import CURRENT
+
+if TYPE_CHECKING:
+    from remit.engines.embedded.embedded import EmbeddedEngine
+
+LOGGERS = ("remit", "opentelemetry")
+MAX_CHARACTERS = 20_000
+_HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
+_OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
+"""Made by remit of letters and digits: nothing to remove."""
+_LOG = logging.getLogger("remit.delegations")
+
+
+def current_fields() -> dict[str, Any]:
+    """What the current context belongs to."""
+    running = CURRENT.get()
+    if running is not None:
+        return _delegation_fields(running.delegation)
+    origin = ORIGIN.get()
+    if origin is None:
+        return {}
+    return {name: value for name, value in (("principal", origin.came.principal), ("door", origin.came.door)) if value}
+
+
+def _delegation_fields(delegation: Any) -> dict[str, Any]:
+    lineage, came, here = delegation.lineage, delegation.came, context_of(delegation)
+    found = {
+        "session_id": lineage.session_id,
+        "root_id": lineage.root_id,
+        "trace_id": here.trace_id,
+        "span_id": here.span_id,
+        "agent": delegation.agent,
+    }
+    return found if came is None else {**found, "principal": came.principal, **({"door": came.door} if came.door else {})}
+
+
+class _ContextFilter(logging.Filter):
+    """Runs where the line is logged, so in its context."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "remit_fields"):
+            record.remit_fields = current_fields()
+        return True
+
+
+class _Formatter(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def parts(self, record: logging.LogRecord) -> tuple[str, dict[str, Any], str]:
+        """Message, fields and traceback, without secrets."""
+        found: dict[str, Any] = getattr(record, "remit_fields", {})
+        fields = {
+            name: redacted_text(value) if isinstance(value, str) and name not in _OWN_FIELDS else value for name, value in found.items()
+        }
+        trace = redacted_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:] if record.exc_info else ""
+        return redacted_text(record.getMessage())[:MAX_CHARACTERS], fields, trace
+
+
+class JsonFormatter(_Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message, fields, trace = self.parts(record)
+        line = {"time": self.formatTime(record), "level": record.levelname.lower(), "logger": record.name, "message": message, **fields}
+        return json.dumps({**line, "exception": trace} if trace else line, default=str)
+
+
+class TextFormatter(_Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message, fields, trace = self.parts(record)
+        shown = " ".join(f"{name}={_one_word(value)}" for name, value in fields.items())
+        line = f"{self.formatTime(record)} {record.levelname:<7} {_escaped(message)}" + (f"  [{shown}]" if shown else "")
+        return line + "".join(f"\n    {_escaped(part)}" for part in trace.splitlines())
+
+
+def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> Callable[[], None]:
+    """Log to `stream` (default stderr) until the returned function is called."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    handler.addFilter(_ContextFilter())
+    before = []
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        before.append((logger, logger.level, logger.propagate))
+        logger.addHandler(handler)
+        logger.setLevel(level if name == "remit" else logging.WARNING)
+        logger.propagate = False
+
+    def undo() -> None:
+        for logger, old_level, old_propagate in before:
+            logger.removeHandler(handler)
+            logger.setLevel(old_level)
+            logger.propagate = old_propagate
+
+    return undo
+
+
+def write_happenings(engine: "EmbeddedEngine") -> Callable[[], None]:
+    """Log each delegation that starts or ends and each refused caller, until the returned function is called."""
+    return engine.listeners.hear(_write, _HEARD)
+
+
+def _write(happening: Happening) -> None:
+    error = happening.error
+    if happening.kind is HappeningKind.TURNED_AWAY:
+        shown = (("principal", happening.principal), ("door", happening.door), ("code", None if error is None else error.code))
+        fields: dict[str, Any] = {name: value for name, value in shown if value is not None}
+        _LOG.warning("turned away: %s", "" if error is None else error.message, extra={"remit_fields": fields})
+        return
+    is_news = happening.kind is HappeningKind.STARTED or happening.success or happening.state == "cancelled"
+    level = logging.INFO if is_news else logging.WARNING
+    if not _LOG.isEnabledFor(level):
+        return
+    fields = {} if happening.delegation is None else _delegation_fields(happening.delegation)
+    fields["state"] = happening.state
+    if happening.kind is HappeningKind.STARTED:
+        _LOG.log(level, "%s started", happening.agent, extra={"remit_fields": fields})
+        return
+    if happening.duration_seconds is not None:
+        fields["duration"] = happening.duration_seconds
+    if happening.tokens:
+        fields["tokens"] = happening.tokens
+    if error is not None:
+        fields["code"] = error.code
+    why = "" if error is None else f": {error.message}"
+    _LOG.log(level, "%s %s%s", happening.agent, happening.state, why, extra={"remit_fields": fields})
+
+
+def _one_word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = _escaped(str(value))
+    return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

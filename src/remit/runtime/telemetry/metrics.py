@@ -1,0 +1,200 @@
+"""Metrics of an open `Remit` on the OpenTelemetry SDK: for a collector (OTLP) and for Prometheus (`/metrics`).
+
+Counts what this process runs, from the moment somebody reads it; rates and the p99 are over the last five minutes. The number of series is
+bounded: agents that are not registered, and names beyond a limit, count as `(others)`; sessions and users are never labels.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk.resources import Resource
+
+from remit.core.happening import Happening, HappeningKind
+from remit.core.metrics import OTHERS, Tally, metrics_of
+from remit.core.metrics import Metrics as RecentMetrics
+from remit.core.states import State
+from remit.runtime.telemetry import names
+from remit.runtime.telemetry.names import Instrument, Kind
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+    from remit.engines.embedded.embedded import EmbeddedEngine
+
+MAX_SERIES = 200
+"""Targets with their operations and kinds of principals; what comes after counts as `(others)`. With all outcomes this is below the SDK's
+limit of 2,000 series."""
+PRINCIPALS = ("orchestrator", "token", "cert", "delegation")
+"""Kinds of principals; all others count as `other`."""
+WINDOW_PARTS = 10
+PATH = "/metrics"
+VISITOR = "remit.visitor"
+"""Where the authentication middleware puts the caller."""
+_HEARD = (
+    HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.ADMITTED, HappeningKind.TURNED_AWAY,
+)  # fmt: skip
+_NOT_TIMED = (State.REFUSED, State.CANCELLED)
+
+
+class Window:
+    """Tallies of the last five minutes, in parts: the oldest is dropped when a new one begins."""
+
+    def __init__(self, seconds: float = names.WINDOW_SECONDS) -> None:
+        self._seconds = seconds / WINDOW_PARTS
+        self._parts: deque[tuple[int, Tally]] = deque(maxlen=WINDOW_PARTS)
+
+    def add(self, at: float, agent: str, state: State, seconds: float | None) -> None:
+        number = int(at // self._seconds)
+        if not self._parts or self._parts[-1][0] < number:  # after a clock was set back, the newest part goes on
+            self._parts.append((number, Tally()))
+        self._parts[-1][1].add(agent, state, seconds, 0, 0.0)
+
+    def read(self, now: float) -> RecentMetrics:
+        oldest = int(now // self._seconds) - WINDOW_PARTS + 1
+        merged = Tally()
+        for number, tally in list(self._parts):
+            if number >= oldest:
+                merged.merge(tally)
+        return metrics_of(merged, since=now - self._seconds * WINDOW_PARTS, until=now)
+
+
+class EngineMetrics:
+    """The instruments of one engine, read by one reader of the SDK."""
+
+    def __init__(self, engine: "EmbeddedEngine", reader: MetricReader, resource: Resource | None = None) -> None:
+        self._engine = engine
+        self._window = Window()
+        self._labels: set[tuple[str, str, str]] = set()
+        self._provider = MeterProvider([reader], resource or Resource.get_empty(), shutdown_on_exit=False)
+        meter = self._provider.get_meter(names.SCOPE)
+        self._instruments: dict[Instrument, Any] = {}
+        for one in names.INSTRUMENTS:
+            if one.kind is Kind.COUNTER:
+                self._instruments[one] = meter.create_counter(one.name, one.unit, one.words)
+            elif one.kind is Kind.HISTOGRAM:
+                self._instruments[one] = meter.create_histogram(
+                    one.name, one.unit, one.words, explicit_bucket_boundaries_advisory=list(one.buckets)
+                )
+            else:
+                meter.create_observable_gauge(one.name, [self._observer(one)], one.unit, one.words)
+        self._stop = engine.listeners.hear(self._hear, _HEARD)
+
+    def close(self, timeout_seconds: float) -> None:
+        self._stop()
+        self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
+
+    def model_called(self, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
+        """A language model was asked; `used`: tokens in and out, None: it did not answer."""
+        labels = (str(names.Span.CHAT), provider, model)
+        self._instruments[names.MODEL_DURATION].record(seconds, _labelled(names.MODEL_DURATION, (*labels, error)))
+        for kind, tokens in zip(("input", "output"), used or (), strict=False):
+            self._instruments[names.MODEL_USAGE].record(tokens, _labelled(names.MODEL_USAGE, (*labels, kind)))
+
+    def _hear(self, happening: Happening) -> None:
+        if happening.kind is HappeningKind.STARTED:
+            target, operation, _ = self._names(happening)
+            self._count(names.STARTED, (target, operation), 1.0)
+        elif happening.success is not None and happening.session_id:
+            self._ended(happening)
+        elif happening.door:
+            self._count(names.VISITS, (happening.door, "" if happening.error is None else happening.error.code), 1.0)
+
+    def _ended(self, happening: Happening) -> None:
+        target, operation, principal = self._names(happening)
+        state, seconds = State(happening.state), happening.duration_seconds or 0.0
+        self._count(names.ENDED, (target, operation, str(state), principal), 1.0)
+        if state not in _NOT_TIMED:
+            self._instruments[names.LATENCY].record(seconds, _labelled(names.LATENCY, (target, operation)))
+        if happening.tokens:
+            self._count(names.TOKENS, (target,), happening.tokens)
+        if happening.cost:
+            self._count(names.COST, (target,), happening.cost)
+        self._window.add(happening.at, f"{target}.{operation}" if operation else target, state, seconds)
+
+    def _names(self, happening: Happening) -> tuple[str, str, str]:
+        principal = (happening.principal or PRINCIPALS[0]).partition(":")[0]
+        labels = (happening.target, happening.operation or "", principal if principal in PRINCIPALS else "other")
+        if labels in self._labels:
+            return labels
+        if len(self._labels) >= MAX_SERIES or self._engine.house.agents.find(happening.agent) is None:
+            return (OTHERS, "", labels[2])
+        self._labels.add(labels)
+        for state in names.ENDINGS:  # all outcomes at zero: Prometheus sees a rise only from a value it has seen
+            self._count(names.ENDED, (labels[0], labels[1], state, labels[2]), 0.0)
+        return labels
+
+    def _count(self, instrument: Instrument, labels: Sequence[str], amount: float) -> None:
+        self._instruments[instrument].add(float(amount), _labelled(instrument, labels))
+
+    def _observer(self, instrument: Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(options: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, _labelled(instrument, labels)) for labels, value in self._gauge(instrument).items()]
+
+        return observe
+
+    def _gauge(self, instrument: Instrument) -> Mapping[tuple[str, ...], float]:
+        if instrument in (names.RUNNING, names.QUEUED):
+            found: dict[tuple[str, ...], float] = {}
+            for running in list(self._engine.running.values()):
+                if (running.state is State.QUEUED) == (instrument is names.QUEUED):
+                    target = (running.delegation.agent.partition(".")[0],)
+                    found[target] = found.get(target, 0.0) + 1
+            return found
+        recent = self._window.read(self._engine.clock.wall())
+        if instrument is names.ERROR_RATES[0]:
+            return {(name,): share.rate for name, share in recent.errors_by_target.items() if share.rate is not None}
+        if instrument is names.ERROR_RATES[1]:
+            shares = recent.errors_by_operation.items()
+            return {(name.partition(".")[0], name.partition(".")[2]): share.rate for name, share in shares if share.rate is not None}
+        single = dict(zip(names.RATES, (recent.success.rate, recent.timeout.rate, recent.latency["p99"]), strict=True))
+        value = single[instrument]
+        return {} if value is None else {(): value}
+
+
+def _labelled(instrument: Instrument, values: Sequence[str]) -> dict[str, str]:
+    return dict(zip(instrument.labels, values, strict=True))
+
+
+def routes(engine: "EmbeddedEngine") -> "Sequence[BaseRoute]":
+    """`/metrics` for Prometheus, counting from now on. Needs the grant `metrics`, or the owner."""
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    from remit.server.access.visitor import Doing, Visitor
+
+    page = prometheus_page(engine)
+
+    async def metrics(request: "Request") -> "Response":
+        visitor = request.scope.get(VISITOR)
+        if not isinstance(visitor, Visitor):  # without the middleware nobody is known: refuse
+            return PlainTextResponse("Send a token: Authorization: Bearer …\n", 401, {"WWW-Authenticate": "Bearer"})
+        if not visitor.may(Doing.METRICS):
+            advice = "`remit token new --may metrics` makes a token that may."
+            return PlainTextResponse(f"{visitor.principal} may not see metrics. {advice}\n", 403)
+        body, content_type = page(request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    return [Route(PATH, metrics, methods=["GET"])]
+
+
+def prometheus_page(engine: "EmbeddedEngine") -> Callable[[str], tuple[bytes, str]]:
+    """Makes the page and its content type from what is accepted: Prometheus' text format, or OpenMetrics if asked for."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
+    registry = CollectorRegistry()
+    EngineMetrics(engine, PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry))
+    open_metrics = "application/openmetrics-text"
+
+    def page(accept: str = "") -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(open_metrics if open_metrics in accept else "")
+        return encode(registry), content_type
+
+    return page

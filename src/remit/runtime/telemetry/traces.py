@@ -1,0 +1,233 @@
+"""Spans of delegations, made when they have ended: one trace for a tree, whichever processes and doors it runs through.
+
+Nothing is open while a delegation runs and nothing is stored: ids come from `core.tracing`, times from the delegation itself, so that one
+that was resumed after a crash, or settled by the next who opened the project, has its span like any other, below the right caller. A root
+has two: its tree's (`invoke_workflow`) and its own. Steps of the flow are events of the span. Parameters, results and messages are content
+and go along only where `signals.content` says so; secrets never do. Needs the SDK of OpenTelemetry.
+"""
+
+import contextvars
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace as api
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace.status import Status, StatusCode
+
+from remit.core.agents import AgentSpec
+from remit.core.delegation import Delegation
+from remit.core.events import STEPS
+from remit.core.happening import Happening
+from remit.core.lineage import ROOT_CALLER
+from remit.core.origin import Came, Origin
+from remit.core.secrets import redacted_parameters, redacted_text, redacted_value
+from remit.core.states import State
+from remit.core.tracing import Traceparent, above_tree, context_of, parent_of, parse, tree_of
+from remit.runtime.telemetry.names import SCOPE, Attribute, Span
+
+CONTENT_CHARACTERS = 8_192
+NAME_CHARACTERS = 300
+LARGEST = 2**63 - 1
+REMOTE_KINDS = ("grpc", "a2a", "remote")
+"""Agents that are elsewhere: their spans are of a client."""
+
+Put = Callable[[ReadableSpan], None]
+
+
+class Traces:
+    def __init__(self, put: Put, resource: Resource, spec_of: Callable[[str], AgentSpec | None], *, content: bool) -> None:
+        self._put = put
+        self._resource = resource
+        self._spec_of = spec_of
+        self._has_content = content
+        self._scope = InstrumentationScope(SCOPE)
+
+    # ---- delegations
+
+    def ended(self, happening: Happening) -> None:
+        delegation = happening.delegation
+        if delegation is None or happening.success is None:
+            return
+        here = context_of(delegation)
+        if not here.is_sampled:  # whoever asked keeps no trace of it
+            return
+        attributes = self._attributes(delegation, happening)
+        spec = self._spec_of(delegation.agent)
+        if spec is not None:
+            attributes[Attribute.KIND] = spec.kind
+        is_remote = spec is not None and spec.kind in REMOTE_KINDS
+        if is_remote and spec is not None:
+            attributes[Attribute.PROVIDER] = "a2a" if spec.kind == "a2a" else "remit"
+        span = Span.TOOL if happening.operation else Span.AGENT
+        self._put(
+            self._span(
+                f"{span} {delegation.agent}",
+                here,
+                parent_of(delegation),
+                {Attribute.OPERATION: str(span), **_named(span, delegation), **attributes},
+                begin=delegation.created_at,
+                end=happening.at,
+                status=self._status(happening),
+                step_times=happening.step_times,
+                kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.INTERNAL,
+            )
+        )
+        if delegation.lineage.parent_id is None:
+            self._put(self._tree(delegation, happening, attributes))
+
+    def _tree(self, delegation: Delegation, happening: Happening, attributes: Mapping[str, Any]) -> ReadableSpan:
+        name = delegation.command or delegation.agent
+        tree, above = tree_of(delegation.lineage.root_id, delegation.came), above_tree(delegation.came)
+        return self._span(
+            f"{Span.WORKFLOW} {name}",
+            tree,
+            above,
+            {Attribute.OPERATION: str(Span.WORKFLOW), Attribute.WORKFLOW_NAME: name, **attributes},
+            begin=delegation.created_at,
+            end=happening.at,
+            status=self._status(happening),
+            kind=api.SpanKind.SERVER if happening.door else api.SpanKind.INTERNAL,
+        )
+
+    def _attributes(self, delegation: Delegation, happening: Happening) -> dict[str, Any]:
+        lineage, task, came = delegation.lineage, delegation.task, delegation.came
+        found: dict[str, Any] = {
+            Attribute.CONVERSATION: came.session if came is not None and came.session else lineage.root_id,
+            Attribute.SESSION: lineage.session_id,
+            Attribute.ROOT: lineage.root_id,
+            Attribute.PARENT: lineage.parent_id,
+            Attribute.DEPTH: lineage.depth,
+            Attribute.PATH: list(lineage.path),
+            Attribute.STATE: happening.state,
+            Attribute.PRIORITY: delegation.priority.name.lower(),
+            Attribute.COMMAND: delegation.command,
+            Attribute.TASK: None if task is None else task.task_number,
+            Attribute.TOKENS: happening.tokens or None,
+            Attribute.COST: happening.cost or None,
+            Attribute.PRINCIPAL: happening.principal,
+            Attribute.DOOR: happening.door,
+            Attribute.ERROR: None if happening.error is None or happening.success else happening.error.code,
+        }
+        if self._has_content:
+            result = happening.result
+            found[Attribute.ARGUMENTS] = _content(redacted_parameters(delegation.parameters))
+            if result is not None:
+                found[Attribute.SUMMARY] = _content(redacted_text(result.summary))
+                found[Attribute.RESULT] = None if result.data is None else _content(redacted_value(result.data))
+        return {str(name): value for name, value in found.items() if value is not None}
+
+    def _status(self, happening: Happening) -> Status:
+        """Somebody's decision to cancel is neither success nor error, as in the metrics."""
+        if happening.success:
+            return Status(StatusCode.OK)
+        if happening.state == State.CANCELLED:
+            return Status(StatusCode.UNSET)
+        error = happening.error
+        words = happening.state if error is None else redacted_text(error.message)[:500] if self._has_content else error.code
+        return Status(StatusCode.ERROR, _sound(words))
+
+    # ---- questions to models
+
+    def asked(self, delegation: Delegation, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
+        """Below the delegation that asked."""
+        above = context_of(delegation)
+        if not above.is_sampled:
+            return
+        now = time.time()
+        attributes: dict[str, Any] = {
+            Attribute.OPERATION: str(Span.CHAT),
+            Attribute.PROVIDER: provider,
+            Attribute.MODEL: model,
+            Attribute.CONVERSATION: delegation.lineage.root_id,
+            Attribute.SESSION: delegation.session_id,
+        }
+        if used is not None:
+            attributes |= {Attribute.INPUT_TOKENS: used[0], Attribute.OUTPUT_TOKENS: used[1]}
+        if error:
+            attributes[Attribute.ERROR] = error
+        status = Status(StatusCode.ERROR, error) if error else Status(StatusCode.OK)
+        here = above._replace(span_id=os.urandom(8).hex())
+        named = {str(name): value for name, value in attributes.items()}
+        self._put(
+            self._span(f"{Span.CHAT} {model}", here, above, named, begin=now - seconds, end=now, status=status, kind=api.SpanKind.CLIENT)
+        )
+
+    def _span(
+        self,
+        name: str,
+        here: Traceparent,
+        above: Traceparent | None,
+        attributes: Mapping[str, Any],
+        *,
+        begin: float,
+        end: float,
+        status: Status,
+        step_times: tuple[float, ...] = (),
+        kind: api.SpanKind = api.SpanKind.INTERNAL,
+    ) -> ReadableSpan:
+        return ReadableSpan(
+            name=_sound(name)[:NAME_CHARACTERS],
+            context=span_context(here),
+            parent=None if above is None else span_context(above, is_remote=True),
+            resource=self._resource,
+            attributes={key: _sound(value) for key, value in attributes.items()},
+            events=_steps(step_times),
+            kind=kind,
+            status=status,
+            start_time=_nanoseconds(begin),
+            end_time=_nanoseconds(max(begin, end)),  # a clock that was set back
+            instrumentation_scope=self._scope,
+        )
+
+
+def span_context(of: Traceparent, *, is_remote: bool = False) -> api.SpanContext:
+    return api.SpanContext(int(of.trace_id, 16), int(of.span_id, 16), is_remote, api.TraceFlags(of.flags))
+
+
+def set_current(delegation: Delegation, context: contextvars.Context) -> None:
+    """In the context its agent runs in: spans that the agent's own libraries make hang below the delegation's."""
+    span = api.NonRecordingSpan(span_context(context_of(delegation)))
+    context.run(lambda: otel_context.attach(api.set_span_in_context(span, otel_context.Context())))
+
+
+def origin_here() -> Origin | None:
+    """Of a program that has a span open where it delegates: the tree hangs below that. None: it has none."""
+    span = api.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    given = Traceparent(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
+    return None if parse(str(given)) is None else Origin(came=Came(ROOT_CALLER, traceparent=str(given)))
+
+
+def _named(span: Span, delegation: Delegation) -> dict[str, str]:
+    if span is Span.TOOL:
+        return {Attribute.TOOL_NAME: delegation.agent, Attribute.TOOL_CALL_ID: delegation.session_id}
+    return {Attribute.AGENT_NAME: delegation.agent, Attribute.AGENT_ID: delegation.agent}
+
+
+def _steps(times: tuple[float, ...]) -> tuple[Event, ...]:
+    return tuple(Event(str(step), {}, _nanoseconds(at)) for step, at in zip(STEPS, times, strict=False) if at == at)
+
+
+def _content(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= CONTENT_CHARACTERS else f"{text[:CONTENT_CHARACTERS]}… ({len(text)} characters)"
+
+
+def _sound(value: Any) -> Any:
+    """What the wire can hold: one name that somebody invented must not keep a whole batch from being sent."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return value if isinstance(value, bool) else max(-LARGEST, min(LARGEST, value))
+    return [_sound(one) for one in value] if isinstance(value, list) else value
+
+
+def _nanoseconds(seconds: float) -> int:
+    return max(0, int(seconds * 1e9))

@@ -1,0 +1,63 @@
+"""The delegate tool as a tool of LangChain and LangGraph: `create_agent(model, tools=[delegate_tool(remit)])`.
+
+The other way round, a graph as an agent of remit's, is `remit.agents.langgraph`. Needs `pip install 'remit[langgraph]'`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from remit.core.agents import AgentSpec
+from remit.runtime.tool.anywhere import Answer, Anywhere, needs
+from remit.runtime.tool.shortening import SHOWN_CHARACTERS
+from remit.runtime.tool.tool import DelegateTool, Office
+
+with needs("langgraph", "langchain_core"):
+    from langchain_core.tools import ArgsSchema, BaseTool, ToolException
+
+__all__ = ["delegate_tool"]
+
+
+def delegate_tool(
+    remit: Office,
+    among: Callable[[AgentSpec], bool] | None = None,
+    *,
+    characters: int = SHOWN_CHARACTERS,
+    strict: bool = False,
+) -> BaseTool:
+    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model.
+
+    `strict`: for models that are bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON
+    as text there. `ainvoke` on any loop; `invoke` on any thread but the one of the loop that the `Remit` was opened on.
+    """
+    anywhere = Anywhere(remit, among, characters, is_strict=strict)
+    told = anywhere.announced()
+    tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
+    tool._anywhere = anywhere
+    return tool
+
+
+class _Delegate(BaseTool):
+    _anywhere: Anywhere = PrivateAttr()
+
+    @property
+    def tool_call_schema(self) -> ArgsSchema:
+        """What a model is offered: asked for at each request, so that the directory is looked at again."""
+        now = self._anywhere.announced()
+        if self.args_schema is not now["inputSchema"]:
+            self.description, self.args_schema = now["description"], now["inputSchema"]
+        return super().tool_call_schema
+
+    def _run(self, /, **arguments: Any) -> str:
+        return _told(self._anywhere.call_blocking(arguments))
+
+    async def _arun(self, /, **arguments: Any) -> str:
+        return _told(await self._anywhere.call(arguments))
+
+
+def _told(answer: Answer) -> str:
+    """What went wrong is raised, and told the model by LangChain as the error that it is."""
+    if not answer.is_success:
+        raise ToolException(answer.text)
+    return answer.text

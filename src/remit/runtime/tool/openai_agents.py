@@ -1,0 +1,50 @@
+"""The delegate tool as a tool of the OpenAI Agents SDK: `Agent(…, tools=[delegate_tool(remit)])`.
+
+The other way round, an agent of that SDK as an agent of remit's, is `remit.agents.openai_agents`.
+Needs `pip install 'remit[openai-agents]'`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from remit.core.agents import AgentSpec
+from remit.runtime.tool.anywhere import Anywhere, needs
+from remit.runtime.tool.shortening import SHOWN_CHARACTERS
+from remit.runtime.tool.tool import Office
+
+with needs("openai-agents", "agents", "openai"):
+    from agents import FunctionTool
+
+__all__ = ["delegate_tool"]
+
+
+def delegate_tool(
+    remit: Office,
+    among: Callable[[AgentSpec], bool] | None = None,
+    *,
+    characters: int = SHOWN_CHARACTERS,
+    strict: bool = False,
+) -> FunctionTool:
+    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`: for
+    the strict mode of OpenAI's, in which parameters are JSON as text."""
+    anywhere = Anywhere(remit, among, characters, is_strict=strict)
+    told = anywhere.announced()
+
+    async def call(ctx: Any, arguments: str) -> str:
+        return (await anywhere.call(arguments)).text
+
+    def drawn_anew(ctx: Any, agent: Any) -> bool:
+        """The SDK asks before each request whether the tool is on: the moment to look at the directory again."""
+        now = anywhere.announced()
+        tool.description, tool.params_json_schema = now["description"], now["inputSchema"]
+        return True
+
+    tool = FunctionTool(
+        name=told["name"],
+        description=told["description"],
+        params_json_schema=told["inputSchema"],
+        on_invoke_tool=call,
+        strict_json_schema=strict,
+        is_enabled=drawn_anew,
+    )
+    return tool

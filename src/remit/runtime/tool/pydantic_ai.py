@@ -1,0 +1,75 @@
+"""The delegate tool as a toolset of pydantic-ai: `Agent(…, toolsets=[delegate_toolset(remit)])`.
+
+What an agent of pydantic-ai may do with it is what any caller of the delegate tool may. The other way round, an agent of pydantic-ai as an
+agent of remit's, is `remit.agents.pydantic_ai`. Needs `pip install 'remit[pydantic-ai]'`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import SchemaValidator, core_schema
+
+from remit.core.agents import AgentSpec
+from remit.runtime.tool.anywhere import Answer, Anywhere, needs
+from remit.runtime.tool.shortening import SHOWN_CHARACTERS
+from remit.runtime.tool.tool import DelegateTool, Office
+
+with needs("pydantic-ai", "pydantic_ai"):
+    from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+__all__ = ["DelegateToolset", "delegate_toolset"]
+
+_ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
+"""The request is judged by the tool itself: its faults say what is allowed."""
+
+
+def delegate_toolset(
+    remit: Office,
+    among: Callable[[AgentSpec], bool] | None = None,
+    *,
+    characters: int = SHOWN_CHARACTERS,
+    retries: int | None = None,
+    strict: bool = False,
+) -> AbstractToolset[Any]:
+    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `retries`:
+    how often a faulty call is handed back to be corrected, None: as often as the agent allows for its tools; `strict`: for the strict modes
+    of vendors, in which parameters are JSON as text."""
+    return DelegateToolset(Anywhere(remit, among, characters, is_strict=strict), retries)
+
+
+class DelegateToolset(AbstractToolset[Any]):
+    """One tool, `delegate`, drawn anew from the directory for each step of a run."""
+
+    def __init__(self, tool: Anywhere, retries: int | None = None) -> None:
+        self._tool = tool
+        self._retries = retries
+
+    @property
+    def id(self) -> str:
+        return "remit"
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        told = self._tool.announced()
+        definition = ToolDefinition(
+            name=told["name"],
+            description=told["description"],
+            parameters_json_schema=told["inputSchema"],
+            strict=self._tool.is_strict,
+        )
+        most = ctx.max_retries if self._retries is None else self._retries
+        return {definition.name: ToolsetTool(toolset=self, tool_def=definition, max_retries=most, args_validator=_ANY_OBJECT)}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+        answer = await self._tool.call(tool_args)
+        if answer.is_fault and ctx.retry < tool.max_retries:
+            raise ModelRetry(answer.text)
+        if not answer.is_success:  # also a fault too many: told, so that the model can do without, and no reason to end its run
+            raise ToolFailed(answer.text)
+        return ToolReturn(return_value=answer.text, metadata=_facts(answer))
+
+
+def _facts(answer: Answer) -> dict[str, Any]:
+    """For the program, not for the model."""
+    assert answer.result is not None
+    return {"tool": DelegateTool.name, "taskId": answer.result.task_id, "agent": answer.result.metadata.agent_id}

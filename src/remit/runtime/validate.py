@@ -1,0 +1,480 @@
+"""The one judge of what agents hand in: a candidate becomes a return here, or every fault in it is named.
+
+Believes nothing an agent says about evidence, hashes, times or its own place in the tree. Looks at files, so it is called off
+the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import to_json
+
+from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
+from remit.core.ids import is_session_id
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
+from remit.runtime.format import EXAMPLE_SUMMARY
+from remit.runtime.output_schema import schema_faults
+from remit.runtime.plain import plain
+from remit.runtime.receive import NOT_JSON, read_answer
+
+MAX_CHARACTERS = 500
+ADVISED_CHARACTERS = 400
+ADVISED_TOKENS = 100
+ADVISED_SENTENCES = range(2, 6)
+
+_PIECE = re.compile(r"[^\W_]+|[^\w\s]|_+")
+_CHARACTERS_PER_TOKEN = 6
+"""Long words are several tokens; so is each character of scripts without spaces, counted apart below."""
+_WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+
+# Begins with the marks, which are rare, and looks back from there; so does what follows.
+_SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
+_ABBREVIATED = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "no.", "Dr.", "Mr.", "Mrs.", "Ms.", "St.")
+_ABBREVIATION = re.compile(r"\.(?=\s+[a-z0-9(])(?:" + "|".join(rf"(?<=\b{re.escape(one)})" for one in _ABBREVIATED) + ")", re.IGNORECASE)
+
+_MARKUP = re.compile(
+    r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
+    r"|`[^`\n]+`|```|~~~"  # code
+    r"|\*\*[^*\n]+\*\*|__(?=\S)[^_\n]*\s[^_\n]*(?<=\S)__"  # bold; one word alone is a name, as in __main__.py
+    r"|\[[^\]\n]{1,400}\]\([^)\n]{1,400}\)"  # links
+    r"|</?[a-zA-Z][a-zA-Z0-9]{0,20}(?:\s[^<>\n]{0,400})?/?>",  # tags
+    re.MULTILINE,
+)
+_EMOJI = re.compile("[\U0001f000-\U0001faff☀-➿⬀-⯿️]")
+
+
+def summary_faults(summary: str) -> list[str]:
+    if not summary.strip():
+        return ["summary: is empty"]
+    if len(summary) > MAX_CHARACTERS:
+        return [f"summary: is {len(summary)} characters long, at most {MAX_CHARACTERS} are allowed"]
+    return []
+
+
+def summary_warnings(summary: str) -> list[str]:
+    """Remarks on a summary that is accepted."""
+    warnings = []
+    if len(summary) > ADVISED_CHARACTERS:
+        warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
+    # No token is shorter than a character: what is as short needs no count.
+    if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
+        warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
+    if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
+        low, high = ADVISED_SENTENCES[0], ADVISED_SENTENCES[-1]
+        warnings.append(f"summary: {sentences} sentence{'' if sentences == 1 else 's'}; {low} to {high} are advised")
+    if _MARKUP.search(summary):
+        warnings.append("summary: contains markup; plain sentences are advised")
+    if not summary.isascii() and _EMOJI.search(summary):
+        warnings.append("summary: contains emoji; plain sentences are advised")
+    return warnings
+
+
+def count_tokens(text: str) -> int:
+    """A rough count, without any model's vocabulary."""
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    pieces = _PIECE.findall(_WIDE.sub(" ", text) if wide else text)
+    return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
+
+
+def count_sentences(text: str) -> int:
+    text = _ABBREVIATION.sub("x", text.strip())
+    ends = list(_SENTENCE_END.finditer(text))
+    tail = text[ends[-1].end() :] if ends else text
+    return len(ends) + bool(tail.strip())
+
+
+_Words = Annotated[str, StringConstraints(min_length=1)]
+_SHOWN_CHARACTERS = 80
+
+
+class _Wire(BaseModel):
+    # Strict: "1" is not a depth. What we do not know is kept.
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
+
+
+class WireArtifact(_Wire):
+    type: _Words
+    path: str
+    summary: str | None = None
+
+
+class WireError(_Wire):
+    type: _Words
+    message: _Words
+    code: str | None = None
+    recoverable: bool = False
+    recommendation: str | None = None
+
+
+class WireMetadata(_Wire):
+    session_id: str
+    agent_type: _Words
+    delegation_depth: Annotated[int, Field(ge=0)]
+    delegation_path: list[str]
+
+
+class WireReturn(_Wire):
+    # Read by value although strict: JSON has no enumerations.
+    status: Annotated[Status, Field(strict=False)]
+    summary: str
+    artifacts: list[WireArtifact]
+    metadata: WireMetadata
+    errors: list[WireError] | None = None
+    next_steps: str | list[str] | None = None
+    data: Any = None
+    stop_reason: Any = None
+    warnings: Any = None
+    evidence: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A candidate read as far as it can be: what is damaged stands in as sound, so that the rest can be judged too."""
+
+    wire: WireReturn
+    faults: tuple[str, ...]
+    damaged: frozenset[str]
+    """Names of fields that stand in: `status`, `metadata.session_id`, …"""
+
+
+_NOTHING: frozenset[str] = frozenset()
+_STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Stands in.", "artifacts": [], "errors": []}
+_METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
+
+
+def read_shape(candidate: Mapping[str, Any]) -> Shape:
+    """Of a plain JSON object; every fault at once."""
+    try:
+        return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=_NOTHING)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+    locations = [fault["loc"] for fault in found]
+    mended, damaged = _mend(candidate, locations)
+    faults = dict.fromkeys(f"{_name(fault['loc'])}: {_words(fault['type'], fault['msg'], fault['input'])}" for fault in found)
+    return Shape(wire=WireReturn.model_validate(mended), faults=tuple(faults), damaged=frozenset(damaged))
+
+
+def _mend(candidate: Mapping[str, Any], locations: list[tuple[int | str, ...]]) -> tuple[dict[str, Any], set[str]]:
+    mended, damaged = dict(candidate), set[str]()
+    items: dict[str, set[int]] = {}
+    for field, *inner in locations:
+        name = str(field)
+        if inner and isinstance(inner[0], int) and name in ("artifacts", "errors"):
+            items.setdefault(name, set()).add(inner[0])
+        elif inner and name == "metadata":
+            damaged.add(f"metadata.{inner[0]}")
+        else:
+            damaged.add(name)
+            mended.pop(name, None)
+    for name, bad in items.items():
+        mended[name] = [item for index, item in enumerate(candidate[name]) if index not in bad]
+    metadata = mended.get("metadata", {})
+    good = {key: value for key, value in metadata.items() if f"metadata.{key}" not in damaged}
+    return {**_STAND_IN, **mended, "metadata": {**_METADATA_STAND_IN, **good}}, damaged
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    """`artifacts[0].type`; the branches of a union, which come after the field itself, are left out."""
+    name = ""
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part in ("str", "list[str]"):
+            break
+        else:
+            name += f".{part}" if name else part
+    return name
+
+
+def _words(kind: str, message: str, given: Any) -> str:
+    if kind == "missing":
+        return "is missing"
+    if kind == "string_too_short":
+        return "is empty"
+    return f"{message[:1].lower()}{message[1:]}, not {shown(given)}"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short enough to read."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+MAX_ARTIFACTS = 10_000
+_MOST_FAULTS = 100
+_PLACE = frozenset({"agent_type", "delegation_depth", "delegation_path"})
+_OURS = frozenset({"evidence", "size", "sha256", "mtime"})
+
+
+class Expected(NamedTuple):
+    """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
+
+    root: Path
+    workspace: str = ""
+    """The folder of its own that it worked in, relative to the root: its paths are relative to that. Empty: the root itself."""
+    session_id: str | None = None
+    agent: str | None = None
+    depth: int | None = None
+    path: tuple[str, ...] | None = None
+    started_at: float | None = None
+    """Wall clock."""
+    duration_seconds: float = 0.0
+    requires_artifacts: bool = False
+    output_schema: Mapping[str, Any] | None = None
+    """Of the data of a completed return; None: any data, or none."""
+    stop_at: float | None = None
+    """When to stop hashing (monotonic): what was read by then is what was seen."""
+
+
+def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
+    """The return that `candidate` is. Raises `InvalidReturn` with every fault, each beginning with the name of its field."""
+    try:
+        fields = plain(candidate)
+    except Failed as error:
+        raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=_advice(expected)) from error
+    return judge_plain(fields, expected)
+
+
+def judge_plain(fields: Mapping[str, Any], expected: Expected) -> Return:
+    """`judge`, of what is plain JSON already, as `receive` finds it and `plain` makes it."""
+    fields, filled = _with_known_place(fields, expected)
+    shape = read_shape(fields)
+    files = _look_at(shape, expected)
+    faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *_data_fits(shape, fields, expected), *files.faults]
+    if faults:
+        raise InvalidReturn(_bounded(faults), advice=_advice(expected))
+    result = _build(shape.wire, expected, files)
+    return replace(result, warnings=(*result.warnings, *filled)) if filled else result
+
+
+def _with_known_place(fields: Mapping[str, Any], expected: Expected) -> tuple[Mapping[str, Any], list[str]]:
+    """With the agent's place in the tree, which we know, where the agent left it out; and a warning for each."""
+    given = fields.get("metadata")
+    if not isinstance(given, dict) or given.keys() >= _PLACE:
+        return fields, []
+    known = {"agent_type": expected.agent, "delegation_depth": expected.depth, "delegation_path": expected.path}
+    missing: dict[str, Any] = {name: value for name, value in known.items() if name not in given and value is not None}
+    if "delegation_path" in missing:
+        missing["delegation_path"] = list(expected.path or ())
+    warnings = [f"metadata.{name}: was missing; recorded as {shown(value)}" for name, value in missing.items()]
+    return {**fields, "metadata": {**given, **missing}}, warnings
+
+
+def _advice(expected: Expected) -> str:
+    return f"Fix {expected.agent} subagent return format." if expected.agent else ""
+
+
+def check_return(text_or_object: object, session_id: str | None = None, root: str | Path = ".") -> Return:
+    """What an agent can ask before it hands in: the return, or `InvalidReturn` with the list of faults."""
+    received = read_answer(text_or_object)
+    if received.candidate is None:
+        raise InvalidReturn(received.faults)
+    return judge_plain(received.candidate, Expected(root=Path(root), session_id=session_id))
+
+
+def _claims(shape: Shape, expected: Expected) -> list[str]:
+    """Summary and identity."""
+    faults: list[str] = []
+    if "summary" not in shape.damaged:
+        faults += summary_faults(shape.wire.summary)
+        if expected.agent is not None and _letters(shape.wire.summary) == _EXAMPLE_LETTERS:
+            faults.append("summary: is that of the example in the instruction, not of work done")
+    if not {"metadata", "metadata.session_id"} & shape.damaged:
+        given = shape.wire.metadata.session_id
+        if expected.session_id is not None and given != expected.session_id:
+            faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {shown(given)}")
+        elif expected.session_id is None and not is_session_id(given):
+            faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {shown(given)}")
+    return faults
+
+
+def _letters(text: str) -> str:
+    """Without its spaces and cases: a program that gives back its prompt may have folded it."""
+    return "".join(text.split()).casefold()
+
+
+_EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
+
+
+def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
+    if {"status", "errors"} & shape.damaged:
+        return []
+    # From the fields as given: errors with faults of their own are errors all the same.
+    count, status = len(fields.get("errors") or ()), shape.wire.status
+    if status is Status.COMPLETED and count:
+        return [f"errors: must be empty when status is completed, holds {count}"]
+    if status is not Status.COMPLETED and not count:
+        return [f"errors: must not be empty when status is {status}"]
+    return []
+
+
+def _data_fits(shape: Shape, fields: Mapping[str, Any], expected: Expected) -> list[str]:
+    """What was not completed may have only a part of it, or nothing."""
+    if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
+        return []
+    if "data" not in fields:
+        return ["data: is required of this agent when status is completed, and must be as its schema says"]
+    return schema_faults(shape.wire.data, expected.output_schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    artifacts: tuple[Artifact, ...]
+    faults: list[str]
+    warnings: list[str]
+
+
+def _look_at(shape: Shape, expected: Expected) -> _Files:
+    """The artifacts as we see them."""
+    given = shape.wire.artifacts
+    if len(given) > MAX_ARTIFACTS:
+        return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])
+    files = _Files((), [], [])
+    if not given and not expected.requires_artifacts:
+        return files
+    # An unknown status decides nothing about missing files: only what is wrong in any case is named.
+    must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
+    unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is looked at once
+    kept = [artifact for artifact in (_look(one, must_exist, expected, files) for one in unique) if artifact]
+    if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
+        files.faults.extend(_phantom(kept, expected))
+    return _Files(tuple(kept), files.faults, files.warnings)
+
+
+def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files) -> Artifact | None:
+    kind = ARTIFACT_ALIASES.get(one.type, one.type)
+    if kind not in ARTIFACT_TYPES:
+        files.faults.append(f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}")
+    unknown = sorted((one.model_extra or {}).keys() - _OURS)
+    if unknown:
+        files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
+    path, seen = _inspected(one.path, expected)
+    if not isinstance(seen, Seen):
+        if must_exist or seen.is_outside:
+            files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")
+        else:
+            files.warnings.append(f"artifacts: {shown(one.path)} {seen.reason}: dropped")
+        return None
+    if not seen.is_whole:
+        files.warnings.append(f"artifacts: {shown(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
+    return Artifact(
+        type=kind,
+        path=path,
+        summary=one.summary or "",
+        evidence=Evidence.CHECKED,
+        size=seen.size,
+        sha256=seen.sha256,
+        mtime=seen.mtime,
+    )
+
+
+def _inspected(given: str, expected: Expected) -> tuple[str, Seen | Unseen]:
+    """The path as it is recorded, relative to the root, and what is there."""
+    workspace = expected.workspace
+    if not workspace:
+        return str(PurePosixPath(given)), inspect_artifact(expected.root, given, stop_at=expected.stop_at)
+    path = given.removeprefix(f"{workspace}/")
+    seen = inspect_artifact(expected.root, path, within=workspace, stop_at=expected.stop_at)
+    if path == given and isinstance(seen, Unseen) and not seen.is_outside:
+        elsewhere = inspect_artifact(expected.root, given, stop_at=expected.stop_at)
+        if isinstance(elsewhere, Seen):  # it named the file from the root, as it does with its scratch folder
+            return str(PurePosixPath(given)), elsewhere
+    return str(PurePosixPath(workspace, path)), seen
+
+
+def _phantom(kept: list[Artifact], expected: Expected) -> list[str]:
+    if not kept:
+        return ["artifacts: phantom work: this agent must hand in at least one artifact when completed"]
+    if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
+        return []
+    return ["artifacts: phantom work: every artifact is older than the start of the delegation"]
+
+
+def _is_since(mtime: float, started_at: float) -> bool:
+    # File systems that count whole seconds, or every second one, date a file before it was written.
+    grain = 2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS
+    return mtime >= started_at - grain
+
+
+def _build(wire: WireReturn, expected: Expected, files: _Files) -> Return:
+    warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
+    metadata = _metadata(wire, expected, warnings)
+    errors = tuple(_error(error, warnings) for error in wire.errors or ())
+    stop_reason = _stop_reason(wire.stop_reason, warnings)
+    steps = wire.next_steps
+    return Return(
+        status=wire.status,
+        summary=wire.summary,
+        artifacts=files.artifacts,
+        metadata=metadata,
+        errors=errors,
+        next_steps="\n".join(steps) if isinstance(steps, list) else steps or "",
+        data=wire.data,
+        stop_reason=stop_reason,
+        evidence=Evidence.CHECKED if files.artifacts else Evidence.CLAIMED,
+        warnings=tuple(dict.fromkeys(warnings)),
+        extra=dict(wire.model_extra or {}),
+    )
+
+
+def _metadata(wire: WireReturn, expected: Expected, warnings: list[str]) -> Metadata:
+    """Ours where we know it: an agent may be mistaken about its place, and it changes nothing."""
+    given = wire.metadata
+    path = tuple(given.delegation_path)
+    for name, said, known in (
+        ("agent_type", given.agent_type, expected.agent),
+        ("delegation_depth", given.delegation_depth, expected.depth),
+        ("delegation_path", path, expected.path),
+    ):
+        if known is not None and said != known:
+            warnings.append(f"metadata.{name}: the agent wrote {shown(said)}; recorded as {shown(known)}")
+    return Metadata(
+        session_id=given.session_id,
+        agent_type=given.agent_type if expected.agent is None else expected.agent,
+        delegation_depth=given.delegation_depth if expected.depth is None else expected.depth,
+        delegation_path=path if expected.path is None else expected.path,
+        duration_seconds=expected.duration_seconds,
+        extra={key: value for key, value in (given.model_extra or {}).items() if key != "duration_seconds"},
+    )
+
+
+def _error(error: WireError, warnings: list[str]) -> ErrorInfo:
+    if error.model_extra:
+        warnings.append(f"errors: unknown fields are not kept: {shown(', '.join(sorted(error.model_extra)))}")
+    return ErrorInfo(
+        type=error.type,
+        message=error.message,
+        code=error.code or code_of_type(error.type),
+        recoverable=error.recoverable,
+        recommendation=error.recommendation or "",
+    )
+
+
+def _stop_reason(given: Any, warnings: list[str]) -> StopReason:
+    if given is None:
+        return StopReason.FINISHED
+    try:
+        return StopReason(given)
+    except ValueError:
+        warnings.append(f"stop_reason: {shown(given)} is not known; recorded as finished")
+        return StopReason.FINISHED
+
+
+def _given_warnings(given: Any) -> list[str]:
+    """Warnings of the agent's own, as text."""
+    if given is None:
+        return []
+    items = given if isinstance(given, list) else [given]
+    return [item if isinstance(item, str) else to_json(item).decode() for item in items]
+
+
+def _bounded(faults: list[str]) -> list[str]:
+    if len(faults) <= _MOST_FAULTS:
+        return faults
+    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} faults more"]

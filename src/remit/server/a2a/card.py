@@ -1,0 +1,205 @@
+"""The agent card, and the callers and errors of A2A requests, in the SDK's terms.
+
+An anonymous caller on this machine sees the skills on the card; one from elsewhere sees only how to authenticate, because the names of a
+project's agents say what it works on. Authenticated callers get the extended card with the agents they may use.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from a2a.auth.user import UnauthenticatedUser, User
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
+from a2a.server.routes.common import ServerCallContextBuilder
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentProvider,
+    AgentSkill,
+    HTTPAuthSecurityScheme,
+    MutualTlsSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from a2a.utils import errors as sdk_errors
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
+
+from remit.agents.proto.extension import EXTENSION, NOTHING, Told
+from remit.agents.proto.values import struct_of, text_of
+from remit.core.agents import AgentSpec
+from remit.core.errors import Refused, RemitError
+from remit.core.tracing import HEADER as TRACEPARENT
+from remit.core.tracing import parse
+from remit.runtime.tool.catalogue import DelegateError, parts_of, signature
+from remit.server.a2a.messages import MODES
+from remit.server.access.visitor import Visitor
+from remit.server.service import Call
+from remit.server.statuses import status_of
+
+if TYPE_CHECKING:
+    import grpc.aio
+    from starlette.requests import Request
+
+log = logging.getLogger("remit.server.a2a")
+JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
+VISITOR = "remit.visitor"
+"""In the scope of an HTTP request, and in the state of a call."""
+_ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
+_LONGEST_DESCRIPTION = 2000
+
+
+# ---- the card
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Contents of the card besides the skills."""
+
+    interfaces: Sequence[tuple[str, str]]
+    """Bindings and their addresses, the best first."""
+    takes_certificates: bool = False
+    shows_skills: bool = True
+    """To anonymous callers."""
+
+
+def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
+    return extended_card(facts, specs if facts.shows_skills else ())
+
+
+def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
+    bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
+    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
+    if facts.takes_certificates:
+        mutual = MutualTlsSecurityScheme(description="A certificate signed by the authority that this server trusts.")
+        schemes["mtls"] = SecurityScheme(mtls_security_scheme=mutual)
+    extension = AgentExtension(
+        uri=EXTENSION,
+        description="Depth, path and remaining time of the caller's delegation, so that limits hold across remits. "
+        "Time is honoured from everybody, depth and path from callers with the grant `relay`.",
+        params=struct_of({"metadata": {"depth": "integer", "path": "list of names", "timeLeftMs": "number"}}),
+    )
+    interfaces = facts.interfaces
+    return AgentCard(
+        name="remit",
+        description=_ABOUT,
+        version=version("remit"),
+        provider=AgentProvider(organization="remit", url="https://remit.dev"),
+        supported_interfaces=[AgentInterface(url=url, protocol_binding=name, protocol_version="1.0") for name, url in interfaces],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True, extensions=[extension]),
+        security_schemes=schemes,
+        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
+        default_input_modes=MODES,
+        default_output_modes=MODES,
+        skills=[_skill(spec) for spec in specs] or [_any_skill()],
+    )
+
+
+def _skill(spec: AgentSpec) -> AgentSkill:
+    target, operation = parts_of(spec.name)
+    takes_words = "task" in spec.parameters_schema.get("properties", {})
+    words = " ".join(part for part in (spec.description.strip(), f"Takes {signature(spec)}.") if part)
+    return AgentSkill(
+        id=spec.name,
+        name=spec.name if operation is None else operation.replace("_", " "),
+        description=text_of(words)[:_LONGEST_DESCRIPTION],
+        tags=[target, spec.kind, *spec.languages],
+        input_modes=MODES if takes_words else MODES[1:],
+        output_modes=MODES,
+    )
+
+
+def _any_skill() -> AgentSkill:
+    words = f"{_ABOUT} The extended card, for authenticated callers, has a skill for each agent."
+    return AgentSkill(id="delegate", name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
+
+
+# ---- callers: authenticated before, by serve.http.auth_middleware or serve.grpc.auth_interceptor
+
+
+class Caller(User):
+    """A visitor as the SDK's user."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+
+    @property
+    def is_authenticated(self) -> bool:
+        return True
+
+    @property
+    def user_name(self) -> str:
+        return self._visitor.principal
+
+
+class HttpCalls(ServerCallContextBuilder):
+    def build(self, request: "Request") -> ServerCallContext:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return _context(request.scope.get(VISITOR), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
+
+
+class GrpcCalls:
+    def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
+        """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
+        from remit.server.grpc.auth_interceptor import entered
+
+        given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
+        asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
+        if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
+            raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
+        return _context(entered().visitor, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
+
+
+def _context(visitor: Visitor | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
+    user = UnauthenticatedUser() if visitor is None else Caller(visitor)
+    state = {"headers": headers, VISITOR: visitor}
+    return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
+
+
+def call_of(context: ServerCallContext, *, session: str | None = None, told: Told = NOTHING) -> Call:
+    """Raises `Refused` if the request was not authenticated."""
+    visitor = context.state.get(VISITOR)
+    if not isinstance(visitor, Visitor):
+        raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
+    trace = parse(context.state["headers"].get(TRACEPARENT))
+    return Call(
+        visitor=visitor,
+        door="a2a",
+        session=session,
+        traceparent=None if trace is None else str(trace),
+        deadline_at=None if told.seconds_left is None else time.time() + told.seconds_left,
+        depth=told.depth,
+        path=told.path,
+    )
+
+
+# ---- errors
+
+
+@contextlib.contextmanager
+def sdk_error() -> Iterator[None]:
+    """Turns our errors into the SDK's, by the one table (`serve.statuses`), with our own code in the data."""
+    try:
+        yield
+    except RemitError as error:
+        data: dict[str, Any] = {"code": error.code}
+        if error.advice:
+            data["recommendation"] = error.advice
+        if isinstance(error, DelegateError) and error.details:
+            data["details"] = dict(error.details)
+        if (seconds := getattr(error, "retry_after_seconds", None)) is not None:
+            data["retryAfterSeconds"] = seconds
+        kind: type[sdk_errors.A2AError] = getattr(sdk_errors, status_of(error).a2a)
+        raise kind(message=str(error), data=data) from error
+    except sdk_errors.A2AError:
+        raise
+    except Exception as error:
+        log.error("An A2A request failed.", exc_info=error)
+        raise sdk_errors.InternalError("Internal server error. The server's log has the details.") from None

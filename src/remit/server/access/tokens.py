@@ -1,0 +1,356 @@
+"""The tokens of a project: made, listed and revoked by `remit token`; what each was granted; and grants to certificates.
+
+Kept in `.remit/access/tokens.json` as HMAC-SHA256 digests with a key of this project, never as secrets. A fast hash is enough: it protects
+256 random bits, which cannot be guessed, and a slow one at every request would be a way to keep the server busy. A server checks the
+file's stamp at every request, so a revoked token is refused at once. When a token was last used is kept in a file of its own.
+"""
+
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import re
+import secrets
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from remit.core.budget import Limits
+from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.server.access.visitor import Doing, Grants
+from remit.system.files import file_lock, set_aside
+from remit.system.private_files import FOLDER, private_folder, read_private, stamp_of, write_private
+
+# ---- secrets: `rmt_`, 43 random letters and digits (256 bits), and 6 that check them, so that scanners recognise one
+
+
+PREFIX = "rmt_"
+DELEGATION_PREFIX = "rmd_"
+"""Of the token of a delegation (`delegating`), which is longer and holds more."""
+_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_LENGTH, _CHECK_LENGTH = 43, 6
+_WHOLE = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
+
+
+def new_secret() -> str:
+    body = _digits(secrets.randbits(256), _LENGTH)  # 62^43 is a little more than 2^256
+    return f"{PREFIX}{body}{_check(body)}"
+
+
+def is_whole(text: str) -> bool:
+    """Whether it is a token as one was made: neither cut off nor mistyped. Says nothing of whether it lets anybody in."""
+    match = _WHOLE.fullmatch(text)
+    return match is not None and _check(match[1]) == match[2]
+
+
+def _check(body: str) -> str:
+    return _digits(binascii.crc32(body.encode()), _CHECK_LENGTH)
+
+
+def _digits(number: int, length: int) -> str:
+    found = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        found.append(_DIGITS[digit])
+    return "".join(reversed(found))
+
+
+# ---- grants in a file: whatever is not understood is not granted
+
+
+_LIMITS = ("budget", "tree")
+_NUMBERS = {
+    "timeout_seconds": float,
+    "expires_at": float,
+    "deadline_at": float,
+    "requests_per_second": float,
+    "max_depth": int,
+    "burst": int,
+    "request_bytes": int,
+    "streams": int,
+}
+_KNOWN = {"doing", "agents", *_LIMITS, *_NUMBERS}
+
+
+def grants_to_dict(grants: Grants) -> dict[str, Any]:
+    """Without what is not limited."""
+    held: dict[str, Any] = {"doing": sorted(grants.doing)}
+    if grants.agents is not None:
+        held["agents"] = list(grants.agents)
+    for name in _LIMITS:
+        limits: Limits | None = getattr(grants, name)
+        if limits is not None:
+            held[name] = {kind: value for kind, value in limits.to_dict().items() if value is not None}
+    return held | {name: value for name in _NUMBERS if (value := getattr(grants, name)) is not None}
+
+
+def grants_from_dict(held: Mapping[str, Any]) -> Grants:
+    """Raises `ValueError`: also for a word it does not know, which may be a limit that a later remit wrote."""
+    if unknown := set(held) - _KNOWN:
+        raise ValueError(f"unknown grants: {', '.join(sorted(unknown))}")
+    read: dict[str, Any] = {"doing": frozenset(Doing(one) for one in held.get("doing", ()))}
+    agents = held.get("agents")
+    if agents is not None:
+        if not isinstance(agents, list) or not all(isinstance(one, str) for one in agents):
+            raise ValueError("agents are patterns in a list")
+        read["agents"] = tuple(agents)
+    known = {field.name for field in fields(Limits)}
+    for name in _LIMITS:
+        if name in held:
+            if not isinstance(held[name], dict) or set(held[name]) - known:
+                raise ValueError(f"{name} is no budget")
+            read[name] = Limits(**held[name])
+    for name, kind in _NUMBERS.items():
+        if name in held:
+            value = held[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise ValueError(f"{name} is no number")
+            read[name] = kind(value)
+    return Grants(**read)
+
+
+# ---- tokens
+
+
+log = logging.getLogger("remit.access")
+
+FILE, USED_FILE, LOCK_FILE = "tokens.json", "used.json", "tokens.lock"
+LOCK_SECONDS = 5.0
+USED_SECONDS = 60.0
+"""So exactly is it known when a token was last used."""
+MOST = 10_000
+VERSION = 1
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    token_id: str
+    """For lists and records: not the secret, nor any part of it."""
+    name: str
+    grants: Grants
+    created_at: float
+    digest: str = ""
+    """Of its secret; empty: it is for certificates."""
+    certificate: str | None = None
+    """Whose certificate it is for: a name, a pattern of names, or `sha256:…`."""
+    revoked_at: float | None = None
+
+    def fault(self, now: float) -> str | None:
+        """Why it lets nobody in."""
+        if self.revoked_at is not None:
+            return "revoked"
+        expires_at = self.grants.expires_at
+        return "expired" if expires_at is not None and now >= expires_at else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    key: bytes
+    tokens: tuple[Token, ...]
+
+
+class Tokens:
+    def __init__(self, folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Of the project whose `.remit` is `folder`."""
+        self._folder = folder / FOLDER
+        self._clock = clock
+        self._stamp: tuple[int, ...] | None = ()
+        self._kept = _NONE
+        self._by_digest: Mapping[str, Token] = {}
+        self._by_id: Mapping[str, Token] = {}
+        self._used: dict[str, float] = {}
+        self._used_written_at = 0.0
+
+    @property
+    def path(self) -> Path:
+        return self._folder / FILE
+
+    # ---- at the door
+
+    def find(self, secret: str) -> Token | None:
+        """Takes as long for one that is unknown as for one that is not. Expired and revoked ones are found too: see `Token.fault`."""
+        self.look()
+        digest = _digest(self._kept.key, secret)
+        token = self._by_digest.get(digest)
+        is_same = hmac.compare_digest(digest, token.digest if token is not None else _NOBODYS)
+        return token if is_same else None
+
+    def by_id(self, token_id: str) -> Token | None:
+        self.look()
+        return self._by_id.get(token_id)
+
+    def for_certificates(self) -> Sequence[Token]:
+        self.look()
+        return [token for token in self._kept.tokens if token.certificate is not None]
+
+    def look(self) -> None:
+        """At the file as it is now; one that cannot be relied on lets nobody in."""
+        stamp = stamp_of(self.path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._take(self._read())
+        except RemitError as error:
+            log.error("No token works: %s", error)
+            self._take(_NONE)
+
+    def _take(self, kept: _Kept) -> None:
+        self._kept = kept
+        self._by_digest = {token.digest: token for token in kept.tokens if token.digest}
+        self._by_id = {token.token_id: token for token in kept.tokens}
+
+    def used(self, token: Token) -> None:
+        """Noted now and then, never before each answer."""
+        now = self._clock.wall()
+        self._used[token.token_id] = now
+        if now - self._used_written_at >= USED_SECONDS:
+            self.write_used()
+
+    def write_used(self) -> None:
+        """What it costs to lose is that a list says less: so no error of it stops anybody."""
+        if not self._used:
+            return
+        self._used_written_at = self._clock.wall()
+        self.look()
+        try:
+            with file_lock(self._folder / LOCK_FILE, timeout=0.05):
+                merged = self.last_used() | self._used
+                living = {token.token_id for token in self._kept.tokens}
+                held = {name: at for name, at in merged.items() if name in living}
+                write_private(self._folder / USED_FILE, json.dumps(held).encode(), fsync=False)
+            self._used = {}
+        except RemitError as error:
+            log.warning("When tokens were last used could not be kept: %s", error)
+
+    # ---- for whoever owns the project
+
+    def all(self) -> Sequence[Token]:
+        """Also those that let nobody in any more. Raises `Unavailable` when the file is damaged."""
+        return self._read().tokens
+
+    def last_used(self) -> dict[str, float]:
+        try:
+            held = json.loads(read_private(self._folder / USED_FILE) or b"{}")
+        except (ValueError, RemitError):
+            return {}
+        return {str(name): float(at) for name, at in held.items() if isinstance(at, int | float)} if isinstance(held, dict) else {}
+
+    def new(self, name: str, grants: Grants, certificate: str | None = None) -> tuple[Token, str | None]:
+        """The token and its secret, which is nowhere else; None with a certificate, which is its own."""
+        if not NAME.fullmatch(name):
+            raise Misused(f"{name!r} is no name for a token.", advice="Use letters, digits, `.`, `_` and `-`.")
+        private_folder(self._folder)
+        with file_lock(self._folder / LOCK_FILE, timeout=LOCK_SECONDS):
+            kept = self._read_or_set_aside()
+            now = self._clock.wall()
+            if any(token.name == name and token.fault(now) is None for token in kept.tokens):
+                raise Refused(
+                    f"There is a token {name}.", code="FORBIDDEN", advice=f"Revoke it first (`remit token revoke {name}`), or name another."
+                )
+            if len(kept.tokens) >= MOST:
+                kept = replace(kept, tokens=tuple(token for token in kept.tokens if token.fault(now) is None))
+            secret = new_secret() if certificate is None else None
+            token = Token(
+                token_id=f"tok_{secrets.token_hex(6)}",
+                name=name,
+                grants=grants,
+                created_at=now,
+                digest="" if secret is None else _digest(kept.key, secret),
+                certificate=certificate,
+            )
+            self._write(replace(kept, tokens=(*kept.tokens, token)))
+        return token, secret
+
+    def revoke(self, name: str) -> list[Token]:
+        """By name or id: all that were not yet; it holds from the next request on, in whatever process."""
+        private_folder(self._folder)
+        with file_lock(self._folder / LOCK_FILE, timeout=LOCK_SECONDS):
+            kept = self._read()
+            meant = [token for token in kept.tokens if name in (token.name, token.token_id)]
+            if not meant:
+                raise Misused(f"There is no token {name[:80]}.", code="TASK_NOT_FOUND", advice="`remit token list` lists them.")
+            now = self._clock.wall()
+            ended = {token.token_id: replace(token, revoked_at=now) for token in meant if token.revoked_at is None}
+            if ended:
+                self._write(replace(kept, tokens=tuple(ended.get(token.token_id, token) for token in kept.tokens)))
+        return list(ended.values())
+
+    # ---- the file
+
+    def _read(self) -> _Kept:
+        data = read_private(self.path)
+        if data is None:
+            return _NONE
+        try:
+            return _understood(json.loads(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RemitError) as error:
+            raise Unavailable(
+                f"{self.path} is damaged ({error}).",
+                code="STORE_UNAVAILABLE",
+                advice="`remit token new` sets it aside and begins a new one; its tokens must be made anew.",
+            ) from None
+
+    def _read_or_set_aside(self) -> _Kept:
+        try:
+            kept = self._read()
+        except Unavailable as error:
+            if not self.path.exists():
+                raise
+            log.error("%s It is now %s.", error.message, set_aside(self.path).name)
+            kept = _NONE
+        return kept if kept.key else replace(kept, key=secrets.token_bytes(32))
+
+    def _write(self, kept: _Kept) -> None:
+        held = {"version": VERSION, "key": kept.key.hex(), "tokens": [_entry(token) for token in kept.tokens]}
+        write_private(self.path, json.dumps(held, indent=1).encode())
+
+
+_NONE = _Kept(b"", ())
+_NOBODYS = "0" * 64
+
+
+def _digest(key: bytes, secret: str) -> str:
+    return hmac.new(key or b"\0", secret.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def _entry(token: Token) -> dict[str, Any]:
+    held = {
+        "id": token.token_id,
+        "name": token.name,
+        "created_at": token.created_at,
+        "digest": token.digest,
+        "certificate": token.certificate,
+        "revoked_at": token.revoked_at,
+        "grants": grants_to_dict(token.grants),
+    }
+    return {name: value for name, value in held.items() if value not in (None, "")}
+
+
+def _understood(held: Any) -> _Kept:
+    if held["version"] != VERSION:
+        raise ValueError(f"it is of version {held['version']}, which a later remit writes")
+    key = bytes.fromhex(held["key"])
+    if len(key) < 32:
+        raise ValueError("its key is too short")
+    return _Kept(key, tuple(_token(one) for one in held["tokens"]))
+
+
+def _token(held: Mapping[str, Any]) -> Token:
+    digest, certificate = held.get("digest", ""), held.get("certificate")
+    if not NAME.fullmatch(held["name"]) or not (re.fullmatch(r"[0-9a-f]{64}", digest) if certificate is None else digest == ""):
+        raise ValueError("a token is neither one nor a certificate's")
+    return Token(
+        token_id=str(held["id"]),
+        name=held["name"],
+        grants=grants_from_dict(held["grants"]),
+        created_at=float(held["created_at"]),
+        digest=digest,
+        certificate=certificate,
+        revoked_at=None if held.get("revoked_at") is None else float(held["revoked_at"]),
+    )

@@ -1,0 +1,242 @@
+"""Addresses a server listens at: parsed, checked and bound before anything else starts, so that mistakes are reported at once.
+
+Nothing listens beyond this machine without TLS, unless a proxy in front ends TLS. A Unix socket belongs to its owner alone: it is bound in
+a private folder and then moved to its place. It replaces the socket of a dead server, but never that of a living one, nor any other file.
+"""
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.runtime.settings.values import ServeSettings
+from remit.system.files import UnixPath, make_folder
+
+UNIX = "unix"
+GRPC_SOCKET = "grpc.sock"
+BACKLOG = 1024
+LOCK_SECONDS = 2.0
+ANSWER_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A Unix socket, or a host and a port."""
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine reaches it."""
+        if self.path is not None:
+            return True
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"{UNIX}:{self.path}" if self.path is not None else f"{_bracketed(self.host)}:{self.port}"
+
+
+def place_of(text: str, usual: Path, root: Path) -> Place:
+    """`unix` (the usual socket), `unix:PATH` or HOST:PORT. Raises `Misused`."""
+    if text == UNIX:
+        return Place(path=usual)
+    if text.startswith(f"{UNIX}:"):
+        return Place(path=root / Path(text.removeprefix(f"{UNIX}:")).expanduser())
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise Misused(f"{text!r:.80} is not an address.", advice="Write unix, unix:PATH or HOST:PORT, such as 127.0.0.1:7411.")
+    return Place(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+
+
+def must_be_safe(place: Place, settings: ServeSettings) -> None:
+    """Raises `Misused` for an address that other machines reach without TLS."""
+    if not (place.is_local or settings.tls_certificate is not None or settings.behind_proxy):
+        advice = "Set serve.tls_certificate and serve.tls_key, or serve.behind_proxy if a proxy in front ends TLS."
+        raise Misused(
+            f"{place} can be reached from other machines, and all traffic, tokens too, would be readable on the way.", advice=advice
+        )
+
+
+def url_of(sock: socket.socket, place: Place, *, is_tls: bool) -> str:
+    """With the port that was bound."""
+    if place.path is not None:
+        return str(place)
+    host, port = sock.getsockname()[:2]
+    return f"http{'s' if is_tls else ''}://{_bracketed(host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+# ---- certificates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """PEM files."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
+    """Raises `Misused` if one is missing or unreadable."""
+    certificate, key, client_ca = settings.tls_certificate, settings.tls_key, settings.client_ca
+    if certificate is None and key is None and client_ca is None:
+        return None
+    if certificate is None or key is None:
+        raise Misused(
+            "TLS needs a certificate and its key; serve.client_ca needs both of them too.",
+            advice="Set serve.tls_certificate and serve.tls_key.",
+        )
+    found = Certificates(
+        certificate=_file(root, certificate, "serve.tls_certificate"),
+        key=_file(root, key, "serve.tls_key"),
+        client_ca=None if client_ca is None else _file(root, client_ca, "serve.client_ca"),
+    )
+    if found.key.stat().st_mode & 0o077:
+        raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
+    return found
+
+
+def _file(root: Path, named: str, setting: str) -> Path:
+    path = root / Path(named).expanduser()
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise Misused(f"{setting}: {path} cannot be read.", advice="Name a PEM file, by an absolute path or one below the project.")
+    return path
+
+
+# ---- binding
+
+
+@contextlib.contextmanager
+def bound(place: Place) -> Iterator[socket.socket]:
+    """A listening socket. Raises `Misused`, `Unavailable`. A Unix socket is removed at the end."""
+    if place.path is None:
+        with _bound_port(place) as sock:
+            yield sock
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        ours = bind_unix(place.path, lambda name: _listen(sock, name), "http")
+        try:
+            yield sock
+        finally:
+            ours.remove()
+
+
+def _bound_port(place: Place) -> socket.socket:
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, number)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise Misused(f"There is no address {place.host}: {error}.", advice="Use 127.0.0.1.") from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _listen(sock, address)
+    except OSError as error:
+        sock.close()
+        raise _unavailable(place, error.strerror or str(error), "Choose another port; 0 takes any that is free.") from None
+    return sock
+
+
+def _listen(sock: socket.socket, address: Any) -> None:
+    sock.bind(address)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+
+
+def _unavailable(where: object, why: str, advice: str) -> Unavailable:
+    return Unavailable(f"Cannot listen at {where}: {why}.", code="TOOL_UNAVAILABLE", advice=advice)
+
+
+class UnixSocket:
+    """A bound socket; removed at the end if it is still ours."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._inode = _inode(path)
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            if _inode(self.path) == self._inode:
+                self.path.unlink()
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> UnixSocket:
+    """`listen` takes the name to listen at. Raises `Unavailable`, or `Misused` for another kind of file."""
+    folder = path.parent
+    if folder.name == "run" and folder.parent.name == ".remit":
+        make_folder(folder.parent)
+        make_folder(folder)
+    try:
+        with _locked(folder):
+            _must_be_free(path, setting)
+            with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
+                new = Path(private) / "s"
+                with UnixPath(new) as short:
+                    listen(short.name)
+                os.chmod(new, 0o600)
+                os.rename(new, path)
+            return UnixSocket(path)
+    except RemitError:
+        raise
+    except (OSError, RuntimeError) as error:
+        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise _unavailable(path, words, f"Choose another path, in a folder of yours: [serve] {setting}.") from None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two servers that start at once must not both find the place free. A lock that is held for longer is ignored."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + LOCK_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(held)
+
+
+def _must_be_free(path: Path, setting: str) -> None:
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Misused(f"{path} exists and is no socket.", advice=f"Choose another path: [serve] {setting}.")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(ANSWER_SECONDS)
+        try:
+            with UnixPath(path) as short:
+                sock.connect(short.name)
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, a full queue too, is a living server
+                return
+    advice = f"Stop it, or choose another path: [serve] {setting}."
+    raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice=advice)

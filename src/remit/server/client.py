@@ -1,0 +1,253 @@
+"""`Client`: delegate to any agent of a running `remit serve`, over gRPC. Needs `pip install "remit[grpc]"` and no project of its own.
+
+    async with Client("unix:/path/to/project/.remit/run/grpc.sock") as client:
+        result = await client.delegate("worker", "read_file", {"path": "README.md"})
+
+A request is one of the delegate tool. The server checks it: a faulty one raises `DelegateError`, a client that is not let in `Refused`.
+Everything else is a `DelegateResult`, also when the server cannot be reached.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.states import Priority
+from remit.runtime.tool.anywhere import needs
+from remit.runtime.tool.catalogue import DelegateError
+from remit.runtime.tool.request import milliseconds
+from remit.runtime.tool.result import Chunk, DelegateResult, TaskState, ended, result_of_error
+from remit.server.access.local import local_token
+from remit.system.announced import announced
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+    from remit.agents.grpc.elsewhere.following import Following
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+
+CANCEL_SECONDS = 2.0
+"""How long a cancelled call waits until its task is cancelled, too."""
+MAX_WAIT_SECONDS = 14_400.0
+"""How long to wait for a request without a timeout; the server applies its own default long before."""
+MAX_TEXT = 500
+
+
+class ServerAddress(NamedTuple):
+    address: str
+    """`unix:/path` or `host:port`."""
+    token: str | None
+    """The owner's token; None for a Unix socket, which only the owner can open."""
+
+
+def discover(root: str | Path = ".") -> ServerAddress:
+    """The running server of the project at `root` or above it. Raises `Unavailable` if there is none with gRPC."""
+    here = Path(root).resolve()
+    for folder in (here, *here.parents):
+        run = folder / ".remit" / "run"
+        found = announced(run) if _is_own_folder(run) else None
+        if found is not None and found.grpc is not None:
+            return ServerAddress(found.grpc, None if found.grpc.startswith("unix:") else local_token(folder / ".remit"))
+    raise Unavailable(f"No server of a project at or above {here} takes gRPC.", advice="Start one there: remit serve")
+
+
+def _is_own_folder(folder: Path) -> bool:
+    """Another user may create such a folder above ours, for example in /tmp; requests must not go there."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+class Client:
+    def __init__(
+        self,
+        address: "str | grpc.aio.Channel | None" = None,
+        *,
+        token: str | None = None,
+        ca_file: str | Path | None = None,
+        certificate_file: str | Path | None = None,
+        key_file: str | Path | None = None,
+        streaming: bool = True,
+        poll_seconds: float = 0.5,
+        connect_seconds: float = 5.0,
+        grace_seconds: float = 5.0,
+    ) -> None:
+        """`address`: `unix:/path`, `host:port`, a channel of `grpc.aio`, or None for the server of the project here (`discover`).
+
+        `token`: made by `remit token new`; `ca_file`: the authority of the server's certificate; `certificate_file` and `key_file`: for
+        mutual TLS. Without `streaming` the state is polled; the result is the same. A server that cannot be reached is tried for
+        `connect_seconds`; a task that does not end within its timeout and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
+        """
+        with needs("grpc", "grpc", "google"):
+            from remit.agents.grpc.elsewhere.connecting import Reach
+            from remit.agents.grpc.elsewhere.service import TaskService
+        if address is None:
+            found = discover()
+            address, token = found.address, token or found.token
+        if isinstance(address, str):
+            reach = Reach(address=address, token=lambda: token, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file)
+            reach.where()
+            self._service = TaskService(reach)
+        elif token or ca_file or certificate_file or key_file:
+            raise Misused("A channel has its own credentials.", advice="Pass an address with them, or the channel alone.")
+        else:
+            self._service = TaskService(channel=address)
+        for name, seconds in (("poll_seconds", poll_seconds), ("connect_seconds", connect_seconds), ("grace_seconds", grace_seconds)):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < MAX_WAIT_SECONDS:
+                raise Misused(f"{name} must be a positive number of seconds, not {seconds!r:.60}.")
+        self._streaming, self._poll_seconds = streaming, poll_seconds
+        self._connect_seconds, self._grace_seconds = connect_seconds, grace_seconds
+        self._cancelling: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection. Running tasks go on and are found again by their ids."""
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=CANCEL_SECONDS)
+        await self._service.close()
+
+    async def delegate(
+        self, target: str, operation: str | None = None, parameters: Mapping[str, Any] | None = None, **more: Any
+    ) -> DelegateResult:
+        """Run a task and return its result. Cancelling the call cancels the task.
+
+        `more`: `timeout` in milliseconds, `priority`, `session_id` (a conversation of the caller's), `key`, `accept`, `budget`, `resume`,
+        `idle` in milliseconds.
+        """
+        async with contextlib.aclosing(self._chunks(target, operation, parameters, more, cancels=True)) as chunks:
+            async for chunk in chunks:
+                if chunk.result is not None:
+                    return chunk.result
+        raise AssertionError("a stream of chunks ends with a result or raises")
+
+    def stream(
+        self, target: str, operation: str | None = None, parameters: Mapping[str, Any] | None = None, **more: Any
+    ) -> AsyncGenerator[Chunk]:
+        """Run a task and yield its chunks; the last has the result. To stop listening does not stop the task."""
+        return self._chunks(target, operation, parameters, more, cancels=False)
+
+    async def get(self, task_id: str) -> DelegateResult:
+        """The state of a task, whoever started it."""
+        return await self._service.look(task_id)
+
+    async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:
+        """Stop a task and everything below it; its state then."""
+        return await self._service.cancel(task_id, reason, force=force)
+
+    async def _chunks(
+        self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool
+    ) -> AsyncGenerator[Chunk]:
+        from remit.agents.grpc.elsewhere.following import Errand, Following
+
+        message = _message(target, operation, parameters or {}, more)
+        timeout = message.config.timeout_ns / 1e9 or MAX_WAIT_SECONDS
+        following = Following(
+            self._service,
+            Errand(
+                request=message,
+                until=time.monotonic() + timeout + self._grace_seconds,
+                reach_seconds=self._connect_seconds,
+                is_streamed=self._streaming,
+                poll_seconds=self._poll_seconds,
+            ),
+        )
+        started_at = time.time()
+        try:
+            async with contextlib.aclosing(following.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except asyncio.CancelledError:
+            if cancels:
+                await self._cancel_remote(following)
+            raise
+        except (Misused, Refused):
+            raise
+        except RemitError as error:
+            yield ended(_result_of(error, f"{target}.{operation}" if operation else target, started_at, following.task_id))
+
+    async def _cancel_remote(self, following: "Following") -> None:
+        cancelling = asyncio.ensure_future(following.give_back("its caller was cancelled"))
+        self._cancelling.add(cancelling)
+        cancelling.add_done_callback(self._cancelling.discard)
+        cancelling.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait((cancelling,), timeout=CANCEL_SECONDS)
+
+
+def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | None) -> DelegateResult:
+    from remit.agents.grpc.elsewhere.following import GaveUp
+
+    result = result_of_error(error, agent, started_at, time.time(), task_id)
+    if isinstance(error, GaveUp) and task_id is not None and result.error is not None:
+        return replace(result, task_state=TaskState.TIMEOUT, error=replace(result.error, code="TASK_TIMEOUT"))
+    return result
+
+
+def _message(target: str, operation: str | None, parameters: Mapping[str, Any], more: Mapping[str, Any]) -> "pb.ExecuteTaskRequest":
+    """The request as it is sent. Raises `DelegateError` for what cannot be sent; the rest is for the server to check."""
+    from remit.agents.proto.times import nanoseconds
+    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit.agents.proto.values import struct_of
+
+    given = dict(more)
+    if not isinstance(target, str) or not isinstance(parameters, Mapping):
+        raise DelegateError("target must be text and parameters an object.", code="INVALID_PARAMETERS")
+    config = pb.TaskConfig(
+        parameters=struct_of(parameters),
+        timeout_ns=nanoseconds(milliseconds("timeout", given.pop("timeout")) / 1000) if given.get("timeout") is not None else 0,
+        # A key of our own if none is given: a request whose answer was lost is sent again and must not run twice.
+        key=_text("key", given.pop("key", None) or f"client-{uuid.uuid4().hex}"),
+        resume=_text("resume", given.pop("resume", "")),
+        idle_ns=nanoseconds(milliseconds("idle", given.pop("idle")) / 1000) if given.get("idle") is not None else 0,
+    )
+    accept, budget = given.pop("accept", ()), given.pop("budget", None)
+    if not isinstance(accept, Sequence) or isinstance(accept, str) or not all(isinstance(one, str) for one in accept):
+        raise DelegateError("accept must be a list of commands.", advice='E.g. ["pytest -q"].')
+    config.accept.extend(accept)
+    if budget is not None:
+        if not isinstance(budget, Mapping):
+            raise DelegateError("budget must be an object.", advice='E.g. {"tokens": 10000}.')
+        config.budget.CopyFrom(struct_of(budget))
+    message = pb.ExecuteTaskRequest(
+        agent_id=_text("target", target),
+        session_id=_text("session_id", given.pop("session_id", "")),
+        type=_text("operation", operation or ""),
+        priority=_priority(given.pop("priority", None)),
+        config=config,
+    )
+    unknown = [name for name in given if name not in ("timeout", "idle")]
+    if unknown:
+        raise DelegateError(f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="See `help(Client.delegate)`.")
+    return message
+
+
+def _priority(value: Any) -> Any:
+    if value is None:
+        return 0
+    known = {one.name.lower(): int(one) for one in Priority}
+    if value not in known:
+        raise DelegateError(f"priority must be one of {', '.join(known)}.", code="INVALID_PARAMETERS")
+    return known[value]
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
+        raise DelegateError(f"{name} must be text of at most {MAX_TEXT} characters.")
+    try:
+        value.encode()
+    except UnicodeError:
+        raise DelegateError(f"{name} holds half a character.") from None
+    return value

@@ -1,0 +1,234 @@
+"""Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
+
+The caller is authenticated by its bearer token, its certificate or the socket (`access.entrance`) before anything it sends is read; then
+its limits are checked. Its metadata become a `Call`, which services get from `entered()`. Errors of services are reported by `errors`. The
+deadline of a call only says how long the client waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one."""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
+from remit.agents.proto.times import seconds
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.tracing import parse
+from remit.server.access.certificates import of_grpc
+from remit.server.access.entrance import DELEGATION_HEADER, HEADER, Entrance
+from remit.server.access.visitor import Visitor
+from remit.server.grpc.errors import abort, abort_unknown
+from remit.server.service import Call
+
+HEALTH = "/grpc.health.v1.Health/"
+"""Answered without authentication."""
+MOST_OPEN_CALLS = 200
+"""Calls without authentication at a time."""
+READ_SECONDS = 10.0
+MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
+_GARBLED = object()
+"""In place of a message that could not be parsed."""
+
+
+def entered() -> Call:
+    """The call that is being answered."""
+    return _CALL.get()
+
+
+class AuthInterceptor(grpc.aio.ServerInterceptor):
+    def __init__(self, entrance: Entrance, *, trusts_socket: bool = True) -> None:
+        """`trusts_socket`: who opens our Unix socket owns the project; behind a proxy that is anybody."""
+        self._entrance = entrance
+        self._trusts_socket = trusts_socket
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        self._open_calls: set[asyncio.Task[Any]] = set()
+        self._is_ending = False
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method: str = handler_call_details.method
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = (handler, self._wrap(handler, is_open=method.startswith(HEALTH)))
+        return known[1]
+
+    def end_open_calls(self) -> None:
+        """Health watchers would never leave by themselves."""
+        self._is_ending = True
+        for task in self._open_calls:
+            task.cancel()
+
+    def _wrap(self, handler: Any, *, is_open: bool) -> Any:
+        """Unary requests are handled as streams too: gRPC hands those over before it has read anything."""
+        read = _reader(handler.request_deserializer)
+        asks_once = not handler.request_streaming
+        if handler.response_streaming:
+            many = self._many(handler.unary_stream or handler.stream_stream, asks_once, is_open)
+            return grpc.stream_stream_rpc_method_handler(many, read, handler.response_serializer)
+        one = self._one(handler.unary_unary or handler.stream_unary, asks_once, is_open)
+        return grpc.stream_unary_rpc_method_handler(one, read, handler.response_serializer)
+
+    def _one(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+        async def serve(requests: Any, context: Context) -> Any:
+            try:
+                if is_open:
+                    with self._open_call():
+                        return await behaviour(await _read_one(context), context)
+                call = self._call(context)
+                _CALL.set(call)
+                return await behaviour(await self._admitted(call, requests, context, asks_once), context)
+            except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
+                await _report(context, error)
+
+        return serve
+
+    def _many(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+        generator = behaviour if inspect.isasyncgenfunction(behaviour) else None
+
+        async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                call = None if is_open else self._call(context)
+                with self._open_call() if call is None else self._entrance.stream(call.visitor):
+                    if call is None:
+                        request = await _read_one(context)
+                    else:
+                        _CALL.set(call)
+                        request = await self._admitted(call, requests, context, asks_once)
+                    if generator is None:
+                        await behaviour(request, context)
+                        return
+                    async with contextlib.aclosing(generator(request, context)) as messages:
+                        async for message in messages:
+                            yield message
+            except Exception as error:  # noqa: BLE001 - the same
+                await _report(context, error)
+
+        return serve
+
+    async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
+        """The request, or the stream of requests, within the caller's limits."""
+        request: Any = await _read_one(context) if asks_once else _checked(requests)
+        if not call.visitor.is_local:  # the owner has no limits
+            self._entrance.admit(call.visitor, size=request.ByteSize() if asks_once else 0)
+        return request
+
+    @contextlib.contextmanager
+    def _open_call(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open_calls) >= MOST_OPEN_CALLS:
+            raise Unavailable("Too many health checks are open.", code="QUEUE_FULL", advice="Try again in a moment.")
+        self._open_calls.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._is_ending:
+                raise
+            task.uncancel()
+            raise Unavailable("This server is stopping.", code="STOPPING", advice="Try again in a moment.") from None
+        finally:
+            self._open_calls.discard(task)
+
+    def _call(self, context: Context) -> Call:
+        """Raises `Refused`, `Misused`."""
+        given: dict[str, Any] = {}
+        for name, value in context.invocation_metadata() or ():
+            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read another one
+                raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
+            given.setdefault(name, value)
+        traceparent = parse(given.get(TRACEPARENT))
+        return Call(
+            visitor=self._visitor(context, given),
+            door="grpc",
+            traceparent=str(traceparent) if traceparent is not None else None,
+            deadline_at=seconds(_whole(given, DEADLINE, 2**63 - 1)),
+            depth=_whole(given, DEPTH, DEEPEST),
+            path=_path(given.get(PATH)),
+        )
+
+    def _visitor(self, context: Context, given: Mapping[str, Any]) -> Visitor:
+        peer: str = context.peer()
+        is_socket = peer.startswith("unix:")
+        return self._entrance.enter(
+            authorization=_text(given.get(HEADER)),
+            delegation=_text(given.get(DELEGATION_HEADER)),
+            certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
+            is_socket=is_socket and self._trusts_socket,
+            door="grpc",
+            peer="" if is_socket else peer.rpartition(":")[0],
+        )
+
+
+def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """A message that cannot be parsed is the client's error, without a traceback in our log."""
+    if deserializer is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserializer(data)
+        except (DecodeError, ValueError):
+            return _GARBLED
+
+    return read
+
+
+async def _read_one(context: Context) -> Any:
+    """The request of a unary call, within a time limit."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return _parsed(await context.read())
+    except TimeoutError:
+        raise Misused(f"The request did not arrive within {READ_SECONDS:g} s.", code="TIMEOUT", advice="Send it in one go.") from None
+
+
+async def _checked(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _parsed(request)
+
+
+def _parsed(request: Any) -> Any:
+    if request is _GARBLED or request is grpc.aio.EOF:
+        raise Misused("The request could not be parsed.", advice="Send the message that the method takes, as in tasks.proto.")
+    return request
+
+
+async def _report(context: Context, error: Exception) -> NoReturn:
+    if isinstance(error, RemitError):
+        await abort(context, error)
+    if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
+        raise error
+    await abort_unknown(context, error)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
+    value = given.get(name, "0")
+    if not isinstance(value, str) or not value.isascii() or not value.isdecimal() or len(value) > 20 or int(value) > most:
+        raise Misused(f"{name} in the metadata must be a whole number of at most {most}.", advice="Leave it out, or send its digits.")
+    return int(value)
+
+
+def _path(value: object) -> tuple[str, ...]:
+    names: Any = None
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        names = [] if value is None else json.loads(value)  # type: ignore[arg-type]
+    if not isinstance(names, list) or len(names) > MOST_NAMES or not all(isinstance(n, str) and 0 < len(n) <= LONGEST_NAME for n in names):
+        raise Misused(f"{PATH} in the metadata must be a JSON list of at most {MOST_NAMES} names.", advice='E.g. ["orchestrator", "a"].')
+    return tuple(names)

@@ -1,0 +1,403 @@
+"""`AgentService` of `tasks.proto`: agents in any language register, open one stream, and receive work over it.
+
+A registered agent is in the directory like any other (`name.operation`). Several under one name form a pool. An agent is lost when its
+stream breaks and it does not return at once, or when it is silent for twice the heartbeat; its work goes to another one if that was
+declared safe, or fails as AGENT_UNAVAILABLE. Nothing an agent says is trusted: unknown ids, second answers, negative sums and floods change
+nothing."""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.function import agent_name
+from remit.agents.proto.times import nanoseconds, seconds
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.values import dict_of
+from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES, AgentSpec, Workspace
+from remit.core.errors import Misused, Refused, RemitError
+from remit.core.lineage import ROOT_CALLER
+from remit.core.policy import Effect
+from remit.core.ports import Store
+from remit.engines.embedded.peers import FOLDER, awaited
+from remit.engines.embedded.running import Running
+from remit.runtime.output_schema import checked_schema
+from remit.runtime.plain import clean
+from remit.runtime.settings.values import ServeSettings
+from remit.runtime.tool.catalogue import parts_of
+from remit.server.access.entrance import Entrance
+from remit.server.access.visitor import Doing, Visitor
+from remit.server.grpc.auth_interceptor import entered
+from remit.server.grpc.pool import Instance, Offered, Pool
+from remit.server.grpc.remote_agent import ADDRESSED, RemoteAgent, handle_message
+from remit.server.service import Service
+from remit.system.private_files import private_folder, read_private, write_private
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+log = logging.getLogger("remit.grpc")
+
+HELLO_SECONDS = 10.0
+"""A stream must identify its agent within this time."""
+BACK_SECONDS = 3.0
+"""An agent may reconnect this long after its stream broke; then it is lost, and must register again."""
+MOST_INSTANCES = 1000
+MOST_OF_ONE = 200
+"""Instances of one principal."""
+MOST_A_SECOND, BURST = 2000.0, 4000.0
+"""Messages of one stream; faster senders wait."""
+MOST_OPERATIONS = 100
+MOST_SLOTS = 1000
+_RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *COME_WITH_REMIT, *ROLES})
+_ENCODING = ("utf-8", "surrogatepass")
+
+
+class Registry(rpc.AgentServiceServicer):
+    """Lives as long as its server."""
+
+    def __init__(self, service: Service, entrance: Entrance, settings: ServeSettings) -> None:
+        self._remit: Remit = service.remit
+        self._service = service
+        self._entrance = entrance
+        self._heartbeat = settings.heartbeat_seconds
+        self._pools: dict[str, Pool] = {}
+        self._instances: dict[str, Instance] = {}
+        self._shown: dict[str, AgentSpec] = {}
+        """Its entries in the directory."""
+        self._sweeping: asyncio.Task[Any] | None = None
+        self._awaited = AwaitedOperations(self._remit.folder)
+        self._before: dict[str, tuple[str, float]] | None = None
+        """Operations that work of an earlier server waits for; None: not read yet."""
+
+    def name_of(self, agent_id: str) -> str | None:
+        """The name of a registered agent by its id. Work that the same request begins is meant for that instance alone."""
+        instance = self._instances.get(agent_id)
+        if instance is None:
+            return None
+        ADDRESSED.set(agent_id)
+        return instance.name
+
+    # ---- registration
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
+        visitor, name, slots = entered().visitor, _one_part(request.name, "name"), _slots(request)
+        _must_be_allowed(visitor, ())
+        await self._read_awaited()
+        operations = await off_loop(_operations, request, name)
+        _must_be_allowed(visitor, [one.spec.name for one in operations.values()])
+        _must_be_free(name, self._remit.directory.specs())
+        self._must_have_room(visitor)
+        pool = self._pools.setdefault(name, Pool(name, time.monotonic))
+        pool.must_be_of(visitor.principal)
+        secret = f"rma_{secrets.token_urlsafe(32)}"
+        instance = Instance(
+            agent_id=f"agent_{secrets.token_hex(8)}",
+            name=name,
+            principal=visitor.principal,
+            secret_digest=_digest(secret),
+            slots=slots,
+            operations=operations,
+            heard_at=time.monotonic(),
+            streamless_since=time.monotonic(),
+        )
+        self._instances[instance.agent_id] = instance
+        try:
+            pool.joined(instance)
+            self._show(pool)
+        except RemitError:
+            self._lose(instance, "it could not be added")
+            raise
+        if any(one.spec.name in (self._before or ()) for one in operations.values()):
+            self._remit.engine.spawn(self._remit.recover())  # its earlier work continues
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._remit.engine.spawn(self._sweep())
+        log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", visitor.principal)
+        return pb.RegisterResponse(agent_id=instance.agent_id, secret=secret, heartbeat_ns=nanoseconds(self._heartbeat))
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
+        self._known(request.agent_id, request.secret).heard_at = time.monotonic()
+        return pb.HeartbeatResponse()
+
+    async def Unregister(self, request: pb.UnregisterRequest, context: Any) -> pb.UnregisterResponse:
+        """It gets no more work and leaves the directory; it may finish what it has over its stream."""
+        instance = self._known(request.agent_id, request.secret)
+        instance.is_leaving = True
+        pool = self._pools[instance.name]
+        self._show(pool)
+        if not instance.works:
+            self._lose(instance, "it left")
+        pool.fill()
+        return pb.UnregisterResponse()
+
+    # ---- the stream of one agent
+
+    async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
+        instance = await self._greeted(request_iterator)
+        pool = self._pools[instance.name]
+        if instance.outbox is not None:  # it reconnected before we noticed that it was gone
+            pool.cut_off(instance)
+        outbox = instance.outbox = asyncio.Queue()
+        instance.streamless_since = None
+        reading = asyncio.create_task(self._read(pool, instance, outbox, request_iterator))
+        try:
+            yield pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id))
+            pool.fill()
+            while (message := await outbox.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+            if instance.outbox is outbox:
+                self._broken(pool, instance)
+
+    async def _greeted(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
+        first: pb.AgentMessage | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await anext(messages, None)
+        if first is None or first.WhichOneof("message") != "hello":
+            raise Misused("The first message of a stream must identify the agent.", advice="Send hello, with agent_id and secret.")
+        instance = self._known(first.hello.agent_id, first.hello.secret)
+        instance.heard_at = time.monotonic()
+        return instance
+
+    async def _read(self, pool: Pool, instance: Instance, outbox: Any, messages: AsyncIterator[pb.AgentMessage]) -> None:
+        """Until its stream ends or has an unreadable message."""
+        tokens, last = BURST, time.monotonic()
+        try:
+            async for message in messages:
+                if instance.outbox is not outbox:
+                    return
+                now = instance.heard_at = time.monotonic()
+                tokens, last = min(BURST, tokens + (now - last) * MOST_A_SECOND) - 1, now
+                handle_message(pool, instance, message)
+                if instance.is_leaving and not instance.works:
+                    self._lose(instance, "it left")
+                    return
+                await asyncio.sleep(0 if tokens > 0 else -tokens / MOST_A_SECOND)
+        finally:
+            outbox.put_nowait(None)
+
+    def _broken(self, pool: Pool, instance: Instance) -> None:
+        pool.cut_off(instance)
+        if instance.is_leaving:
+            self._lose(instance, "it left")
+            return
+        since = instance.streamless_since
+
+        def look() -> None:
+            if since is not None and instance.streamless_since == since:
+                self._lose(instance, "its stream broke")
+
+        asyncio.get_running_loop().call_later(min(BACK_SECONDS, self._heartbeat), look)
+
+    # ---- instances
+
+    def _known(self, agent_id: str, secret: str) -> Instance:
+        """Raises `Misused`, in the same words for a wrong id, secret or principal."""
+        instance = self._instances.get(agent_id)
+        is_it = hmac.compare_digest(_digest(secret), instance.secret_digest if instance is not None else b"\0" * 32)
+        if instance is None or not is_it or entered().visitor.principal != instance.principal:
+            raise Misused("No such agent is registered, or the secret is wrong.", code="INVALID_TARGET", advice="Register (again).")
+        return instance
+
+    async def _read_awaited(self) -> None:
+        """Names with waiting work of an earlier server are kept for their principals."""
+        if self._before is not None:
+            return
+        found = await off_loop(self._awaited.read, self._remit.store)
+        if self._before is None:
+            self._before = found
+            for operation, (principal, seconds_left) in found.items():
+                name = parts_of(operation)[0]
+                self._pools.setdefault(name, Pool(name, time.monotonic)).keep_for(principal, seconds_left)
+
+    def _must_have_room(self, visitor: Visitor) -> None:
+        theirs = sum(one.principal == visitor.principal for one in self._instances.values())
+        if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
+            raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
+
+    def _lose(self, instance: Instance, why: str) -> None:
+        if self._instances.pop(instance.agent_id, None) is None:
+            return
+        log.info("%s, %s, is gone: %s", instance.agent_id, instance.name, why)
+        pool = self._pools[instance.name]
+        pool.left(instance)
+        self._show(pool)
+        if pool.is_idle and not self._service.is_stopping:
+            for offered in instance.operations.values():
+                self._awaited.remove(offered.spec.name)
+        if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # usually kept for queued work that finds the next instance there
+            del self._pools[instance.name]
+
+    async def _sweep(self) -> None:
+        """Removes silent agents (a machine that is switched off closes no connection), and those without a stream."""
+        while self._instances:
+            await asyncio.sleep(self._heartbeat / 4)
+            latest = time.monotonic() - 2 * self._heartbeat
+            for instance in list(self._instances.values()):
+                if instance.heard_at < latest:
+                    self._lose(instance, f"it was silent for {2 * self._heartbeat:g} s")
+                elif instance.streamless_since is not None and instance.streamless_since < latest:
+                    self._lose(instance, f"it had no stream for {2 * self._heartbeat:g} s")
+
+    def _show(self, pool: Pool) -> None:
+        """Updates the directory: each operation as last declared, with the slots of all instances that have it."""
+        there = [one for one in pool.instances.values() if not one.is_leaving]
+        wanted: dict[str, tuple[str, Offered, int]] = {}
+        for instance in there:
+            for operation, offered in instance.operations.items():
+                slots = sum(one.slots for one in there if operation in one.operations)
+                wanted[offered.spec.name] = (operation, offered, slots)
+        for name in [name for name in self._shown if parts_of(name)[0] == pool.name and name not in wanted]:
+            del self._shown[name]
+            self._remit.unregister(name)
+        for name, (operation, offered, slots) in wanted.items():
+            spec = replace(offered.spec, slots=slots)
+            if self._shown.get(name) != spec:
+                self._remit.register(RemoteAgent(spec, pool, operation, offered.is_safe_to_repeat, self._token_for))
+                self._shown[name] = spec
+                if offered.is_safe_to_repeat:
+                    self._awaited.add(name, there[-1].principal)
+
+    def _token_for(self, running: Running) -> str:
+        """With it the agent can delegate in turn."""
+        with contextlib.suppress(RemitError, ModuleNotFoundError):
+            return self._entrance.token_for(running)
+        return ""
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode(*_ENCODING)).digest()
+
+
+class AwaitedOperations:
+    """Operations of registered agents that are waited for after this server is killed, as small files (`engine.peers`).
+
+    So their work is not settled as crashed when the project is opened again, but continues when the agent is back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+        self._ours: dict[str, str] = {}
+
+    def add(self, operation: str, principal: str) -> None:
+        if self._ours.get(operation) != principal:
+            with contextlib.suppress(RemitError):
+                write_private(private_folder(self._folder) / operation, principal.encode(*_ENCODING), fsync=False)
+                self._ours[operation] = principal
+
+    def remove(self, operation: str) -> None:
+        if self._ours.pop(operation, None) is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / operation).unlink(missing_ok=True)
+
+    def read(self, store: Store) -> dict[str, tuple[str, float]]:
+        """By operation, its principal and for how many seconds work waits for it. The others are removed. Blocking."""
+        ends: dict[str, float] = {}
+        names = awaited(self._folder)
+        for record in store.live() if names else ():
+            if record.agent in names:
+                ends[record.agent] = max(record.deadline_at, ends.get(record.agent, 0.0))
+        found = {}
+        for name in names:
+            with contextlib.suppress(RemitError, OSError):
+                if name in ends:
+                    found[name] = ((read_private(self._folder / name) or b"").decode(*_ENCODING), ends[name] - time.time())
+                elif name not in self._ours:
+                    (self._folder / name).unlink(missing_ok=True)
+        return found
+
+
+# ---- declarations of agents, which are not trusted
+
+
+def _must_be_allowed(visitor: Visitor, names: Iterable[str]) -> None:
+    """Raises `Refused`."""
+    if not visitor.may(Doing.SERVE) or visitor.parent is not None:
+        advice = "`remit token new NAME --may serve` grants it."
+        raise Refused(f"{visitor.principal} may not serve agents.", code="FORBIDDEN", advice=advice)
+    for name in names:
+        if not visitor.grants.may_use(name):
+            allowed = ", ".join(visitor.grants.agents or ())
+            raise Refused(f"{visitor.principal} may not serve {name}.", code="FORBIDDEN", advice=f"It was granted {allowed}.")
+
+
+def _source(name: str) -> str:
+    """In the directory: the same for all instances of one name."""
+    return f"registered:{name}"
+
+
+def _must_be_free(name: str, known: Iterable[AgentSpec]) -> None:
+    """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""
+    found = [spec for spec in known if parts_of(spec.name)[0].casefold() == name.casefold() and spec.source != _source(name)]
+    if found or name.casefold() in _RESERVED:
+        where = f" ({found[0].source})" if found else ""
+        raise Refused(f"There is an agent {name} already{where}.", code="NAME_TAKEN", advice="Register under another name.")
+
+
+def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Offered]:
+    """By operation. Raises `Misused`. Checks schemas: called off the event loop."""
+    if not 1 <= len(message.operations) <= MOST_OPERATIONS:
+        advice = "An operation with an empty name is the agent itself."
+        raise Misused(f"An agent offers 1 to {MOST_OPERATIONS} operations, not {len(message.operations)}.", advice=advice)
+    found: dict[str, Offered] = {}
+    for operation in message.operations:
+        short = _one_part(operation.name, "an operation") if operation.name else ""
+        if short in found:
+            raise Misused(f"The operation {short!r} is offered twice.", advice="Name each once.")
+        if operation.timeout_ns < 0:
+            raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or say how long it may take.")
+        spec = AgentSpec(
+            name=f"{name}.{short}" if short else name,
+            description=clean(operation.description or message.description)[:1000],
+            timeout_seconds=seconds(operation.timeout_ns),
+            workspace=Workspace.NONE,
+            parameters_schema=_schema(operation),
+            kind="remote",
+            effects=_effects(operation),
+            source=_source(name),
+            resumable=operation.is_safe_to_repeat,
+        )
+        found[short] = Offered(spec=spec, is_safe_to_repeat=operation.is_safe_to_repeat)
+    return found
+
+
+def _slots(message: pb.RegisterRequest) -> int:
+    if not 0 <= message.slots <= MOST_SLOTS:
+        raise Misused(f"slots must be between 1 and {MOST_SLOTS}, not {message.slots}.", advice="0 is 1.")
+    return message.slots or 1
+
+
+def _one_part(name: str, what: str) -> str:
+    if "." in name:
+        raise Misused(f"{what} {name!r:.80} has a dot in it.", advice="images with the operation resize is found as images.resize.")
+    return agent_name(name)
+
+
+def _schema(operation: pb.Operation) -> dict[str, Any]:
+    if not operation.HasField("parameters_schema") or not operation.parameters_schema.fields:
+        return {"type": "object", "properties": {}}
+    try:
+        schema = checked_schema(dict_of(operation.parameters_schema))
+    except Misused as error:
+        fault = error.message.replace("output_schema", "parameters_schema")
+        raise Misused(f"{operation.name}: {fault}", advice="Write a JSON schema of the parameters.") from None
+    if schema.get("type", "object") != "object" or not isinstance(schema.get("properties", {}), dict):
+        raise Misused(f"{operation.name}: parameters_schema must describe an object.", advice='{"type": "object", "properties": {…}}')
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _effects(operation: pb.Operation) -> tuple[Effect, ...]:
+    try:
+        return tuple(dict.fromkeys(Effect(effect) for effect in operation.effects))
+    except ValueError as error:
+        raise Misused(f"effects: {error}.", advice=f"Allowed: {', '.join(Effect)}.") from None

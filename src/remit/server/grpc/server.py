@@ -1,0 +1,222 @@
+"""The gRPC server: the task service, registered agents, health and reflection, at its addresses.
+
+api = await grpc_server(Service(remit), entrance, remit.settings.serve)
+await api.start()
+…
+await api.stop(5.0)
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.core.errors import Misused, Unavailable
+from remit.runtime.settings.values import ServeSettings
+from remit.server.access.entrance import Entrance
+from remit.server.addresses import GRPC_SOCKET, Certificates, Place, UnixSocket, bind_unix, certificates_of, must_be_safe, place_of
+from remit.server.grpc.auth_interceptor import AuthInterceptor
+from remit.server.grpc.tasks import TaskService
+from remit.server.service import Service
+from remit.system.files import as_target
+
+if TYPE_CHECKING:
+    from remit.server.grpc.registry import Registry
+
+TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
+AGENTS = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+MOST_CONNECTIONS = 4000
+METADATA_BYTES = 16 * 1024
+STOP_NOTICE_SECONDS = 1.0
+"""Health watchers get this long to hear that the server stops."""
+
+AddTo = Callable[[grpc.aio.Server], str]
+"""Adds a service; its name."""
+
+
+class GrpcApi:
+    def __init__(self, server: grpc.aio.Server, interceptor: AuthInterceptor, service: Service, settings: ServeSettings) -> None:
+        self._server = server
+        self._interceptor = interceptor
+        self._service = service
+        self._settings = settings
+        self._sockets: list[UnixSocket] = []
+        self._health = health.aio.HealthServicer()
+        self._health_names: list[str] = [""]
+        self._notice: asyncio.Future[None] | None = None
+        self.addresses: list[str] = []
+        """As gRPC names them: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
+
+    @property
+    def address(self) -> str:
+        """The first of them."""
+        return self.addresses[0] if self.addresses else ""
+
+    async def start(self, addresses: Sequence[str] | None = None) -> None:
+        """Listens at `unix`, `unix:PATH` or HOST:PORT; by default at the address in the settings. Raises `Misused`, `Unavailable`."""
+        root, folder = self._service.remit.root, self._service.remit.folder
+        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or (self._settings.grpc,)]
+        try:
+            for place in places:
+                must_be_safe(place, self._settings)
+                self._listen(place)
+            await self._server.start()
+        except BaseException:
+            await self.stop(0.0)
+            raise
+        for name in self._health_names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def stop_taking(self) -> None:
+        """Health checks report that the server stops. Calls are still answered, but the service refuses new work."""
+        self._notice = self._notice or asyncio.ensure_future(self._health.enter_graceful_shutdown())
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Accepts no more calls; current ones have `grace` seconds. Delegations continue."""
+        for sock in self._sockets:
+            sock.remove()
+        self.stop_taking()
+        assert self._notice is not None
+        await asyncio.wait([self._notice], timeout=STOP_NOTICE_SECONDS)
+        self._notice.cancel()
+        await asyncio.sleep(0)  # health watchers hear it before their calls end
+        self._interceptor.end_open_calls()
+        await self._server.stop(grace)
+
+    def _listen(self, place: Place) -> None:
+        if place.path is not None:
+            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(as_target(name)), "grpc"))
+            self.addresses.append(str(place))
+            return
+        files = certificates_of(self._settings, self._service.remit.root)
+        try:
+            if files is None:
+                port = self._server.add_insecure_port(str(place))
+            else:
+                port = self._server.add_secure_port(str(place), CertificateReloader(files).credentials())
+        except RuntimeError:
+            advice = "Choose another port in [serve] grpc; 0 takes any that is free."
+            raise Unavailable(f"Cannot listen at {place}.", code="TOOL_UNAVAILABLE", advice=advice) from None
+        self.addresses.append(str(Place(host=place.host, port=port)))
+
+    def add(self, registry: "Registry | None", extra: Sequence[AddTo]) -> None:
+        tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
+        rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
+        names = [TASKS]
+        if registry is not None:
+            rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
+            names.append(AGENTS)
+        names += [add_to(self._server) for add_to in extra]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health_names += names
+        _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+
+
+def _add_reflection(names: Sequence[str], server: grpc.aio.Server) -> None:
+    """Version v1alpha, and v1, which grpcio-reflection does not offer: its messages are the same on the wire."""
+    reflection.enable_server_reflection(names, server)
+    method = grpc.stream_stream_rpc_method_handler(
+        reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method}),))
+
+
+class CertificateReloader:
+    """The server's certificate from its files: a renewed one is used from the next connection on."""
+
+    def __init__(self, files: Certificates) -> None:
+        self._files = files
+        self._stamp = self._now()
+        self._loaded = self._load()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """With a `client_ca` every caller must have a certificate signed by it."""
+        asks = self._files.client_ca is not None
+        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed, require_client_authentication=asks)  # type: ignore[arg-type]
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called at each connection, on a thread of gRPC. Half-written files are ignored."""
+        stamp = self._now()
+        if stamp == self._stamp:
+            return None
+        try:
+            self._loaded = self._load()
+        except Misused:
+            return None
+        self._stamp = stamp
+        return self._loaded
+
+    def _now(self) -> tuple[int, ...]:
+        found: list[int] = []
+        for path in (self._files.certificate, self._files.key, self._files.client_ca):
+            with contextlib.suppress(OSError):
+                if path is not None:
+                    known = path.stat()
+                    found += [known.st_ino, known.st_mtime_ns, known.st_size]
+        return tuple(found)
+
+    def _load(self) -> grpc.ServerCertificateConfiguration:
+        files = self._files
+        try:
+            checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            checked.load_cert_chain(files.certificate, files.key, password=lambda: b"")  # OpenSSL would ask at the terminal
+            if files.client_ca is not None:
+                checked.load_verify_locations(files.client_ca)
+            authority = None if files.client_ca is None else files.client_ca.read_bytes()
+            pair = (files.key.read_bytes(), files.certificate.read_bytes())
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise Misused(
+                f"Cannot use the certificate {files.certificate} or its key: {error}.",
+                advice="Both are PEM files, the key without a password: serve.tls_certificate, serve.tls_key, serve.client_ca.",
+            ) from None
+        return grpc.ssl_server_certificate_configuration([pair], authority)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """gRPC logs a traceback when a client leaves during an answer."""
+    return "raised in core by servicer method" not in record.getMessage()
+
+
+async def grpc_server(
+    service: Service, entrance: Entrance, settings: ServeSettings, registry: "Registry | None" = None, extra: Sequence[AddTo] = ()
+) -> GrpcApi:
+    """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
+    interceptor = AuthInterceptor(entrance, trusts_socket=not settings.behind_proxy)
+    most_calls = 4 * settings.streams + 1000
+    server = grpc.aio.server(interceptors=[interceptor], options=_options(settings), maximum_concurrent_rpcs=most_calls)
+    api = GrpcApi(server, interceptor, service, settings)
+    api.add(registry, extra)
+    return api
+
+
+def _options(settings: ServeSettings) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", settings.request_bytes),
+        ("grpc.max_send_message_length", -1),  # results are bounded where they are made
+        ("grpc.max_metadata_size", METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+        ("grpc.max_concurrent_streams", settings.streams + 100),  # per connection
+        ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+        ("grpc.so_reuseport", 0),  # a second server at the same port is an error
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.http2.settings_timeout", 10_000),
+        ("grpc.keepalive_time_ms", 60_000),  # detects clients whose machine is gone
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.max_connection_idle_ms", 15 * 60_000),
+    ]

@@ -1,0 +1,243 @@
+"""`TaskService` of `tasks.proto`: reads each call, hands it to `serve.service` and writes the answer.
+
+A task that ran and failed is an answer; errors are raised and reported by `auth_interceptor`. Leaving a call ends no task. A call that
+begins a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+from remit.agents.grpc.messages import Place, message_of_chunk, place_of_delegation, place_of_record, state_number, task_of
+from remit.agents.proto.times import nanoseconds, seconds
+from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit.agents.proto.values import dict_of, struct_of, text_of
+from remit.core.errors import Misused
+from remit.core.record import HistoryQuery
+from remit.core.states import Priority, State
+from remit.engines.embedded.handles import LocalHandle
+from remit.runtime.context import Handle
+from remit.runtime.tool.catalogue import parts_of
+from remit.runtime.tool.request import parameters_schema
+from remit.runtime.tool.result import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
+from remit.server.grpc.auth_interceptor import Context, entered
+from remit.server.service import MOST_ON_PAGE, Call, Service, summary_of
+
+USUAL_PAGE = 50
+_PRIORITIES = frozenset({0, *map(int, Priority)})
+_STATES: dict[int, tuple[State, ...]] = {
+    pb.TASK_STATE_PENDING: (),
+    pb.TASK_STATE_QUEUED: (State.QUEUED,),
+    pb.TASK_STATE_RUNNING: (State.RUNNING,),
+    pb.TASK_STATE_PAUSED: (State.RUNNING,),
+    pb.TASK_STATE_COMPLETED: (State.COMPLETED,),
+    pb.TASK_STATE_FAILED: (State.PARTIAL, State.FAILED, State.BLOCKED, State.REFUSED),
+    pb.TASK_STATE_CANCELLED: (State.CANCELLED,),
+    pb.TASK_STATE_TIMEOUT: (State.TIMEOUT,),
+}
+"""Of the record. Paused tasks are recorded as running."""
+
+
+def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | None]) -> tuple[str | None, str | None]:
+    """Target and operation; the target is None if no agent is named. `name_of`: the name of a registered agent by its id."""
+    agent, type_ = request.agent_id, request.type
+    if not agent:
+        if not type_:
+            raise Misused("The request has neither agent_id nor type.", advice="Set type, e.g. to worker.read_file.")
+        return None, type_
+    agent = name_of(agent) or agent
+    target, operation = parts_of(agent)
+    if type_ in ("", agent):
+        return target, operation
+    if operation is not None and type_ != operation:
+        raise Misused(f"agent_id names {agent}, and type {type_!r:.80}.", advice="Name the agent in agent_id and its operation in type.")
+    return target, type_.removeprefix(f"{target}.")
+
+
+def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
+    """Besides target and operation."""
+    priority = request.priority
+    if priority not in _PRIORITIES:
+        raise Misused(f"There is no priority {priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
+    if not request.HasField("config"):
+        return {"parameters": {}, "priority": priority}
+    config = request.config
+    arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": priority}
+    if config.idle_ns < 0:
+        raise Misused("idle_ns must be above 0.", advice="Leave it out, or send e.g. 30000000000 for half a minute.")
+    if config.HasField("budget"):
+        arguments["budget"] = dict_of(config.budget)
+    given = {
+        "timeout": config.timeout_ns / 1e6,
+        "key": config.key,
+        "accept": list(config.accept),
+        "resume": config.resume,
+        "idle": seconds(config.idle_ns),
+    }
+    return arguments | {name: value for name, value in given.items() if value}
+
+
+def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
+    if request.wait_ns < 0:
+        raise Misused("wait_ns must not be negative.", advice="0 does not wait.")
+    return seconds(request.wait_ns) or 0.0
+
+
+def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
+    if request.page_size < 0:
+        raise Misused("page_size must not be negative.", advice=f"0 gives {USUAL_PAGE}; at most {MOST_ON_PAGE} come at once.")
+    return HistoryQuery(
+        root_id=request.root_id or None,
+        agent=request.agent_id or None,
+        states=_wanted(request),
+        since=seconds(request.since_ns),
+        until=seconds(request.until_ns),
+        conversation=request.session_id or None,
+        limit=min(request.page_size or USUAL_PAGE, MOST_ON_PAGE),
+        before_session=request.page_token or None,
+    )
+
+
+def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
+    if unknown := [state for state in request.states if state not in _STATES]:
+        raise Misused(f"There is no task state {unknown[0]}.", advice="1 pending, 2 queued, 3 running, … 8 timeout.")
+    return tuple(dict.fromkeys(found for state in request.states for found in _STATES[state]))
+
+
+ALREADY = "already "
+"""Prefix of the state of a node that had ended before it could be cancelled."""
+_LONGEST_WORD = 200
+
+
+class TaskService(rpc.TaskServiceServicer):
+    def __init__(self, service: Service, name_of: Callable[[str], str | None] = lambda _agent_id: None) -> None:
+        """`name_of`: the name of a registered agent by its id."""
+        self._service = service
+        self._name_of = name_of
+
+    # ---- beginning
+
+    async def ExecuteTask(self, request: pb.ExecuteTaskRequest, context: Context) -> pb.ExecuteTaskResponse:
+        wait_seconds = wait_seconds_of(request)
+        call = _with_conversation(entered(), request.session_id)
+        handle = await self._service.begin(call, self._arguments(call, request))
+        if isinstance(handle, LocalHandle):
+            task = await self._running_here(handle, wait_seconds)
+        else:
+            task = await self._settled_or_elsewhere(call, handle, wait_seconds)
+        return pb.ExecuteTaskResponse(task_id=task.task_id, task=task)
+
+    async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
+        call = _with_conversation(entered(), request.session_id)
+        async with contextlib.aclosing(self._service.run(call, self._arguments(call, request))) as chunks:
+            async for chunk in chunks:
+                yield await self._written(call, chunk)
+
+    def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
+        target, operation = target_of(request, self._name_of)
+        if target is None:
+            target, operation = self._service.choose(call, operation or ""), None
+        return {"target": target, "operation": operation, **arguments_of(request)}
+
+    async def _running_here(self, handle: LocalHandle, wait_seconds: float) -> pb.Task:
+        """Nothing is read from the store."""
+        delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
+        if returned is not None:
+            return task_of(result_of(returned, delegation.created_at), place_of_delegation(delegation))
+        target, operation = parts_of(delegation.agent)
+        state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
+        meta = TaskMetadata(target=target, operation=operation, created_at=delegation.created_at, agent_id=delegation.agent)
+        known = DelegateResult(success=False, task_id=handle.session_id, task_state=state, metadata=meta)
+        return task_of(known, place_of_delegation(delegation))
+
+    async def _settled_or_elsewhere(self, call: Call, handle: Handle, wait_seconds: float) -> pb.Task:
+        """Refused, or met by its key: ended long ago, or run by another process."""
+        await self._service.wait(handle, wait_seconds)
+        record = await self._service.record(call, handle.session_id)
+        return task_of(result_of_record(record), place_of_record(record))
+
+    # ---- looking
+
+    async def GetTaskStatus(self, request: pb.GetTaskStatusRequest, context: Context) -> pb.GetTaskStatusResponse:
+        result, place = await self._known(entered(), request.task_id)
+        return pb.GetTaskStatusResponse(task=task_of(result, place))
+
+    async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
+        if request.after < 0:
+            raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
+        call = entered()
+        async with contextlib.aclosing(self._service.stream(call, request.task_id, request.after)) as chunks:
+            async for chunk in chunks:
+                yield await self._written(call, chunk)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        asked = request
+        if self._name_of(request.agent_id):
+            asked = pb.ListTasksRequest()
+            asked.CopyFrom(request)
+            asked.agent_id = self._name_of(request.agent_id) or ""
+        query = query_of(asked)
+        if asked.states and not query.states:  # pending tasks are not recorded yet
+            return pb.ListTasksResponse()
+        page = await self._service.list(entered(), query)
+        tasks = [task_of(summary_of(record), place_of_record(record)) for record in page.records]
+        return pb.ListTasksResponse(tasks=tasks, next_page_token=page.next_page or "")
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
+        settings = self._service.remit.settings
+        agents = []
+        for spec in self._service.agents(entered()):
+            limits = settings.limits_for(spec.name)
+            agents.append(
+                pb.AgentInfo(
+                    name=text_of(spec.name),
+                    description=text_of(spec.description),
+                    parameters_schema=struct_of(parameters_schema(spec)),
+                    timeout_ns=nanoseconds(min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)),
+                    max_timeout_ns=nanoseconds(limits.maximum_seconds),
+                )
+            )
+        return pb.ListAgentsResponse(agents=agents)
+
+    async def Ping(self, request: pb.PingRequest, context: Context) -> pb.PingResponse:
+        return pb.PingResponse()
+
+    # ---- ending
+
+    async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
+        call = entered()
+        result, nodes = await self._service.cancel(call, request.task_id, request.reason, force=request.force)
+        state = state_number(result.task_state)
+        return pb.CancelTaskResponse(
+            state=state,
+            cancelled=result.task_state is TaskState.CANCELLED and not all(str(node["state"]).startswith(ALREADY) for node in nodes),
+            nodes=[
+                pb.CancelledNode(task_id=node["session_id"], agent_id=text_of(node["agent"]), state=text_of(str(node["state"])))
+                for node in nodes
+            ],
+            task=task_of(result, await self._place(call, request.task_id)),
+        )
+
+    # ---- writing
+
+    async def _known(self, call: Call, task_id: str) -> tuple[DelegateResult, Place]:
+        record, result = await self._service.looked(call, task_id)
+        return result, place_of_record(record)
+
+    async def _place(self, call: Call, task_id: str) -> Place:
+        return place_of_record(await self._service.record(call, task_id))
+
+    async def _written(self, call: Call, chunk: Chunk) -> pb.TaskChunk:
+        """The last one has the whole task."""
+        if chunk.result is None or chunk.task_id is None:
+            return message_of_chunk(chunk)
+        return message_of_chunk(chunk, await self._place(call, chunk.task_id))
+
+
+def _with_conversation(call: Call, session: str) -> Call:
+    if not session:
+        return call
+    if len(session) > _LONGEST_WORD:
+        raise Misused(f"session_id is longer than {_LONGEST_WORD} characters.", advice="It is your own word for the conversation.")
+    return replace(call, session=session)

@@ -1,0 +1,299 @@
+"""The REST API: one table of operations, from which both the routes and the OpenAPI document are made, and the application of all HTTP
+APIs.
+
+app = http_app(routes(service), entrance, settings.serve, hosts=["127.0.0.1"]) await HttpServer(app).start([listening])"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from remit.core.errors import RemitError
+from remit.runtime.settings.values import ServeSettings
+from remit.runtime.tool.catalogue import json_bytes
+from remit.server.access.entrance import Entrance
+from remit.server.http import handlers, problems
+from remit.server.http import models as m
+from remit.server.http.auth_middleware import OPEN_PATHS, AuthMiddleware
+from remit.server.http.exchange import REQUEST_ID
+from remit.server.http.requests import JSON, query_of
+from remit.server.http.server import HttpLimits
+from remit.server.service import Service
+
+SPECIFICATION = "/openapi.json"
+COMMON = (400, 401, 403, 408, 413, 414, 421, 429, 431, 500, 503)
+"""Statuses of refusals that every operation may answer with."""
+Handler = Callable[[Service, Request, Any], Awaitable[Response]]
+"""Takes the service, the request, and its query as the model has it."""
+Headers = Mapping[str, Mapping[str, Any]]
+"""By name, the OpenAPI header or parameter object."""
+TEXT = {"type": "string"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    description: str
+    model: type[BaseModel] | None = None
+    media: str = JSON
+    headers: Headers = field(default_factory=dict)
+    has_links: bool = False
+    """Its `taskId` leads to the operations on that task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    method: str
+    path: str
+    name: str
+    handler: Handler
+    """Its docstring is the description."""
+    answers: Mapping[int, Answer]
+    refused: Sequence[int] = ()
+    """Statuses of refusals besides the common ones."""
+    query: type[BaseModel] = m.NoQuery
+    body: type[BaseModel] | None = None
+    headers: Headers = field(default_factory=dict)
+    is_open: bool = False
+    """Needs no authentication."""
+
+    @property
+    def description(self) -> str:
+        return " ".join((self.handler.__doc__ or "").split())
+
+    @property
+    def is_stream(self) -> bool:
+        return any(answer.media == handlers.EVENT_STREAM for answer in self.answers.values())
+
+
+_LOCATION = {"Location": {"description": "Address of the task.", "schema": TEXT}}
+_ETAG = {"ETag": {"description": "Version of the task.", "schema": TEXT}}
+_BEGIN = {
+    "Idempotency-Key": {"description": "The same as `key`.", "schema": {**TEXT, "minLength": 1, "maxLength": 200}},
+    "traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT},
+}
+_KNOWN = {"If-None-Match": {"description": "The ETag of an earlier answer.", "schema": TEXT}}
+_LAST = {"Last-Event-ID": {"description": "The same as `after`.", "schema": {**TEXT, "pattern": "^[0-9]{1,15}$"}}}
+_NEXT = {"Link": {"description": "`rel=next`: RFC 8288.", "schema": TEXT}}
+_REFUSAL_HEADERS: Mapping[int, Headers] = {
+    401: {"WWW-Authenticate": {"description": "RFC 6750.", "schema": TEXT}},
+    429: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
+    503: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
+}
+_EVENTS = Answer(description="Its events.", model=m.TaskEvent, media=handlers.EVENT_STREAM)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        method="POST", path="/v1/tasks", name="beginTask", handler=handlers.begin_task, query=m.WaitQuery, body=m.TaskRequest,
+        headers=_BEGIN, refused=(404, 406, 409, 415, 504),
+        answers={
+            200: _EVENTS,
+            201: Answer(description="The task has ended.", model=m.Task, headers=_LOCATION, has_links=True),
+            202: Answer(description="The task continues.", model=m.Task, headers=_LOCATION, has_links=True),
+        },
+    ),
+    Operation(
+        method="GET", path="/v1/tasks", name="listTasks", handler=handlers.list_tasks, query=m.ListQuery,
+        answers={200: Answer(description="A page.", model=m.TaskPage, headers=_NEXT)},
+    ),
+    Operation(
+        method="GET", path="/v1/tasks/{taskId}", name="getTask", handler=handlers.get_task, query=m.WaitQuery, headers=_KNOWN,
+        refused=(404,),
+        answers={
+            200: Answer(description="The task.", model=m.Task, headers=_ETAG),
+            304: Answer(description="The task has not changed.", headers=_ETAG),
+        },
+    ),
+    Operation(
+        method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=handlers.follow_task, query=m.EventsQuery,
+        headers=_LAST, refused=(404,), answers={200: _EVENTS},
+    ),
+    Operation(
+        method="POST", path="/v1/tasks/{taskId}/cancel", name="cancelTask", handler=handlers.cancel_task, body=m.CancelRequest,
+        refused=(404, 415), answers={200: Answer(description="The task has stopped.", model=m.Cancelled)},
+    ),
+    Operation(
+        method="GET", path="/v1/agents", name="listAgents", handler=handlers.list_agents,
+        answers={200: Answer(description="The agents.", model=m.AgentList)},
+    ),
+    Operation(
+        method="GET", path="/v1/agents/{name}", name="getAgent", handler=handlers.get_agent, refused=(404,),
+        answers={200: Answer(description="The agent.", model=m.AgentView)},
+    ),
+    Operation(
+        method="GET", path="/v1/metrics", name="getMetrics", handler=handlers.get_metrics, query=m.MetricsQuery,
+        answers={200: Answer(description="The metrics.", model=m.MetricsView)},
+    ),
+    Operation(
+        method="GET", path="/healthz", name="lives", handler=handlers.lives, is_open=True,
+        answers={200: Answer(description="It is alive.", model=m.Health)},
+    ),
+    Operation(
+        method="GET", path="/readyz", name="isReady", handler=handlers.is_ready, is_open=True,
+        answers={200: Answer(description="It accepts work.", model=m.Health), 503: Answer(description="It stops.", model=m.Health)},
+    ),
+)  # fmt: skip
+
+
+# ---- the application
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The REST API and its OpenAPI document."""
+    described = json_bytes(openapi())
+
+    async def specification(request: Request) -> Response:
+        return Response(described, media_type=JSON)
+
+    return [*_routes(OPERATIONS, service), Route(SPECIFICATION, specification)]
+
+
+def health_routes(service: Service) -> list[BaseRoute]:
+    """For a server without the REST API."""
+    return _routes([operation for operation in OPERATIONS if operation.is_open], service)
+
+
+def http_app(
+    routes: Sequence[BaseRoute],
+    entrance: Entrance,
+    settings: ServeSettings,
+    *,
+    hosts: Iterable[str] = (),
+    open_paths: Iterable[str] = OPEN_PATHS,
+    limits: HttpLimits | None = None,
+) -> AuthMiddleware:
+    """Routes of any HTTP APIs behind authentication. `hosts`: names and addresses it listens at."""
+    app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found})
+    app.router.redirect_slashes = False
+    return AuthMiddleware(app, entrance, settings, hosts=hosts, open_paths=open_paths, limits=limits)
+
+
+def _routes(operations: Sequence[Operation], service: Service) -> list[BaseRoute]:
+    """One for each path, so that a wrong method is answered with all allowed ones."""
+    paths: dict[str, dict[str, Operation]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    return [_route(path, methods, service) for path, methods in paths.items()]
+
+
+def _route(path: str, methods: Mapping[str, Operation], service: Service) -> BaseRoute:
+    async def endpoint(request: Request) -> Response:
+        operation = methods["GET" if request.method == "HEAD" else request.method]
+        try:
+            return await operation.handler(service, request, query_of(request, operation.query))
+        except RemitError as error:
+            return _refusal(request, error)
+
+    route = Route(path, endpoint, methods=list(methods), include_in_schema=False)
+    if route.methods is not None and "GET" in methods and methods["GET"].is_stream:
+        route.methods.discard("HEAD")  # it would wait for the whole stream
+    return route
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known = {404: ("NOT_FOUND", "There is nothing at that address."), 405: ("METHOD_NOT_ALLOWED", "That method is not allowed there.")}
+    code, words = known.get(error.status_code, ("MALFORMED_REQUEST", str(error.detail)))
+    advice = f"`remit serve` prints the addresses of its APIs; {SPECIFICATION} describes the REST API."
+    headers = error.headers or {}
+    return _refusal(request, problems.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
+
+
+def _refusal(request: Request, error: RemitError) -> Response:
+    status, headers, body = problems.answer_of(error, request.scope.get(REQUEST_ID, ""))
+    return Response(body, status, headers)
+
+
+# ---- OpenAPI
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI 3.1 document of the operations."""
+    used: set[type[BaseModel]] = {m.Problem, *(operation.query for operation in OPERATIONS)}
+    used |= {operation.body for operation in OPERATIONS if operation.body is not None}
+    used |= {answer.model for operation in OPERATIONS for answer in operation.answers.values() if answer.model is not None}
+    models = sorted(used, key=lambda model: model.__name__)
+    _, document = models_json_schema([(model, "validation") for model in models], ref_template="#/components/schemas/{model}")
+    schemas = {name: _without_defaults(schema) for name, schema in document["$defs"].items()}
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        query = document["$defs"][operation.query.__name__].get("properties", {})
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, query)
+    schemes = {
+        "token": {"type": "http", "scheme": "bearer", "description": "`remit token new` makes one."},
+        "certificate": {"type": "mutualTLS"},
+    }
+    words = "Hand work to any agent and always get an answer back."
+    queries = {operation.query.__name__ for operation in OPERATIONS}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "remit", "version": version("remit"), "description": words},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": {name: schema for name, schema in schemas.items() if name not in queries},
+            "securitySchemes": schemes,
+        },
+        "security": [{name: []} for name in schemes],
+    }
+
+
+def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Generators of clients take a property with a default for one that is always there."""
+    properties = {name: {key: one[key] for key in one if key != "default"} for name, one in schema.get("properties", {}).items()}
+    return {**schema, "properties": properties} if properties else dict(schema)
+
+
+def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
+    responses = {str(status): _response(answer) for status, answer in operation.answers.items()}
+    for status in sorted({*COMMON, *operation.refused}):
+        refusal = {"description": HTTPStatus(status).phrase, "content": _content(problems.MEDIA_TYPE, m.Problem)}
+        responses.setdefault(str(status), {**refusal, "headers": _REFUSAL_HEADERS.get(status, {})})
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.description.partition(". ")[0].rstrip("."),
+        "description": operation.description,
+        "parameters": _parameters(operation, query),
+        "responses": responses,
+    }
+    if operation.body is not None:
+        is_required = bool(operation.body.model_json_schema().get("anyOf"))
+        described["requestBody"] = {"required": is_required, "content": _content(JSON, operation.body)}
+    return {**described, "security": []} if operation.is_open else described
+
+
+def _parameters(operation: Operation, query: Mapping[str, Any]) -> list[dict[str, Any]]:
+    word = {**TEXT, "minLength": 1, "maxLength": 200}
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": word} for name in re.findall(r"\{(\w+)\}", operation.path)
+    ]
+    for name, schema in query.items():
+        choices = [one for one in schema.get("anyOf", (schema,)) if one.get("type") != "null"]  # a query has no null
+        plain = {key: value for key, value in {**schema, **choices[0]}.items() if key not in ("title", "anyOf", "description")}
+        if plain.get("default", "") is None:
+            del plain["default"]
+        found.append({"name": name, "in": "query", "description": schema.get("description", ""), "schema": plain})
+    return [*found, *({"name": name, "in": "header", **described} for name, described in operation.headers.items())]
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": answer.description, "headers": answer.headers}
+    if answer.model is not None:
+        described["content"] = _content(answer.media, answer.model)
+    if answer.has_links:
+        to_task = {"parameters": {"taskId": "$response.body#/taskId"}}
+        described["links"] = {name: {"operationId": name, **to_task} for name in ("getTask", "followTask", "cancelTask")}
+    return described
+
+
+def _content(media: str, model: type[BaseModel]) -> dict[str, Any]:
+    return {media: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}

@@ -1,0 +1,303 @@
+"""The operations of the REST API: each reads its request, calls the service and writes the answer. `api.OPERATIONS` lists them."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.lineage import ROOT_CALLER
+from remit.core.record import HistoryQuery, Record
+from remit.core.states import State
+from remit.runtime.context import SettledHandle
+from remit.runtime.settings.values import Settings
+from remit.runtime.tool.catalogue import DelegateError, json_text, parts_of
+from remit.runtime.tool.request import parameters_schema
+from remit.runtime.tool.result import Chunk, DelegateResult
+from remit.server.access.visitor import Doing
+from remit.server.http.exchange import HOLD
+from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
+from remit.server.http.problems import HttpRefused, document_of
+from remit.server.http.requests import JSON, body_of, call_of
+from remit.server.http.server import CONNECTION, Closing
+from remit.server.service import Call, Service, summary_of
+from remit.system.threads import off_loop
+
+T = TypeVar("T")
+KEY_HEADER = "idempotency-key"
+EVENT_STREAM = "text/event-stream"
+KEEP_ALIVE_SECONDS = 15.0
+_STATES: dict[str, tuple[State, ...]] = {
+    "QUEUED": (State.QUEUED,),
+    "RUNNING": (State.RUNNING,),
+    "COMPLETED": (State.COMPLETED,),
+    "FAILED": (State.FAILED, State.PARTIAL, State.BLOCKED, State.REFUSED),
+    "CANCELLED": (State.CANCELLED,),
+    "TIMEOUT": (State.TIMEOUT,),
+}
+
+
+# ---- tasks
+
+
+async def begin_task(service: Service, request: Request, query: WaitQuery) -> Response:
+    """Begin a task. It is recorded when this answers and continues if the connection breaks. With `wait` the answer comes when the task has
+    ended (201), or after that time (202). With `Accept: text/event-stream` the answer is its event stream (200)."""
+    asked = await body_of(request, TaskRequest)
+    call = call_of(request, asked.session)
+    arguments = _arguments(service, call, asked, request.headers.get(KEY_HEADER))
+    is_stream = _wants_stream(request)
+    if is_stream or query.wait:
+        request.scope[HOLD]()  # before the task begins: the caller may have too many streams open
+    handle = await service.begin(call, arguments)
+    if isinstance(handle, SettledHandle) and await off_loop(service.remit.store.get, handle.session_id) is None:
+        raise Unavailable((await handle.result()).summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
+    place = {"location": f"/v1/tasks/{handle.session_id}"}
+    if is_stream:
+        return EventStream(request, service.stream(call, handle.session_id), place)
+    if query.wait:
+        await _while_connected(request, service.wait(handle, query.wait))
+    document = task_view(*await service.looked(call, handle.session_id))
+    return _json(document, 201 if document["metadata"]["completedAt"] is not None else 202, place)
+
+
+def _arguments(service: Service, call: Call, asked: TaskRequest, header_key: str | None) -> dict[str, Any]:
+    """For `Service.begin`."""
+    arguments = asked.model_dump(exclude_none=True, exclude={"session"})
+    if header_key is not None:
+        if not 0 < len(header_key) <= 200 or asked.key not in (None, header_key):
+            raise DelegateError("Idempotency-Key must be 1 to 200 characters, and the same as key.", advice="Send one of the two.")
+        arguments["key"] = header_key
+    if asked.idle is not None:
+        arguments["idle"] = asked.idle / 1000
+    if asked.target is None:
+        arguments["target"], operation = parts_of(service.choose(call, asked.operation or ""))
+        if operation is not None:
+            arguments["operation"] = operation
+    return arguments
+
+
+async def list_tasks(service: Service, request: Request, query: ListQuery) -> Response:
+    """List tasks, newest first. Each is a summary, without `data` and `artifacts`. Only tasks of the caller, unless it may see all."""
+    asked = HistoryQuery(
+        states=tuple(state for name in dict.fromkeys(query.state) for state in _STATES[name]),
+        agent=query.agent,
+        conversation=query.session,
+        root_id=query.root,
+        since=None if query.since is None else query.since.timestamp(),
+        until=None if query.until is None else query.until.timestamp(),
+        limit=query.limit,
+        before_session=query.cursor,
+    )
+    page = await service.list(call_of(request), asked)
+    headers = {}
+    if page.next_page is not None:
+        same = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        headers["link"] = f'</v1/tasks?{urlencode([*same, ("cursor", page.next_page)])}>; rel="next"'
+    tasks = [task_view(record, summary_of(record)) for record in page.records]
+    return _json({"tasks": tasks, "next": page.next_page}, 200, headers)
+
+
+async def get_task(service: Service, request: Request, query: WaitQuery) -> Response:
+    """Get a task. With `wait` the answer comes when it has ended, or after that time. `If-None-Match` with the ETag of an earlier answer
+    gives 304 if nothing has changed."""
+    call, task_id = call_of(request), request.path_params["taskId"]
+    if query.wait:
+        request.scope[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
+        await _while_connected(request, service.result(call, task_id, query.wait))
+    answer = _json(task_view(*await service.looked(call, task_id)))
+    etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
+    answer.headers["etag"] = etag
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    return Response(status_code=304, headers={"etag": etag}) if etag in known or "*" in known else answer
+
+
+async def follow_task(service: Service, request: Request, query: EventsQuery) -> Response:
+    """Follow a task as server-sent events: `progress`, `data`, `status`, and at the end `complete` or `error`. `id` is the number of the
+    event; continue a stream with `Last-Event-ID` or `after`. Leaving the stream does not end the task."""
+    call, task_id, after = call_of(request), request.path_params["taskId"], query.after
+    await service.record(call, task_id)  # an unknown task is an error, not a stream
+    given = request.headers.get("last-event-id")  # sent by a client that reconnects to the same address: newer than `after`
+    if given is not None:
+        if not given.isascii() or not given.isdigit() or len(given) > 15:
+            raise DelegateError("Last-Event-ID must be the number of an event.", advice="Send the last `id` received.")
+        after = int(given)
+    return EventStream(request, service.stream(call, task_id, after))
+
+
+async def cancel_task(service: Service, request: Request, query: NoQuery) -> Response:
+    """Cancel a task and everything below it. Answers when it has stopped, with how each task ended. A task that has ended stays as it
+    is."""
+    asked = await body_of(request, CancelRequest)
+    call, task_id = call_of(request), request.path_params["taskId"]
+    before = await service.record(call, task_id)
+    _, nodes = await service.cancel(call, task_id, asked.reason, force=asked.force)
+    after = task_view(*await service.looked(call, task_id))
+    ended = [{"taskId": node["session_id"], "agentId": node["agent"], "state": str(node["state"])} for node in nodes]
+    is_cancelled = not before.state.is_settled and after["taskState"] == "CANCELLED"
+    return _json({"cancelled": is_cancelled, "nodes": ended, "task": after})
+
+
+# ---- agents, metrics, health
+
+
+async def list_agents(service: Service, request: Request, query: NoQuery) -> Response:
+    """List the agents that the caller may use, with their parameters."""
+    settings = service.remit.settings
+    return _json({"agents": [agent_view(spec, settings) for spec in service.agents(call_of(request))]})
+
+
+async def get_agent(service: Service, request: Request, query: NoQuery) -> Response:
+    """Get one agent: its description, the JSON schema of its parameters, its time limits."""
+    name = request.path_params["name"]
+    for spec in service.agents(call_of(request)):
+        if spec.name == name:
+            return _json(agent_view(spec, service.remit.settings))
+    raise Misused(f"There is no agent {name[:80]}.", code="INVALID_TARGET", advice="GET /v1/agents lists those you may use.")
+
+
+async def get_metrics(service: Service, request: Request, query: MetricsQuery) -> Response:
+    """Get the delegation metrics of all callers as JSON. Needs the grant `metrics`."""
+    visitor = call_of(request).visitor
+    if not visitor.may(Doing.METRICS):
+        raise Refused(f"{visitor.principal} may not see metrics.", code="FORBIDDEN", advice="`remit token new --may metrics` grants it.")
+    return _json((await service.remit.metrics(query.since)).to_dict())
+
+
+async def lives(service: Service, request: Request, query: NoQuery) -> Response:
+    """Check that the server is alive."""
+    return _json({"status": "ok"})
+
+
+async def is_ready(service: Service, request: Request, query: NoQuery) -> Response:
+    """Check that the server accepts work. 503 while it stops."""
+    return _json({"status": "stopping"}, 503) if service.is_stopping else _json({"status": "ok"})
+
+
+# ---- event streams
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events: the chunks of a task under their numbers. A slow reader slows its own stream only."""
+
+    media_type = EVENT_STREAM
+
+    def __init__(self, request: Request, chunks: AsyncIterator[Chunk], headers: Mapping[str, str] | None = None) -> None:
+        connection = getattr(request.state, CONNECTION, None)
+        closing = connection.closing if connection is not None else Closing()
+        super().__init__(event_lines(chunks, closing), headers={"x-accel-buffering": "no", **(headers or {})})
+
+
+async def event_lines(
+    chunks: AsyncIterator[Chunk], closing: Closing, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+) -> AsyncIterator[bytes]:
+    """A silent stream sends a comment from time to time, so that no proxy takes it for dead."""
+    yield b"retry: 1000\n\n"
+    coming: asyncio.Future[Chunk | None] | None = None
+    try:
+        with closing.future() as ending:
+            while True:
+                coming = coming or asyncio.ensure_future(_next(chunks))
+                either: set[asyncio.Future[Any]] = {coming, ending}
+                await asyncio.wait(either, timeout=keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    yield b": the server stops; continue from the last id\n\n" if ending.done() else b": still here\n\n"
+                    if ending.done():
+                        return
+                    continue
+                done, coming = coming, None
+                try:
+                    chunk = done.result()
+                except RemitError as error:
+                    yield _event("error", 0, {"type": "error", "taskId": None, "data": {"error": document_of(error)}})
+                    return
+                if chunk is None:
+                    return
+                yield _event(str(chunk.type), chunk.number, chunk.to_dict())
+    finally:
+        if coming is not None:
+            coming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({coming})
+        if (close := getattr(chunks, "aclose", None)) is not None:
+            await close()
+
+
+async def _next(chunks: AsyncIterator[Chunk]) -> Chunk | None:
+    return await anext(chunks, None)
+
+
+def _event(name: str, number: int, document: Mapping[str, Any]) -> bytes:
+    """A stream cannot be continued from an event without a number."""
+    numbered = f"id: {number}\n" if number else ""
+    return f"event: {name}\n{numbered}data: {json_text(document)}\n\n".encode()
+
+
+def _wants_stream(request: Request) -> bool:
+    accepted = [one.partition(";")[0].strip().lower() for one in request.headers.get("accept", "*/*").split(",")]
+    if EVENT_STREAM in accepted and JSON not in accepted:
+        return True
+    if not {"*/*", "application/*", JSON, EVENT_STREAM, "text/*"} & set(accepted):
+        raise HttpRefused(f"Available: {JSON} and {EVENT_STREAM}.", code="NOT_ACCEPTABLE", advice=f"Send `Accept: {JSON}`.")
+    return False
+
+
+async def _while_connected(request: Request, waiting: Awaitable[T]) -> T:
+    """Raises `ClientDisconnect` when the client leaves."""
+    work, leaving = asyncio.ensure_future(waiting), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        work.cancel()
+        leaving.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# ---- views
+
+
+def task_view(record: Record, result: DelegateResult) -> dict[str, Any]:
+    came = record.came
+    lineage = {
+        "rootId": record.root_id,
+        "parentId": record.parent_id,
+        "depth": record.depth,
+        "path": list(record.path),
+        "priority": record.priority.name.lower(),
+        "deadline": datetime.fromtimestamp(record.deadline_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "principal": came.principal if came is not None else ROOT_CALLER,
+        "session": came.session if came is not None else None,
+    }
+    return {**result.to_dict(), "lineage": lineage}
+
+
+def agent_view(spec: AgentSpec, settings: Settings) -> dict[str, Any]:
+    limits = settings.limits_for(spec.name)
+    target, operation = parts_of(spec.name)
+    return {
+        "name": spec.name,
+        "target": target,
+        "operation": operation,
+        "description": spec.description,
+        "parameters": parameters_schema(spec),
+        "timeout": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
+        "maxTimeout": 1000 * limits.maximum_seconds,
+    }
+
+
+def _json(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json_text(document), status, headers, JSON)

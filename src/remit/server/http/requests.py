@@ -1,0 +1,147 @@
+"""Reading REST requests: JSON bodies, queries and headers, validated by the models. Errors are raised as the client receives them.
+
+Strict where parsers differ: UTF-8 only, no NaN, no repeated names, no lone surrogates, bounded nesting.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from remit.core.errors import RemitError
+from remit.core.tracing import parse
+from remit.runtime.plain import weigh
+from remit.runtime.tool.catalogue import DelegateError
+from remit.server.http.auth_middleware import VISITOR
+from remit.server.http.problems import HttpRefused
+from remit.server.service import Call
+from remit.system.threads import off_loop
+
+JSON = "application/json"
+SMALL_BYTES = 64 * 1024
+"""Larger bodies are parsed off the event loop."""
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def body_of(request: Request, model: type[Model]) -> Model:
+    """The body; it may be empty if the model requires nothing."""
+    raw = await request.body()
+    if not raw and all(not field.is_required() for field in model.model_fields.values()):
+        return validated(model, {})
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise _unsupported("Compressed bodies are not supported.", "accept-encoding", "identity")
+    media, _, options = request.headers.get("content-type", "").partition(";")
+    charset = options.strip().lower().replace('"', "")
+    if media.strip().lower() != JSON or charset not in ("", "charset=utf-8"):
+        raise _unsupported(f"The body must be {JSON}, in UTF-8.", "accept", JSON)
+    return validated(model, await off_loop(json_of, raw) if len(raw) > SMALL_BYTES else json_of(raw))
+
+
+def json_of(raw: bytes) -> Any:
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
+        weigh(value)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
+    except (ValueError, RecursionError) as error:  # Unicode errors are ValueErrors
+        raise DelegateError(f"The body is not valid JSON: {_words(error)}.", details={"body": _words(error)}) from None
+    except RemitError as error:
+        raise DelegateError(f"The body is {error.message}.", advice="Send less, or a file by its path.") from None
+    return value
+
+
+def query_of(request: Request, model: type[Model]) -> Model:
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        field = model.model_fields.get(name)
+        if field is not None and field.default_factory is list:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise DelegateError(f"{name[:80]} is given twice.", advice="Write it once.")
+        else:
+            given[name] = value
+    return validated(model, given)
+
+
+def validated(model: type[Model], given: Any) -> Model:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        faults = [
+            {"parameter": ".".join(str(part) for part in one["loc"])[:200], "fault": one["msg"][:400]}
+            for one in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+        ]
+        where = faults[0]["parameter"] or "The body"
+        advice = f"Allowed: {', '.join(model.model_fields)}." if model.model_fields else "It takes none."
+        raise DelegateError(f"{where}: {faults[0]['fault']}.", advice=advice, details={"faults": faults}) from None
+
+
+def call_of(request: Request, session: str | None = None) -> Call:
+    """The caller, and the delegation it acts for. The headers have the names of gRPC's metadata."""
+    headers = request.headers
+    traceparent = parse(headers.get("traceparent"))
+    deadline_ns = _digits(headers, "remit-deadline-ns", 20)
+    return Call(
+        visitor=request.scope[VISITOR],
+        door="http",
+        session=session,
+        traceparent=str(traceparent) if traceparent is not None else None,
+        deadline_at=None if deadline_ns is None else min(deadline_ns / 1e9, 1e11),
+        depth=_digits(headers, "remit-depth", 4) or 0,
+        path=_path(headers.get("remit-path")),
+    )
+
+
+def _digits(headers: Mapping[str, str], name: str, most: int) -> int | None:
+    given = headers.get(name)
+    if given is None:
+        return None
+    if not given.isascii() or not given.isdigit() or len(given) > most:
+        raise DelegateError(f"{name} must be a whole number of at most {most} digits.")
+    return int(given)
+
+
+def _path(given: str | None) -> tuple[str, ...]:
+    try:
+        path = json.loads(given or "[]")
+    except (ValueError, RecursionError):
+        path = None
+    if not isinstance(path, list) or len(path) > 100 or not all(_is_name(name) for name in path):
+        raise DelegateError("remit-path must be a JSON list of names.")
+    return tuple(path)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+
+
+def _unsupported(words: str, header: str, value: str) -> HttpRefused:
+    return HttpRefused(words, code="UNSUPPORTED_MEDIA_TYPE", advice="Send plain JSON.", headers={header: value})
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return found
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "it is not valid UTF-8, or has a lone surrogate" if isinstance(error, UnicodeError) else str(error)[:200]

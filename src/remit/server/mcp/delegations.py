@@ -1,0 +1,402 @@
+"""The six MCP tools: each a method that takes arguments and returns a tool's answer. Independent of the transport.
+
+A cancelled request stops waiting; its delegation continues. Clients give up after a minute of silence: progress is sent at least every 15 s
+if they asked for it, and a handle is returned in time. On stdin and stdout the caller is the owner.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from mcp_types import CallToolResult
+
+from remit.core.errors import Misused, RemitError
+from remit.core.events import STEPS, Event, EventKind
+from remit.core.ids import is_session_id
+from remit.core.ports import Store
+from remit.core.record import Record
+from remit.core.result import Return
+from remit.core.tracing import parse
+from remit.engines.embedded.peers import Stuck, below, living_owners, signs_with_children, stuck
+from remit.runtime.context import Handle
+from remit.runtime.plain import clean
+from remit.runtime.settings.values import Settings
+from remit.runtime.tool.catalogue import Catalogue, json_text
+from remit.runtime.tool.request import arguments_of, milliseconds, parameters_schema
+from remit.server.access.visitor import OWNER, Visitor
+from remit.server.mcp import answers
+from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
+from remit.server.mcp.tools import MANY
+from remit.server.service import Call, Service
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+T = TypeVar("T")
+EXTRAS = ("key", "accept", "budget")
+"""Arguments of `delegate` besides those of the delegate tool."""
+LOCAL = Call(visitor=OWNER, door="mcp")
+VISITOR = "remit.visitor"
+HOLD = "remit.hold"
+"""Keys of the scope, set by `serve.http.auth_middleware`."""
+FARTHEST = 10**9
+HEARTBEAT_SECONDS = 10.0
+BURST = 20
+"""Notifications at once; then at most one each `GAP_SECONDS`."""
+GAP_SECONDS = 0.1
+LIVING = 50
+"""Delegations listed when all are asked for."""
+AGENTS_BYTES = LARGEST_BYTES - 4_000
+"""Room for agents in a list; the rest is for problems with agent files."""
+
+
+# ---- callers
+
+
+def call_of(request: Any, meta: Mapping[str, Any] | None, *, asks_who: bool = False) -> Call | None:
+    """`request`: the HTTP request, if any; `meta`: metadata of the client. None if `asks_who` and the request is not authenticated."""
+    scope = getattr(request, "scope", None) or {}
+    given = ((meta or {}).get("traceparent"), (getattr(request, "headers", None) or {}).get("traceparent"))
+    traceparent = next((one for one in given if isinstance(one, str) and parse(one) is not None), None)
+    visitor = scope.get(VISITOR, None if asks_who else OWNER)
+    if not isinstance(visitor, Visitor):
+        return None
+    return LOCAL if visitor is OWNER and traceparent is None else Call(visitor=visitor, door="mcp", traceparent=traceparent)
+
+
+def hold(request: Any) -> None:
+    """Takes a place among the caller's open streams, if they are counted. Raises `RateLimited`."""
+    held: Callable[[], None] | None = (getattr(request, "scope", None) or {}).get(HOLD)
+    if held is not None:
+        held()
+
+
+# ---- progress
+
+
+class Reporter(Protocol):
+    """The SDK's session."""
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None: ...
+
+
+class Progress:
+    """Progress notifications of one request: rising seconds, and the last message."""
+
+    def __init__(self, reporter: Reporter, meta: Mapping[str, Any] | None) -> None:
+        self.is_wanted = meta is not None and "progress_token" in meta
+        self._reporter = reporter
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._allowance = float(BURST)
+        self._refilled = self._began
+
+    async def say(self, message: str, *, must: bool = False) -> None:
+        now = time.monotonic()
+        self._allowance = min(float(BURST), self._allowance + (now - self._refilled) / GAP_SECONDS)
+        self._refilled = now
+        if self._allowance < 1 and not must:
+            return
+        self._allowance -= 1
+        self._last = max(self._last + 0.001, round(now - self._began, 3))  # it must rise, also within a millisecond
+        await self._reporter.report_progress(self._last, None, clean(message[:300]))
+
+    def of(self, name: str, events: AsyncIterator[Event]) -> tuple[Awaitable[None], ...]:
+        """Runs while the delegation is waited for."""
+        return (self.tell(name, events), self.beat(f"{name} is still running")) if self.is_wanted else ()
+
+    async def tell(self, name: str, events: AsyncIterator[Event]) -> None:
+        with contextlib.suppress(RemitError):  # the events may end early; the return does not come this way
+            async for event in events:
+                if words := _words(event):
+                    await self.say(f"{name}: {words}")
+
+    async def beat(self, words: str) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await self.say(f"{words} ({time.monotonic() - self._began:.0f} s)", must=True)
+
+
+def _words(event: Event) -> str:
+    match event.kind:
+        case EventKind.PROGRESS:
+            fraction = event.body.get("fraction")
+            return ("" if fraction is None else f"{fraction:.0%} ") + str(event.body.get("message", ""))
+        case EventKind.NOTICE:
+            return str(event.body.get("message", ""))
+        case EventKind.ARTIFACT:
+            return f"wrote {event.body.get('path')}"
+    return ""
+
+
+async def settled_within(
+    seconds: float, waited: Iterable[Awaitable[T]], told: Iterable[Awaitable[None]] = ()
+) -> "list[asyncio.Future[T] | None]":
+    """Waits for all of `waited` at most so long; the futures that are done, in order. `told` runs meanwhile."""
+    futures = [asyncio.ensure_future(one) for one in waited]
+    telling = [asyncio.ensure_future(one) for one in told]
+    try:
+        if futures:
+            await asyncio.wait(futures, timeout=seconds)
+        return [future if future.done() else None for future in futures]
+    finally:
+        for future in (*futures, *telling):  # only the waiting ends, not the delegations
+            future.cancel()
+        asyncio.gather(*telling, return_exceptions=True)
+
+
+# ---- the tools
+
+
+Tool = Callable[[Mapping[str, Any], Progress, Call], Awaitable[CallToolResult]]
+
+
+class Delegations:
+    def __init__(self, remit: "Remit", answer_after_seconds: float, service: Service | None = None) -> None:
+        self._remit = remit
+        self._answer_after = answer_after_seconds
+        self._service = service or Service(remit)
+        self.catalogue = self._service.tool.catalogue
+        self.tools: dict[str, Tool] = {
+            "delegate": self._delegate,
+            "delegate_many": self._delegate_many,
+            "delegation_status": self._status,
+            "delegation_result": self._result,
+            "delegation_cancel": self._cancel,
+            "list_agents": self._list_agents,
+        }
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None, progress: Progress, call: Call = LOCAL) -> CallToolResult:
+        """Errors are answers that the model can act on."""
+        try:
+            return await self.tools[name](arguments or {}, progress, call)
+        except RemitError as error:
+            return answers.answer(answers.error_document(error), is_error=True)
+        except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
+            fault = RemitError(f"{name} failed: {type(error).__name__}: {error}"[:400], advice="Look into it with `remit history`.")
+            return answers.answer(answers.error_document(fault), is_error=True)
+
+    def catalogue_for(self, call: Call) -> Catalogue:
+        """The agents that the caller may use."""
+        return self._service.tool_for(call).catalogue
+
+    async def finish(self) -> None:
+        """Until everything that this process runs has ended."""
+        await self._service.finish()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._service.is_busy
+
+    async def _delegate(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        request = self._service.read(call, given, (*EXTRAS, "wait_ms"))
+        wait = self._wait(request.also)
+        handle = await self._service.execute(call, request)
+        (done,) = await settled_within(wait, [handle.result()], progress.of(request.target, handle.stream()) if progress.is_wanted else ())
+        outcome = await self._outcome(handle.session_id, done, wait)
+        if isinstance(outcome, RemitError):
+            raise outcome
+        return answers.return_answer(outcome, self._remit.root) if isinstance(outcome, Return) else answers.answer(outcome)
+
+    async def _delegate_many(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        arguments = arguments_of(given, "delegations", "wait_ms")
+        wait, asked = self._wait(arguments), arguments.get("delegations")
+        if not isinstance(asked, list) or not 1 <= len(asked) <= MANY:
+            raise Misused(f"delegations must be a list of 1 to {MANY}.", advice="Describe each as for delegate.")
+        begun = await asyncio.gather(*(self._begin(one, call) for one in asked))
+        handles = [one for one in begun if not isinstance(one, RemitError)]
+        told: list[Awaitable[None]] = []
+        if progress.is_wanted:
+            told = [progress.tell(handle.session_id, handle.stream()) for handle in handles]
+            told.append(progress.beat(f"{len(handles)} delegations"))
+        futures = iter(await settled_within(wait, [handle.result() for handle in handles], told))
+        outcomes = [one if isinstance(one, RemitError) else await self._outcome(one.session_id, next(futures), wait) for one in begun]
+        return answers.many_answer(outcomes, self._remit.root)
+
+    async def _begin(self, one: object, call: Call) -> Handle | RemitError:
+        try:
+            if not isinstance(one, Mapping):
+                raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
+            return await self._service.execute(call, self._service.read(call, one, EXTRAS))
+        except RemitError as error:
+            return error
+
+    async def _outcome(self, session_id: str, done: "asyncio.Future[Return] | None", waited: float) -> answers.Outcome:
+        """The return, the error in its place, or a handle."""
+        try:
+            if done is not None:
+                return done.result()
+            record = await self._remit.describe(session_id)
+        except RemitError as error:
+            return error
+        return record.result or answers.handle_document(record, waited, time.time())
+
+    async def _status(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        arguments = arguments_of(given, "session_id")
+        store, run_folder, now = self._remit.store, self._remit.folder / "run", time.time()
+        if "session_id" not in arguments:
+            return answers.answer(await off_loop(_living_document, store, run_folder, now, partial(self._service.may_see, call)))
+        record = await self._service.record(call, _session(arguments))
+        return answers.answer(await off_loop(_status_document, store, run_folder, record, now))
+
+    async def _result(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        arguments = arguments_of(given, "session_id", "wait_ms", "offset", "limit")
+        session_id, wait = _session(arguments), self._wait(arguments)
+        offset = _whole("offset", arguments.get("offset", 0), least=0)
+        limit = _whole("limit", arguments.get("limit", PAGE_CHARACTERS), least=1)
+        record = await self._service.minded(await self._service.record(call, session_id))
+        if record.result is None:
+            told = progress.of(record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
+            await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
+            record = await self._remit.describe(session_id)
+        result = record.result
+        if result is None:
+            return answers.answer(answers.handle_document(record, wait, time.time()))
+        if "offset" in arguments or "limit" in arguments:
+            page = page_of(json_text(result.to_dict()), offset, limit)
+            return answers.answer({"session_id": session_id, "state": answers.return_document(result)["state"], "page": page})
+        return answers.return_answer(result, self._remit.root)
+
+    async def _cancel(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        arguments = arguments_of(given, "session_id", "reason")
+        session_id, reason = _session(arguments), arguments.get("reason", "")
+        if not isinstance(reason, str):
+            raise Misused(f"reason must be text, not {reason!r:.60}.")
+        _, nodes = await self._service.cancel(call, session_id, reason)
+        state = (await self._remit.describe(session_id)).state
+        return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
+
+    async def _list_agents(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        arguments = arguments_of(given, "target", "offset")
+        target, offset = arguments.get("target"), _whole("offset", arguments.get("offset", 0), least=0)
+        catalogue = self.catalogue_for(call)
+        if target is not None and target not in catalogue.targets():
+            catalogue.find(target, None)  # raises with the targets there are
+        problems = self._remit.directory.problems if call.visitor.is_local else ()
+        return answers.answer(_agents_document(catalogue, self._remit.settings, target, offset, problems))
+
+    def _wait(self, arguments: Mapping[str, Any]) -> float:
+        """Seconds to wait: never longer than clients do."""
+        if "wait_ms" not in arguments:
+            return self._answer_after
+        return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
+
+
+def _whole(name: str, value: object, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= FARTHEST:
+        raise Misused(f"{name} must be a whole number from {least} to {FARTHEST}, not {value!r:.60}.")
+    return value
+
+
+def _session(arguments: Mapping[str, Any]) -> str:
+    session_id = arguments.get("session_id")
+    if not isinstance(session_id, str) or len(session_id) > 40 or not is_session_id(session_id):
+        advice = "It looks like sess_1763200000_abc123 and is in every answer of delegate."
+        raise Misused(f"session_id must be the id of a delegation, not {session_id!r:.80}.", advice=advice)
+    return session_id
+
+
+# ---- agents as a document
+
+
+def _agents_document(catalogue: Catalogue, settings: Settings, target: str | None, offset: int, problems: Sequence[str]) -> dict[str, Any]:
+    """As many agents as fit, at least one, from number `offset` on; `next_offset` is absent on the last page."""
+    found = [
+        (name, operation, spec)
+        for name, operations in catalogue.targets().items()
+        for operation, spec in operations.items()
+        if (target is None or target.partition(".")[0] == name)
+    ]
+    documents: list[dict[str, Any]] = []
+    room = AGENTS_BYTES
+    for name, operation, spec in found[offset:]:
+        limits = settings.limits_for(spec.name)
+        one = {
+            "target": name,
+            "operation": operation,
+            "description": spec.description,
+            "parameters": parameters_schema(spec),
+            "timeout_ms": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
+            "longest_ms": 1000 * limits.maximum_seconds,
+            "kind": spec.kind,
+            "workspace": str(spec.workspace),
+            "requires_artifacts": spec.requires_artifacts,
+        }
+        room -= len(json_text(one).encode()) + 1
+        if room < 0 and documents:
+            break
+        documents.append(one)
+    document: dict[str, Any] = {"agents": documents, "problems": list(problems)}
+    following = offset + len(documents)
+    if following < len(found):
+        document["next_offset"] = following
+        document["message"] = f"{len(found)} agents in all; the next: list_agents with offset {following}."
+    return document
+
+
+# ---- the state of delegations as documents, from the store alone: the same whichever process runs them
+
+
+def _status_document(store: Store, run_folder: Path, record: Record, now: float) -> dict[str, Any]:
+    """Of one delegation, with everything below it."""
+    tree = below(store.tree(record.root_id), record.session_id)
+    heard = signs_with_children(tree, store.last_sign([one.session_id for one in tree]))
+    living = living_owners(store, run_folder)
+    lines = {one.session_id: _line(store, one, heard, living, now) for one in tree}
+    return {
+        **lines[record.session_id],
+        "parent_id": record.parent_id,
+        "root_id": record.root_id,
+        "path": list(record.path),
+        "tokens_in_all": sum(line["tokens"] for line in lines.values()),
+        "cost_in_all": sum(line["cost"] for line in lines.values()),
+        "children": [lines[one.session_id] for one in tree if one.session_id != record.session_id],
+    }
+
+
+def _living_document(store: Store, run_folder: Path, now: float, is_shown: Callable[[Record], bool]) -> dict[str, Any]:
+    """Of everything queued or running that the caller may see."""
+    records = list(filter(is_shown, store.live()))
+    heard = signs_with_children(records, store.last_sign([one.session_id for one in records]))
+    living = living_owners(store, run_folder) if records else set()
+    return {"active": len(records), "delegations": [_line(store, record, heard, living, now) for record in records[:LIVING]]}
+
+
+def _line(store: Store, record: Record, heard: Mapping[str, float], living: Collection[str], now: float) -> dict[str, Any]:
+    heard_at = heard[record.session_id]
+    tokens, cost, doing = record.tokens, record.cost, ""
+    for event in () if record.state.is_settled else store.events(record.session_id):
+        if event.kind is EventKind.SPENT:
+            tokens, cost = event.body.get("tokens", 0), event.body.get("cost", 0.0)
+        elif event.kind in (EventKind.PROGRESS, EventKind.NOTICE):
+            doing = str(event.body.get("message", ""))[:300]
+    return {
+        "session_id": record.session_id,
+        "state": str(record.state),
+        "agent": record.agent,
+        "depth": record.depth,
+        "step": next((str(STEPS[at]) for at in reversed(range(len(STEPS))) if record.step_times[at] is not None), ""),
+        "doing": doing,
+        "age_seconds": round(max(0.0, (record.settled_at or now) - record.created_at), 1),
+        "left_seconds": 0.0 if record.state.is_settled else round(max(0.0, record.deadline_at - now), 1),
+        "heard_seconds_ago": round(max(0.0, now - heard_at), 1),
+        "tokens": tokens,
+        "cost": cost,
+        "stuck": _stuck(record, now, heard_at, living),
+    }
+
+
+def _stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> str | None:
+    match stuck(record, now, heard_at, living):
+        case Stuck.GONE:
+            return "its process is gone; delegation_result recovers it"
+        case Stuck.LATE:
+            return "past its deadline"
+        case Stuck.QUIET:
+            return f"nothing heard for {now - heard_at:.0f} s"
+    return None

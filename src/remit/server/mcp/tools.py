@@ -1,0 +1,192 @@
+"""The six MCP tools as a client sees them: names, descriptions, schemas and hints, made from the directory.
+
+The agents and their parameters are described in words, not as `oneOf`: model vendors refuse alternatives at the top of a tool's schema.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcp_types import Tool, ToolAnnotations
+
+from remit.core.result import Status
+from remit.core.states import State
+from remit.runtime.tool import request
+from remit.runtime.tool.catalogue import Catalogue
+
+SEE = ": see list_agents"
+MANY = 32
+"""Delegations in one call of `delegate_many`."""
+
+Schema = dict[str, Any]
+OBJECT: Schema = {"type": "object"}
+OBJECTS: Schema = {"type": "array", "items": OBJECT}
+ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
+LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+def _text(description: str = "", **more: Any) -> Schema:
+    return {"type": "string", **({"description": description} if description else {}), **more}
+
+
+def _number(description: str = "", kind: str = "integer", minimum: int | None = 0) -> Schema:
+    bounds = {} if minimum is None else {"minimum": minimum}
+    return {"type": kind, **bounds, **({"description": description} if description else {})}
+
+
+def _object(properties: Mapping[str, Schema], required: Sequence[str] = (), description: str = "") -> Schema:
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", **({"description": description} if description else {}), "properties": dict(properties), **needed}
+
+
+_SESSION = _text("The id that delegate gave, e.g. sess_1763200000_abc123.")
+_WAIT = _number("Answer after this many milliseconds, with a handle if it is not done; 0: at once. At most the server's own limit.")
+_ERROR = _object(
+    {"code": _text(), "message": _text(), "type": _text(), "recoverable": {"type": "boolean"}, "recommendation": _text()},
+)
+_RETURN: dict[str, Schema] = {
+    "session_id": _text("Use it to find the delegation again."),
+    "state": _text("queued or running: not done, ask again.", enum=[str(state) for state in State]),
+    "status": _text("Of a finished delegation.", enum=[str(status) for status in Status]),
+    "summary": _text(),
+    "data": {"description": "The structured result, any JSON."},
+    "artifacts": {**OBJECTS, "description": "Files it produced, by their path in the project."},
+    "errors": {"type": "array", "items": _ERROR},
+    "next_steps": _text(),
+    "metadata": OBJECT,
+    "stop_reason": _text(),
+    "evidence": _text("claimed, checked or verified: how far the claim was checked."),
+    "message": _text("Of a running delegation: what to do next."),
+    "ask_again": {**OBJECT, "description": "The tool and the arguments that give the return."},
+    "shortened": _text("Present when this answer was cut: how to get the whole."),
+}
+RETURN_SCHEMA = _object(_RETURN, ["state"])
+_BUDGET = {
+    "delegations": _number(),
+    "alive": _number(),
+    "tokens": _number(),
+    "cost": _number(kind="number"),
+    "seconds": _number(kind="number"),
+}
+
+
+def tools_of(catalogue: Catalogue) -> list[Tool]:
+    return [*_delegation_tools(catalogue), *_query_tools(), *_other_tools(catalogue)]
+
+
+def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
+    delegation = {
+        **request.properties(catalogue, rest=SEE),
+        "key": _text("Idempotency: work with the same key is never done twice; its return is given again."),
+        "accept": {
+            "type": "array",
+            "items": _text(),
+            "description": "Commands that must exit 0 in the project afterwards for it to count as completed, e.g. pytest -q.",
+        },
+        "budget": _object(_BUDGET, description="Limits for it and everything below it."),
+    }
+    needed = ["target", "parameters"]
+    many = {"type": "array", "items": _object(delegation, needed), "minItems": 1, "maxItems": MANY}
+    return [
+        Tool(
+            name="delegate",
+            title="Delegate work to an agent",
+            description="Hand a piece of work to another agent and get its checked return: status (completed, partial, failed, blocked), "
+            "summary, data, artifacts (files), errors with advice. It always answers, at the latest by its timeout, with whatever was "
+            "done. If it takes longer than about 45 s, you get a handle (state running) instead: ask for the return with "
+            "delegation_result, do not delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n"
+            + request.description(catalogue, rest=SEE),
+            input_schema=_object({**delegation, "wait_ms": _WAIT}, needed),
+            output_schema=RETURN_SCHEMA,
+            annotations=ACTS,
+        ),
+        Tool(
+            name="delegate_many",
+            title="Delegate several pieces of work at once",
+            description=f"Up to {MANY} delegations at the same time, each described as for delegate (see there for the agents). The "
+            "results come in the order of the calls; one that fails loses none of the others. After about 45 s the finished ones are "
+            "answered, and handles for the rest: ask for those with delegation_result.",
+            input_schema=_object({"delegations": many, "wait_ms": _WAIT}, ["delegations"]),
+            output_schema=_object(
+                {
+                    "results": {"type": "array", "items": RETURN_SCHEMA, "description": "In the order of the calls."},
+                    "finished": _number(minimum=None),
+                    "running": _number(minimum=None),
+                    "shortened": _text(),
+                },
+                ["results"],
+            ),
+            annotations=ACTS,
+        ),
+    ]
+
+
+def _query_tools() -> list[Tool]:
+    return [
+        Tool(
+            name="delegation_status",
+            title="How a delegation is doing",
+            description="State, step, age, time left, last activity, tokens and children of a delegation, and whether it looks stuck. Does "
+            "not wait. Without session_id: everything that is queued or running.",
+            input_schema=_object({"session_id": _SESSION}),
+            output_schema=_object(
+                {
+                    **{name: _text() for name in ("session_id", "state", "agent", "step")},
+                    **{name: _number(kind="number", minimum=None) for name in ("age_seconds", "left_seconds", "heard_seconds_ago")},
+                    "tokens": _number(minimum=None),
+                    "stuck": {"type": ["string", "null"], "description": "Why it looks stuck; null when it does not."},
+                    "children": OBJECTS,
+                    "active": _number(minimum=None),
+                    "delegations": OBJECTS,
+                }
+            ),
+            annotations=LOOKS,
+        ),
+        Tool(
+            name="delegation_result",
+            title="The return of a delegation",
+            description="The return of a delegation, waiting for it as delegate does; a handle again if it is still running. Also of one "
+            "that was started earlier, by another client or process. With offset: the whole return as JSON text, page by page.",
+            input_schema=_object(
+                {
+                    "session_id": _SESSION,
+                    "wait_ms": _WAIT,
+                    "offset": _number("Where the page begins, in characters of the whole."),
+                    "limit": _number("Characters of one page.", minimum=1),
+                },
+                ["session_id"],
+            ),
+            output_schema=_object({**_RETURN, "page": OBJECT}, ["state"]),
+            annotations=LOOKS,
+        ),
+    ]
+
+
+def _other_tools(catalogue: Catalogue) -> list[Tool]:
+    targets = request.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
+    return [
+        Tool(
+            name="delegation_cancel",
+            title="Stop a delegation",
+            description="Stop a delegation and everything below it, whichever process runs it; how each of them ended. Work done is kept.",
+            input_schema=_object({"session_id": _SESSION, "reason": _text("Why; it is recorded.")}, ["session_id"]),
+            output_schema=_object(
+                {"session_id": _text(), "state": _text(), "nodes": {**OBJECTS, "description": "How each delegation of the tree ended."}}
+            ),
+            annotations=STOPS,
+        ),
+        Tool(
+            name="list_agents",
+            title="Which agents there are",
+            description="The agents that delegate can hand work to: what each does, the schema of its parameters, and its time limits.",
+            input_schema=_object({"target": targets, "offset": _number("Where a further page begins: next_offset of the one before.")}),
+            output_schema=_object(
+                {
+                    "agents": OBJECTS,
+                    "problems": {"type": "array", "items": _text(), "description": "Agent files that could not be loaded."},
+                    "next_offset": _number("Present when there are more: ask again with this offset.", minimum=None),
+                }
+            ),
+            annotations=LOOKS,
+        ),
+    ]

@@ -1,0 +1,501 @@
+"""The service behind every API: start work, look at it, follow it, cancel it, list it. Independent of protocols.
+
+An API reads its request, names the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
+records. Callers see and end their own work only, unless they were granted more; other tasks do not exist for them. Errors are
+`RemitError`s, which `statuses` maps to each protocol."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from remit.core.agents import AgentSpec, rank
+from remit.core.budget import Budget
+from remit.core.errors import Misused, Refused
+from remit.core.events import Event, EventKind, Step
+from remit.core.ids import is_session_id
+from remit.core.lineage import ROOT_CALLER
+from remit.core.origin import ORIGIN, Came, Origin
+from remit.core.ports import Store
+from remit.core.record import HistoryQuery, Record
+from remit.core.result import Return
+from remit.core.spelling import snake
+from remit.engines.embedded.events import LAST
+from remit.engines.embedded.handles import LocalHandle
+from remit.engines.embedded.peers import below, is_gone, living_owners
+from remit.runtime.context import Handle, SettledHandle
+from remit.runtime.tool.catalogue import Catalogue, DelegateError, parts_of
+from remit.runtime.tool.request import DelegateRequest
+from remit.runtime.tool.result import (
+    ANSWERED,
+    WAITING,
+    Chunk,
+    ChunkType,
+    DelegateResult,
+    TaskState,
+    chunk_of,
+    ended,
+    result_of,
+    result_of_record,
+)
+from remit.runtime.tool.tool import DelegateTool
+from remit.server.access.visitor import Doing, Visitor
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+EXTRAS = ("key", "accept", "budget", "resume", "idle")
+"""Arguments of a request besides those of the delegate tool."""
+MOST_ON_PAGE = 500
+MOST_TOOLS = 256
+"""Cached delegate tools, one for each set of agents that a caller may use."""
+SUMMARY = 500
+"""Characters of a text in a list."""
+LONGEST_WORD = 200
+"""Of a caller's name for its conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The caller of one request, and its context."""
+
+    visitor: Visitor
+    door: str
+    session: str | None = None
+    """The caller's own name for the conversation."""
+    traceparent: str | None = None
+    deadline_at: float | None = None
+    """Wall clock: the caller's own deadline, which bounds the delegation."""
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    """Of a caller that is a remit; honoured only with the grant `relay`."""
+
+
+class Page(NamedTuple):
+    records: Sequence[Record]
+    next_page: str | None
+    """None: this was the last."""
+
+
+def summary_of(record: Record) -> DelegateResult:
+    """The entry of a list: without data, artifacts and long texts, so that a page stays small."""
+    result = result_of_record(record)
+    error = result.error
+    if error is not None:
+        details = {name: error.details[name] for name in ("code", "type") if name in error.details}
+        error = replace(error, message=error.message[:SUMMARY], recommendation=error.recommendation[:SUMMARY], details=details)
+    return replace(result, data=None, artifacts=(), output=result.output[:SUMMARY], error=error)
+
+
+class Service:
+    def __init__(self, remit: "Remit", budget_of: Callable[[Visitor], Budget | None] = lambda visitor: visitor.budget) -> None:
+        """`budget_of`: the limits of everything that a principal asks for."""
+        self.remit = remit
+        self.tool = DelegateTool(remit)
+        self.is_stopping = False
+        """New work is refused."""
+        self._budget_of = budget_of
+        self._starting: set[asyncio.Future[Any]] = set()
+        self._tools: dict[tuple[str, ...], DelegateTool] = {}
+
+    # ---- work
+
+    def read(self, call: Call, arguments: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> DelegateRequest:
+        """The request, checked and allowed for this caller. Nothing runs. Raises `DelegateError`, `Refused`."""
+        self._must(call, Doing.DELEGATE)
+        try:
+            request = self.tool.read(arguments, *extras)
+        except DelegateError:
+            request = self.tool_for(call).read(arguments, *extras)  # names only agents that the caller may use
+        return self.allowed(call, request)
+
+    def tool_for(self, call: Call) -> DelegateTool:
+        """The delegate tool with the agents that the caller may use."""
+        allowed = call.visitor.grants.agents
+        if allowed is None:
+            return self.tool
+        found = self._tools.get(allowed)
+        if found is None:
+            if len(self._tools) >= MOST_TOOLS:
+                self._tools.clear()
+            may_use = call.visitor.grants.may_use
+            found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
+        return found
+
+    def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
+        """Raises `Refused`, `Misused`."""
+        self._must(call, Doing.DELEGATE)
+        grants = call.visitor.grants
+        if not grants.may_use(request.agent):
+            raise Refused(
+                f"{call.visitor.principal} may not use {request.agent}.",
+                code="FORBIDDEN",
+                advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
+            )
+        longest = grants.timeout_seconds
+        if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:
+            raise Misused(f"timeout must be at most {longest:g} s for {call.visitor.principal}.", advice="Ask for less, or leave it out.")
+        if request.also.get("accept") and not call.visitor.is_local:
+            raise Refused(
+                f"{call.visitor.principal} may not have commands run here to accept its work.",
+                code="FORBIDDEN",
+                advice="Leave out accept, and judge the work by what it hands back.",
+            )
+        return request
+
+    async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
+        """`read` and `execute`."""
+        return await self.execute(call, self.read(call, arguments))
+
+    async def run(self, call: Call, arguments: Mapping[str, Any]) -> AsyncGenerator[Chunk, None]:
+        """`begin` and `stream`: the first chunk has the id. Leaving the stream ends nothing."""
+        handle = await self.begin(call, arguments)
+        if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
+            yield ended(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
+            return
+        async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def execute(self, call: Call, request: DelegateRequest) -> Handle:
+        """Begun and recorded when this returns. A caller that is cancelled here has begun it whole, or not at all. Errors that only the
+        flow finds are raised like those of `read`."""
+        if self.is_stopping:
+            raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
+        is_whole = request.also.get("resume") is None and self._engine is not None
+        handle = await (self._started_here(call, request) if is_whole else self._started_apart(call, request))
+        if isinstance(handle, SettledHandle):
+            self.tool.must_be_faultless(request, await handle.result())
+        return handle
+
+    async def _started_here(self, call: Call, request: DelegateRequest) -> Handle:
+        """Without a task of its own: nothing has begun before the engine has it, and then it continues whoever leaves."""
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting.add(begun)
+        try:
+            return await self._started(call, request)
+        finally:
+            self._starting.discard(begun)
+            begun.set_result(None)
+
+    async def _started_apart(self, call: Call, request: DelegateRequest) -> Handle:
+        """In a task of its own: a caller that leaves does not end what is asked of the store or another process."""
+        start = asyncio.get_running_loop().create_task(self._started(call, request))
+        self._starting.add(start)
+        start.add_done_callback(self._has_started)
+        return await asyncio.shield(start)
+
+    async def _started(self, call: Call, request: DelegateRequest) -> Handle:
+        extras = {name: request.also[name] for name in EXTRAS if name in request.also}
+        key = extras.get("key")
+        if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own
+            extras["key"] = own_key(call.visitor.principal, key)
+        if isinstance(extras.get("resume"), str):
+            await self._changeable(call, extras["resume"], "go on with")  # it takes over the workspace
+        asked = request.asked()
+        longest = call.visitor.grants.timeout_seconds
+        if longest is not None and asked["timeout"] is None:
+            asked["timeout"] = min(longest, self._default_seconds(request))
+        with coming_from(call, await self._budget(call.visitor)):
+            return await self.remit.start(request.agent, **asked, **extras)
+
+    async def _budget(self, visitor: Visitor) -> Budget | None:
+        """With the token of a delegation a scope inside its own; otherwise the one that all processes of the project share."""
+        given = self._budget_of(visitor)
+        if given is None or visitor.parent is not None:
+            return given
+        purse = await self.remit.engine.purses.of(visitor.principal, given.limits)
+        purse.opened_at = given.opened_at
+        return purse
+
+    def _has_started(self, start: "asyncio.Task[Handle]") -> None:
+        self._starting.discard(start)
+        if not start.cancelled():
+            start.exception()  # retrieved, in case the caller has left
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether this process runs or starts anything."""
+        return bool(self._starting or self._running)
+
+    async def finish(self) -> None:
+        """Until everything that this process runs has ended. Cancelling it ends nothing."""
+        while self._starting:
+            await asyncio.wait(self._starting)
+        while running := list(self._running.values()):
+            await asyncio.wait([one.done for one in running])
+            await asyncio.sleep(0)
+
+    async def look(self, call: Call, task_id: str) -> DelegateResult:
+        return (await self.looked(call, task_id))[1]
+
+    async def looked(self, call: Call, task_id: str) -> tuple[Record, DelegateResult]:
+        """The record and the result so far."""
+        record = await self.record(call, task_id)
+        return record, await self.tool.look_at(record)
+
+    async def record(self, call: Call, task_id: str) -> Record:
+        """Raises `Misused` (TASK_NOT_FOUND), also for a task that the caller may not see."""
+        record = await off_loop(self._visible, call, task_id) if is_session_id(task_id) else None
+        if record is None:
+            advice = "Its id is in the answer that began it; list the tasks."
+            raise Misused(f"There is no task {task_id[:80]}.", code="TASK_NOT_FOUND", advice=advice)
+        return record
+
+    def _visible(self, call: Call, task_id: str) -> Record | None:
+        """Both reads on one thread: each trip there costs more than the read."""
+        record = self.remit.store.get(task_id)
+        return record if record is not None and self.may_see(call, record) else None
+
+    async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """State changes and output from the chunk after number `after`; the last one has the result. Nothing is buffered for slow
+        readers."""
+        await self.minded(await self.record(call, task_id))
+        async with contextlib.aclosing(self.remit.follow(task_id, after)) as events:
+            async for event in events:
+                if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
+                    yield await self._last(task_id, event)
+                    return
+                if (chunk := _chunk(event)) is not None:
+                    yield chunk
+
+    async def _last(self, task_id: str, event: Event) -> Chunk:
+        """The same result as from `look`; from the event if it is not recorded yet."""
+        record = await self.remit.describe(task_id)
+        result = record.result or Return.from_dict(event.body["result"])
+        return ended(result_of(result, record.created_at), event.number)
+
+    async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
+        """When it has ended, or after so long."""
+        record = await self.minded(await self.record(call, task_id))
+        if not record.state.is_settled:
+            await self.remit.result(task_id, wait_seconds=wait_seconds)
+        return await self.tool.look(task_id)
+
+    async def wait(self, handle: Handle, seconds: float) -> Return | None:
+        """The return of a delegation begun just now, if it ends within so long. Nothing is read from the store for local ones."""
+        if seconds <= 0:
+            return None
+        if not isinstance(handle, LocalHandle | SettledHandle):
+            await self.minded(await self.remit.describe(handle.session_id))
+        if isinstance(handle, LocalHandle):
+            return await handle.result_within(seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await handle.result()
+        return None
+
+    async def minded(self, record: Record) -> Record:
+        """Recovers a delegation whose process is gone, so that waiting for it ends."""
+        if record.state.is_settled or record.session_id in self._running:
+            return record
+        living = await off_loop(living_owners, self.remit.store, self.remit.folder / "run")
+        if not is_gone(record, living):
+            return record
+        await self.remit.recover()
+        return await self.remit.describe(record.session_id)
+
+    async def cancel(
+        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
+    ) -> tuple[DelegateResult, list[dict[str, Any]]]:
+        """Stops it with everything below it; the result then, and how each node ended. Does nothing if it has ended.
+
+        `force`: without the grace period of its processes."""
+        await self.minded(await self._changeable(call, task_id, "cancel"))
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}", force=force)
+        return await self.tool.look(task_id), nodes
+
+    async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
+        """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
+        record = await self.record(call, task_id)
+        if not await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL) or task_id == call.visitor.parent:
+            raise Refused(f"{task_id} is not {call.visitor.principal}'s to {deed}.", code="FORBIDDEN")
+        return record
+
+    async def list(self, call: Call, query: HistoryQuery) -> Page:
+        """Newest first, only tasks that the caller may see; `query.before_session` begins a later page."""
+        visitor, store = call.visitor, self.remit.store
+        if query.before_session is not None:
+            try:
+                await self.record(call, query.before_session)  # also unknown if it is another caller's
+            except Misused:
+                raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.") from None
+        if not visitor.may(Doing.SEE_ALL):
+            if query.principal not in (None, visitor.principal):
+                return Page(records=(), next_page=None)
+            query = replace(query, principal=None if visitor.parent is not None else visitor.principal)
+        words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
+        query = replace(query, **words)
+        return await off_loop(_listed, store, query, visitor.parent)
+
+    # ---- agents
+
+    def agents(self, call: Call) -> Sequence[AgentSpec]:
+        """Those the caller may use, the project's own first."""
+        self._must(call, Doing.DELEGATE)
+        return [spec for spec in self.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
+
+    def choose(self, call: Call, operation: str) -> str:
+        """The least loaded agent that has the operation. Raises `DelegateError`."""
+        self._must(call, Doing.DELEGATE)
+        loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
+        return _least_loaded(self.tool_for(call).catalogue, call.visitor.grants.may_use, loads, operation)
+
+    # ---- who may
+
+    def may_see(self, call: Call, record: Record) -> bool:
+        return self._is_theirs(call, record, Doing.SEE_ALL)
+
+    @property
+    def _running(self) -> Mapping[str, Any]:
+        """Delegations of this process; none if it is attached to the tree of another one."""
+        engine = self._engine
+        return {} if engine is None else engine.running
+
+    @property
+    def _engine(self) -> Any:
+        return getattr(self.remit, "engine", None)
+
+    def _must(self, call: Call, doing: Doing) -> None:
+        if not call.visitor.may(doing):
+            raise Refused(f"{call.visitor.principal} may not {doing}.", code="FORBIDDEN", advice="`remit token new` grants it.")
+
+    def _is_theirs(self, call: Call, record: Record, beyond: Doing) -> bool:
+        visitor = call.visitor
+        if visitor.parent is not None:
+            return _is_below(self.remit.store, record, visitor.parent)
+        principal = record.came.principal if record.came is not None else ROOT_CALLER
+        return visitor.may(beyond) or principal == visitor.principal
+
+    def _default_seconds(self, request: DelegateRequest) -> float:
+        limits = self.remit.settings.limits_for(request.agent)
+        return min(request.spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
+
+
+@contextlib.contextmanager
+def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
+    """Work begun inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
+    is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
+    token = ORIGIN.set(None if is_plain else origin_of(call, budget))
+    try:
+        yield
+    finally:
+        ORIGIN.reset(token)
+
+
+def origin_of(call: Call, budget: Budget | None = None) -> Origin:
+    """`budget`: the scope of this principal."""
+    visitor, grants = call.visitor, call.visitor.grants
+    is_relay = visitor.may(Doing.RELAY) and bool(call.path)
+    return Origin(
+        came=Came(visitor.principal, call.door, _word(call.session), call.traceparent),
+        depth=max(0, call.depth) if is_relay else 0,
+        path=call.path if is_relay else (visitor.principal,),
+        max_depth=grants.max_depth,
+        deadline_at=min((at for at in (call.deadline_at, grants.deadline_at) if at is not None), default=None),
+        limits=grants.tree,
+        budget=budget,
+        parent=visitor.parent,
+    )
+
+
+def own_key(principal: str, key: str) -> str:
+    """A key of one caller. Slashes in names (`spiffe://…`) are escaped, so that no name is a prefix of another key."""
+    return f"{principal.replace('%', '%25').replace('/', '%2F')}/{key}"
+
+
+def _word(given: str | None) -> str | None:
+    """Bounded, and without characters that cannot be stored."""
+    return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
+
+
+# ---- chunks
+
+
+_STATES = {
+    Step.REGISTER_DELEGATION: (TaskState.QUEUED, "It is on record."),
+    Step.ROUTE_TO_AGENT: (TaskState.RUNNING, "It is running."),
+}
+
+
+def _chunk(event: Event) -> Chunk | None:
+    """The chunk of an event; the same whenever a stream is continued. None if it says nothing to a caller."""
+    state: tuple[TaskState, str] | None = None
+    if event.kind is EventKind.STEP:
+        state = _STATES.get(event.body["step"])
+        if state is None:
+            return None
+    elif event.kind is EventKind.NOTICE:
+        words = str(event.body.get("message", ""))
+        if words.startswith(WAITING):
+            state = (TaskState.PAUSED, words)
+        elif words.startswith(ANSWERED):
+            state = (TaskState.RUNNING, words)
+    if state is None:
+        return chunk_of(event)
+    data = {"state": str(state[0]), "message": state[1]}
+    return Chunk(type=ChunkType.STATUS, task_id=event.session_id, data=data, number=event.number)
+
+
+# ---- lists, off the event loop
+
+
+def _is_below(store: Store, record: Record, session_id: str) -> bool:
+    """Whether the record is that delegation or anything below it."""
+    node: Record | None = record
+    while node is not None:
+        if session_id in (node.session_id, node.parent_id):
+            return True
+        node = store.get(node.parent_id) if node.parent_id is not None else None
+    return False
+
+
+def _listed(store: Store, query: HistoryQuery, parent: str | None) -> Page:
+    """With `parent`: only tasks below that one."""
+    size = min(max(1, query.limit), MOST_ON_PAGE)
+    asked = replace(query, limit=size + 1)
+    found = store.history(asked) if parent is None else _listed_below(store, asked, parent)
+    return Page(records=found[:size], next_page=found[size - 1].session_id if len(found) > size else None)
+
+
+def _listed_below(store: Store, query: HistoryQuery, parent: str) -> list[Record]:
+    """A tree is small: it is searched whole."""
+    root = store.get(parent)
+    if root is None or query.root_id not in (None, root.root_id):
+        return []
+    inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
+    found: list[Record] = []
+    page = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_ON_PAGE)
+    while len(found) < query.limit:
+        records = store.history(page)
+        found += [record for record in records if record.session_id in inside]
+        if len(records) < MOST_ON_PAGE:
+            break
+        page = replace(page, before_session=records[-1].session_id)
+    return found[: query.limit]
+
+
+# ---- agents
+
+
+def _least_loaded(catalogue: Catalogue, may_use: Callable[[str], bool], loads: Mapping[str, int], operation: str) -> str:
+    """An agent with that name, or else that operation; of equals, the project's own first. Raises `DelegateError`."""
+    if not operation:
+        raise DelegateError(
+            "The request names neither an agent nor an operation.",
+            code="INVALID_OPERATION",
+            advice="Name an agent, or an operation that any agent may do.",
+            details={"operations": catalogue.operations()},
+        )
+    names = (operation, snake(operation))
+    allowed = [spec for spec in catalogue.specs if may_use(spec.name)]
+    able = [spec for spec in allowed if spec.name in names] or [spec for spec in allowed if parts_of(spec.name)[1] in names]
+    if not able:
+        known = sorted({parts_of(spec.name)[1] or spec.name for spec in allowed})
+        more = " and more" if len(known) > 30 else ""
+        advice = f"There are {', '.join(known[:30])}{more}." if known else "There are none that you may use."
+        raise DelegateError(f"No agent does {operation!r:.80}.", code="INVALID_OPERATION", advice=advice, details={"operations": known})
+    return min(able, key=lambda spec: (loads.get(parts_of(spec.name)[0], 0), rank(spec))).name

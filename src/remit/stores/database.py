@@ -1,0 +1,229 @@
+"""The SQLite database: opened, migrated and checked, its errors made into ours, and what is done on the side (checkpoints, pruning)."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from remit.core.errors import Unavailable
+
+APPLICATION_ID = 0x52454D54
+"""`REMT`, in the header of every database of ours."""
+VERSION = 2
+"""The newest migration; `schema.sql` is what all migrations up to it lead to."""
+BUSY_SECONDS = 5.0
+PAGE_BYTES = 2048
+"""Half the usual: a commit of one delegation writes five or six whole pages, and that is what it costs."""
+
+Durability = Literal["process", "power"]
+
+
+def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """A connection in autocommit mode for any thread; its user sees to it that only one uses it at a time."""
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA wal_autocheckpoint=0")  # moved off the hot path: see `housekeeping`
+    return connection
+
+
+def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
+    """The one that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
+    connection = connect(path)
+    connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
+    connection.execute("SELECT 1 FROM owners LIMIT 1").fetchone()  # whoever else opens or closes the file is waited for here
+    connection.execute("PRAGMA busy_timeout=0")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    connection = connect(path)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def try_begin(connection: sqlite3.Connection) -> bool:
+    """Take the write lock; False at once when another connection holds it."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
+    return True
+
+
+def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> None:
+    """Take the write lock, waiting up to `seconds` for whoever holds it."""
+    end = time.monotonic() + seconds
+    pause = 0.0005
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= end:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End a transaction that failed; after some errors (a full disk) SQLite has done so itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+# ---- making and migrating
+
+
+def prepare(path: Path) -> None:
+    """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
+    with speaking_of(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = connect(path)
+        try:
+            if _version(connection, path) < VERSION:
+                connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # heeded by an empty file only
+                _bring_up_to_date(connection, path)
+            _enter_wal_mode(connection)
+        finally:
+            connection.close()
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema version; 0 for an empty file. Reads only, and all of it from one moment: another process may be making it."""
+    statement = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id, pragma_user_version"
+    application, version, tables = connection.execute(statement).fetchone()
+    if application != APPLICATION_ID and (application or version or tables):
+        raise foreign(path)
+    if version > VERSION:
+        raise unavailable(
+            f"{path} was written by a newer remit (schema {version}; this one knows {VERSION}).",
+            "Upgrade: pip install --upgrade remit. The database is left untouched.",
+        )
+    return int(version)
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    begin(connection)
+    try:
+        version = _version(connection, path)  # again, under the lock: another process may have been quicker
+        names = ["schema.sql"] if version == 0 else migrations_after(version)
+        for name in names if version < VERSION else ():
+            for statement in statements_of(name):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def migrations_after(version: int) -> list[str]:
+    return [f"migration_{number:03}.sql" for number in range(version + 1, VERSION + 1)]
+
+
+def statements_of(name: str) -> Iterator[str]:
+    """The statements of a file, one by one: `executescript` would commit what came before it."""
+    statement = ""
+    for line in files("remit.stores").joinpath("sql", name).read_text(encoding="utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _enter_wal_mode(connection: sqlite3.Connection) -> None:
+    """The switch needs the file alone for a moment and does not wait for it by itself."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode == "wal":
+                return
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= end:
+                raise
+            time.sleep(0.002)
+
+
+CODE = "STORE_UNAVAILABLE"
+
+
+def unavailable(message: str, advice: str) -> Unavailable:
+    return Unavailable(message, code=CODE, advice=advice)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Another connection holds the lock: extended codes included, hence the low byte."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def damaged(path: Path, detail: str) -> Unavailable:
+    return unavailable(
+        f"{path} is damaged or not a database ({detail}).",
+        f"It is left untouched at {path}; move it aside (mv {path} {path}.damaged) and start again, or restore a copy.",
+    )
+
+
+def foreign(path: Path) -> Unavailable:
+    return unavailable(
+        f"{path} is a database of another program.",
+        f"It is left untouched at {path}; move it aside (mv {path} {path}.other) or use another project folder.",
+    )
+
+
+def replaced(path: Path) -> Unavailable:
+    return unavailable(
+        f"{path} was deleted or replaced while it was open; what is written now would be lost.",
+        "Put the file back, or stop every remit process of this project and start again.",
+    )
+
+
+def translated(error: Exception, path: Path) -> Unavailable:
+    """The `Unavailable` that says what `error` means and what to do."""
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return unavailable(f"The store at {path} is closed.", "Open it again.")
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    kind = code & 0xFF
+    if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return damaged(path, str(error))
+    message, advice = _KINDS.get(kind, (f"could not be used ({error})", "Check the disk and the permissions of {path}."))
+    return unavailable(f"{path} {message}.", advice.format(path=path, folder=path.parent))
+
+
+_KINDS = {
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "Try again; if it lasts, see which process holds it (fuser {path}).",
+    ),
+    sqlite3.SQLITE_FULL: (
+        "could not be written: the disk is full",
+        "Free some space on the disk of {folder}; nothing of this write was kept, and the store goes on when there is room.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "cannot be written: the file or its file system is read-only",
+        "Make {path} and {folder} writable, or use another project folder.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "could not be opened: it is missing, a directory, or not permitted",
+        "See that {path} is a file you may read and write, and that {folder} is writable.",
+    ),
+    sqlite3.SQLITE_PERM: ("may not be opened", "Give yourself permission: chmod u+rw {path}."),
+    sqlite3.SQLITE_IOERR: ("could not be read or written: the disk reports an error", "Check the disk of {folder}."),
+}
+_KINDS[sqlite3.SQLITE_LOCKED] = _KINDS[sqlite3.SQLITE_BUSY]
+
+
+@contextmanager
+def speaking_of(path: Path) -> Iterator[None]:
+    """No sqlite3 error leaks out of this block."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise translated(error, path) from error

@@ -1,0 +1,563 @@
+"""Delegations as rows: what is written for each event of a delegation, and how a row is read back."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from remit.core.budget import Limits
+from remit.core.delegation import Delegation, TaskContext
+from remit.core.events import STEPS
+from remit.core.origin import Came, came_of
+from remit.core.record import NO_STEPS, Applied, Begun, Checkpointed, Record, Recorded, Said, Settled, Started, StepTimes, Write
+from remit.core.result import Evidence, Return, Status, StopReason
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import ALL_FREE, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
+from remit.core.states import LIVE, Priority, State
+from remit.stores.database import roll_back, try_begin
+
+NAN = float("nan")
+_TIMES = Struct(f"<{len(STEPS)}d")
+_NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
+_INT64 = 2**63 - 1
+_NOBODY = (None, None)
+_CONTEXT_OURS: Shape = dict.fromkeys(
+    ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes", "came")
+)
+_ARTIFACT_OURS: Shape = dict.fromkeys(("evidence", "size", "sha256", "mtime"))
+_RESULT_OURS: Shape = {**dict.fromkeys(("seconds", "status", "stop_reason", "evidence")), "artifacts": _ARTIFACT_OURS}
+EVENT_OURS: Shape = {"state": None, **_ARTIFACT_OURS}
+"""What we say ourselves, in our own words, and read again: no secret is looked for there (see `core.secrets`)."""
+
+
+class Row(NamedTuple):
+    """The columns of `delegations`, in the order every statement uses."""
+
+    session_id: str
+    root_id: str
+    parent_id: str | None
+    agent: str
+    status: str
+    owner: str
+    created_at: float
+    started_at: float | None
+    settled_at: float | None
+    key: str | None
+    task_number: int | None
+    attempt: int
+    tokens: int
+    cost: float
+    chunk_count: int
+    step_times: bytes
+    context: str
+    result: str | None
+    principal: str | None
+    conversation: str | None
+
+
+COLUMNS = ", ".join(Row._fields)
+
+
+# ---- JSON
+
+
+def encoded(value: Any, ours: Shape = ALL_FREE) -> str:
+    """JSON of anything, without secrets but in what is `ours`: what JSON cannot hold is kept as its description, because one odd value
+    must not lose a whole group."""
+    try:
+        return redacted_json(value, to_json(value), ours=ours).decode()
+    except (PydanticSerializationError, ValueError, RecursionError):
+        patient = _encoded_patiently(value, levels=3)
+        try:
+            return redacted_json(json.loads(patient), patient.encode(), ours=ours).decode()
+        except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
+            return patient
+
+
+def _encoded_patiently(value: Any, levels: int) -> str:
+    try:
+        return json.dumps(value, default=_described, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields holds
+        pairs = (f"{json.dumps(str(name))}: {_encoded_patiently(item, levels - 1)}" for name, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return json.dumps(f"<{type(value).__name__} that JSON cannot hold>")
+
+
+def _described(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
+
+
+def decoded(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:  # lone surrogates and deep nesting: written by the patient way, read by it
+        return json.loads(text)
+
+
+# ---- the parts of a row
+
+
+def packed(step_times: Sequence[float | None]) -> bytes:
+    if step_times is NO_STEPS:
+        return _NO_TIMES
+    try:
+        return _TIMES.pack(*step_times)
+    except StructError:
+        return _TIMES.pack(*[NAN if at is None else at for at in step_times])
+
+
+def unpacked(blob: bytes) -> StepTimes:
+    return tuple([None if at != at else at for at in _TIMES.unpack(blob)])
+
+
+def result_text(result: Return) -> str:
+    """The return without what its row says already and without what is usual: a short row is a cheap row."""
+    known: dict[str, Any] = {"summary": result.summary, "seconds": result.metadata.duration_seconds}
+    if result.data is not None:
+        known["data"] = result.data
+    if result.status is not Status.COMPLETED:
+        known["status"] = result.status._value_
+    if result.stop_reason is not StopReason.FINISHED:
+        known["stop_reason"] = result.stop_reason._value_
+    if result.evidence is not Evidence.CLAIMED:
+        known["evidence"] = result.evidence._value_
+    if result.artifacts:
+        known["artifacts"] = [artifact.to_dict() for artifact in result.artifacts]
+    if result.errors:
+        known["errors"] = [error.to_dict() for error in result.errors]
+    if result.next_steps:
+        known["next_steps"] = result.next_steps
+    if result.warnings:
+        known["warnings"] = result.warnings
+    if result.extra:
+        known["extra"] = result.extra
+    if result.metadata.extra:
+        known["metadata"] = result.metadata.extra
+    return _told_of_secrets(known, result)
+
+
+def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
+    """Without secrets; and whoever reads it back is told, where some were struck out."""
+    if len(known) == 2 and is_harmless(result.summary) and not holds_any():
+        try:
+            return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
+        except PydanticSerializationError:
+            return encoded(known, _RESULT_OURS)
+    text = encoded(known, _RESULT_OURS)
+    if REDACTED not in text or STRUCK_OUT in result.warnings:
+        return text
+    kept = decoded(text)  # our own words are added to what is clean already: no secret is looked for in them
+    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), STRUCK_OUT]})
+
+
+def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
+    if row.result is None:
+        return None
+    known = decoded(row.result)
+    metadata = {
+        **known.get("metadata", {}),
+        "session_id": row.session_id,
+        "agent_type": row.agent,
+        "delegation_depth": context["depth"],
+        "delegation_path": context["path"],
+        "duration_seconds": known.pop("seconds"),
+    }
+    return Return.from_dict({"status": "completed", "artifacts": (), **known.pop("extra", {}), **known, "metadata": metadata})
+
+
+def _context_text(record: Record) -> str:
+    deadline_at = None if _is_usual_deadline(record) else record.deadline_at
+    return encoded(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS)
+
+
+def _is_usual_deadline(record: Record) -> bool:
+    return record.deadline_at == record.created_at + record.timeout_seconds
+
+
+def _context(
+    of: Record | Delegation, depth: int, path: tuple[str, ...], timeout_seconds: float, deadline_at: float | None
+) -> dict[str, Any]:
+    """What is never searched for; what is usual is left out."""
+    context: dict[str, Any] = {"depth": depth, "path": path, "timeout_seconds": timeout_seconds}
+    if of.parameters:
+        context["parameters"] = _without_secrets(of.parameters)
+    if len(path) < 2 or of.caller != path[-2]:
+        context["caller"] = of.caller
+    if of.priority is not Priority.NORMAL:
+        context["priority"] = int(of.priority)
+    if deadline_at is not None:
+        context["deadline_at"] = deadline_at
+    if of.command is not None:
+        context["command"] = of.command
+    if of.task is not None:
+        context["task"] = of.task.to_dict()
+    if of.accept:
+        context["accept"] = of.accept
+    if of.limits is not None:
+        context["limits"] = of.limits.to_dict()
+    if of.idle_seconds is not None:
+        context["idle_seconds"] = of.idle_seconds
+    if of.resumes is not None:
+        context["resumes"] = of.resumes
+    if of.came is not None and (came := _beyond_columns(of.came)):
+        context["came"] = came
+    return context
+
+
+def _beyond_columns(came: Came) -> dict[str, Any]:
+    return {name: value for name, value in came.to_dict().items() if name not in ("principal", "session")}
+
+
+def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return redacted_parameters(parameters)
+    except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `encoded`)
+        return parameters
+
+
+_TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
+
+
+def _task_of(given: Mapping[str, Any] | None) -> TaskContext | None:
+    if given is None:
+        return None
+    known = {name: value for name, value in given.items() if name in _TASK_FIELDS}
+    return TaskContext(**known, extra={name: value for name, value in given.items() if name not in _TASK_FIELDS})
+
+
+# ---- whole rows
+
+
+def row_of(record: Record) -> tuple[Any, ...]:
+    """A plain tuple in the order of `Row`: this is on the way of every delegation."""
+    live = record.state in LIVE
+    settled_at = record.settled_at
+    if settled_at is None and not live:
+        settled_at = record.created_at  # refused on arrival
+    task = record.task
+    return (
+        record.session_id,
+        record.root_id,
+        record.parent_id,
+        record.agent,
+        record.state._value_,
+        record.owner,
+        record.created_at,
+        record.started_at,
+        None if live else settled_at,
+        record.key,
+        None if task is None else task.task_number,
+        record.attempt,
+        record.tokens,
+        record.cost,
+        record.chunk_count,
+        packed(record.step_times),
+        _context_text(record),
+        None if record.result is None else result_text(record.result),
+        None if record.came is None else record.came.principal,
+        None if record.came is None else record.came.session,
+    )
+
+
+NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
+NEW_COUNT = NEW_COLUMNS.count(",") + 1
+"""What is known of a delegation that begins; the rest of its row is the same for all of them that nobody from outside asked for."""
+
+
+def row_of_new(begun: Begun) -> tuple[Any, ...]:
+    """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here.
+
+    Only where somebody came in from outside it has two more: who, and the conversation."""
+    delegation = begun.delegation
+    lineage = delegation.lineage
+    task = delegation.task
+    new = (
+        lineage.session_id,
+        lineage.root_id,
+        lineage.parent_id,
+        delegation.agent,
+        begun.state._value_,
+        begun.owner,
+        delegation.created_at,
+        begun.started_at,
+        delegation.key,
+        None if task is None else task.task_number,
+        packed(begun.step_times),
+        _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
+        if _is_bare(delegation)
+        else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
+    )
+    came = delegation.came
+    return new if came is None else (*new, came.principal, came.session)
+
+
+def whole(new: tuple[Any, ...]) -> Row:
+    """The whole row of a delegation that begins."""
+    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:NEW_COUNT], None, *(new[NEW_COUNT:] or _NOBODY)))
+
+
+def _is_bare(delegation: Delegation) -> bool:
+    """Nothing was asked for but the agent: then its context is that of every such call."""
+    return (
+        not delegation.parameters
+        and delegation.priority is Priority.NORMAL
+        and delegation.task is None
+        and delegation.limits is None
+        and delegation.idle_seconds is None
+        and delegation.command is None
+        and delegation.resumes is None
+        and not delegation.accept
+        and delegation.came is None
+    )
+
+
+@lru_cache(maxsize=1024)
+def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> str:
+    return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
+
+
+def settlement_of(settled: Settled) -> tuple[Any, ...]:
+    """The columns an outcome sets, then the session id."""
+    return (
+        settled.state._value_,
+        settled.at,
+        result_text(settled.result),
+        packed(settled.step_times),
+        settled.tokens,
+        settled.cost,
+        settled.chunk_count,
+        settled.session_id,
+    )
+
+
+def record_of(columns: tuple[Any, ...]) -> Record:
+    row = Row._make(columns)
+    context = decoded(row.context)
+    limits = context.get("limits")
+    return Record(
+        session_id=row.session_id,
+        root_id=row.root_id,
+        parent_id=row.parent_id,
+        depth=context["depth"],
+        path=tuple(context["path"]),
+        agent=row.agent,
+        parameters=context.get("parameters", {}),
+        caller=context["caller"] if "caller" in context else context["path"][-2],
+        priority=Priority(context.get("priority", Priority.NORMAL)),
+        state=State(row.status),
+        created_at=row.created_at,
+        timeout_seconds=context["timeout_seconds"],
+        deadline_at=context["deadline_at"] if "deadline_at" in context else row.created_at + context["timeout_seconds"],
+        owner=row.owner,
+        started_at=row.started_at,
+        settled_at=row.settled_at,
+        key=row.key,
+        command=context.get("command"),
+        task=_task_of(context.get("task")),
+        accept=tuple(context.get("accept", ())),
+        limits=None if limits is None else Limits(**limits),
+        idle_seconds=context.get("idle_seconds"),
+        resumes=context.get("resumes"),
+        came=_came_of(row, context),
+        step_times=unpacked(row.step_times),
+        result=result_of(row, context),
+        tokens=row.tokens,
+        cost=row.cost,
+        attempt=row.attempt,
+        chunk_count=row.chunk_count,
+    )
+
+
+def _came_of(row: Row, context: Mapping[str, Any]) -> Came | None:
+    came = came_of(row.principal, context.get("came"))
+    return came if came is None or row.conversation is None else came._replace(session=row.conversation)
+
+
+def tamed(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Columns SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), brought to the nearest it can hold."""
+    return tuple([_tamed(value) for value in columns])
+
+
+def _tamed(value: Any) -> Any:
+    if value != value:
+        return 0.0  # SQLite would take it for NULL
+    if isinstance(value, int):
+        return max(-_INT64, min(_INT64, value))
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
+NOTHING_MET = Applied()
+AT_ONCE = 16
+"""So many delegations that begin are written by one statement: what it costs to run one is shared by them."""
+_NEW = f"({', '.join('?' * NEW_COUNT)}, 1, 0, 0.0, 0)"
+BEGIN = f"INSERT INTO delegations ({NEW_COLUMNS}, attempt, tokens, cost, chunk_count) VALUES {_NEW}"
+BEGIN_MANY = BEGIN + f", {_NEW}" * (AT_ONCE - 1)
+INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
+START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
+SETTLE = (
+    "UPDATE delegations SET status=?, settled_at=?, result=?, step_times=?, tokens=?, cost=?, chunk_count=? "
+    "WHERE session_id=? AND settled_at IS NULL"
+)
+START_OURS = START + " AND owner=?"
+SETTLE_OURS = SETTLE + " AND owner=?"
+# A number is used once: what was said first under it stands.
+SAY = "INSERT OR IGNORE INTO events (session_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?)"
+CHECKPOINT = (
+    "INSERT INTO checkpoints (session_id, at, value) SELECT ?1, ?2, ?3 WHERE ?4 IS NULL "
+    "OR EXISTS (SELECT 1 FROM delegations WHERE session_id=?1 AND owner=?4) "
+    "ON CONFLICT (session_id) DO UPDATE SET at=excluded.at, value=excluded.value"
+)
+
+Columns = tuple[Any, ...]
+
+
+class Group:
+    """The writes of one transaction, as rows by kind. `owner_id`, when known, keeps a superseded process from writing outcomes."""
+
+    __slots__ = ("begun", "checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
+
+    def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
+        self.owner_id = owner_id
+        self.begun: list[Columns] = []
+        self.inserts: list[Columns] = []
+        self.starts: list[Columns] = []
+        self.settlements: list[Columns] = []
+        self.said: list[Columns] = []
+        self.checkpoints: list[Columns] = []
+        ours = () if owner_id is None else (owner_id,)
+        for write in writes:
+            kind = type(write)
+            if kind is Begun:
+                new = row_of_new(write)  # type: ignore[arg-type]
+                if len(new) == NEW_COUNT:
+                    self.begun.append(new)
+                else:
+                    self.inserts.append(whole(new))
+            elif kind is Recorded:
+                self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
+            elif kind is Settled:
+                self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
+            else:
+                self._add_other(write, ours)
+
+    def _add_other(self, write: Write, ours: tuple[str, ...]) -> None:
+        if isinstance(write, Started):
+            self.starts.append((write.at, packed(write.step_times), write.session_id, *ours))
+        elif isinstance(write, Said):
+            event = write.event
+            self.said.append((event.session_id, event.number, event.at, event.kind._value_, encoded(event.body, EVENT_OURS)))
+        elif isinstance(write, Checkpointed):
+            self.checkpoints.append((write.session_id, write.at, encoded(write.value), self.owner_id))
+
+    def written_quickly(self, connection: sqlite3.Connection) -> bool:
+        """False: something clashed, and the transaction has been left unfinished."""
+        anyones = self.owner_id is None
+        try:
+            if self.begun:
+                self._begin(connection)
+            if self.inserts:
+                connection.executemany(INSERT, self.inserts)
+            if self.starts:
+                connection.executemany(START if anyones else START_OURS, self.starts)
+            if self.settlements:
+                settled = connection.executemany(SETTLE if anyones else SETTLE_OURS, self.settlements).rowcount
+                if settled != len(self.settlements):
+                    return False
+            if self.said:
+                connection.executemany(SAY, self.said)
+            if self.checkpoints:
+                connection.executemany(CHECKPOINT, self.checkpoints)
+        except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError):
+            return False
+        return True
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        rest = self.begun
+        if len(rest) >= AT_ONCE:
+            even = len(rest) - len(rest) % AT_ONCE
+            many = [tuple(chain.from_iterable(rest[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
+            connection.executemany(BEGIN_MANY, many)
+            rest = rest[even:]
+        if rest:
+            connection.executemany(BEGIN, rest)
+
+
+def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> Applied | None:
+    """All of `group` into the transaction that has begun, and the commit. Any error undoes it all.
+
+    None, and nothing written: something clashed and another process was quicker to take the lock for the second attempt.
+    """
+    try:
+        if group.written_quickly(connection):
+            connection.execute("COMMIT")
+            return NOTHING_MET
+        roll_back(connection)
+        if not try_begin(connection):
+            return None
+        applied = _RowByRow(connection, group.owner_id).write(writes)
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+    return applied
+
+
+class _RowByRow:
+    """The slow way: each write by itself, in order, with what it met."""
+
+    def __init__(self, connection: sqlite3.Connection, owner_id: str | None) -> None:
+        self.connection = connection
+        self.owner_id = owner_id
+        self.clashes: list[str] = []
+        self.taken_keys: dict[str, str] = {}
+        self.already_settled: list[str] = []
+        self.not_recorded: set[str] = set()
+        """What follows of these belongs to the delegation that was not recorded, not to the one that has the id."""
+
+    def write(self, writes: Sequence[Write]) -> Applied:
+        for write in writes:
+            if isinstance(write, Begun):
+                self._record(tamed(whole(row_of_new(write))))
+            elif isinstance(write, Recorded):
+                self._record(tamed(row_of(write.record)))
+            elif isinstance(write, Said):
+                if write.event.session_id not in self.not_recorded:
+                    self._write_one(write)
+            elif write.session_id not in self.not_recorded:
+                self._write_one(write)
+        return Applied(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
+
+    def _record(self, columns: Columns) -> None:
+        row = Row._make(columns)
+        taken = self.connection.execute("SELECT 1 FROM delegations WHERE session_id=?", (row.session_id,)).fetchone()
+        holder = self.connection.execute("SELECT session_id FROM delegations WHERE key=?", (row.key,)).fetchone()
+        if taken:
+            self.clashes.append(row.session_id)
+            self.not_recorded.add(row.session_id)
+        elif holder:
+            self.taken_keys[row.session_id] = holder[0]
+            self.not_recorded.add(row.session_id)
+        else:
+            self.connection.execute(INSERT, columns)
+
+    def _write_one(self, write: Write) -> None:
+        one = Group((write,), self.owner_id)
+        start, settle = (START, SETTLE) if self.owner_id is None else (START_OURS, SETTLE_OURS)
+        statements = ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints))
+        for statement, rows in statements:
+            for columns in rows:
+                self.connection.execute(statement, tamed(columns))
+        for columns in one.settlements:
+            if self.connection.execute(settle, tamed(columns)).rowcount != 1:
+                self.already_settled.append(write.session_id)  # type: ignore[union-attr]  # it is a Settled

@@ -1,0 +1,352 @@
+"""The store in SQLite: one file per project, shared by its processes; also opened only for looking, without changing a byte."""
+
+import os
+import shutil
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
+
+from remit.core.errors import Unavailable
+from remit.core.events import Event
+from remit.core.metrics import Tally
+from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
+from remit.stores import database, queries
+from remit.stores.database import BUSY_SECONDS, VERSION, Durability
+from remit.stores.queries import SETTLED, keep_drawn, pairs
+from remit.stores.rows import Group, write_in_transaction
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+READERS_KEPT = 4
+PLACE_CHECK_SECONDS = 0.05
+
+
+LARGE_LOG_BYTES = 64 * 1024 * 1024
+LOG_LOCK_SECONDS = 0.2
+"""How long emptying a large log may wait for writers and readers; it is tried again the next time."""
+TREES_AT_ONCE = 200
+
+OLD_ROOTS = (
+    "SELECT session_id FROM delegations d WHERE agent=:agent AND status=:status AND created_at<:before "
+    "AND +settled_at<:before AND +parent_id IS NULL AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
+    "AND c.parent_id IS NOT NULL AND (+c.settled_at IS NULL OR +c.settled_at>=:before OR +c.created_at>=:before)) LIMIT :most"
+)
+_OF_TREE = (
+    "SELECT session_id FROM delegations WHERE session_id=?1 "
+    "UNION ALL SELECT session_id FROM delegations WHERE root_id=?1 AND parent_id IS NOT NULL"
+)
+
+
+class Housekeeper:
+    def __init__(self, path: Path) -> None:
+        self._log = path.with_name(path.name + "-wal")
+        self._connection = database.connect(path, busy_seconds=LOG_LOCK_SECONDS)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def move_log(self) -> None:
+        """PASSIVE disturbs nobody. Under unending writes it never reaches the end of the log, so a large one is forced."""
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if self._log.exists() and self._log.stat().st_size > LARGE_LOG_BYTES:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def prune(self, settled_before: float) -> int:
+        """Whole trees, in small transactions: whoever records delegations gets the lock in between."""
+        forgotten = 0
+        for agent, status in pairs(self._connection, statuses=SETTLED):
+            values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}
+            while old := self._forget_some(values):
+                forgotten += old
+                time.sleep(0.001)  # a writer that waits looks again within about this time: let it in
+        return forgotten
+
+    def _forget_some(self, values: dict[str, Any]) -> int:
+        database.begin(self._connection)
+        try:
+            roots = self._connection.execute(OLD_ROOTS, values).fetchall()
+            forgotten = sum(self._forget_tree(root_id) for (root_id,) in roots)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            database.roll_back(self._connection)
+            raise
+        return forgotten
+
+    def _forget_tree(self, root_id: str) -> int:
+        session_ids = self._connection.execute(_OF_TREE, (root_id,)).fetchall()
+        keep_drawn(self._connection, root_id)
+        for table in ("events", "checkpoints", "cancel_requests", "delegations"):
+            self._connection.executemany(f"DELETE FROM {table} WHERE session_id=?", session_ids)
+        return len(session_ids)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class SqliteStore:
+    """The `Store` of an embedded engine. `durability`: what a delegation survives, the end of this process or of the power."""
+
+    def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
+        self.path = Path(path).absolute()
+        self._place = str(self.path)
+        self.owner_id: str | None = None
+        """When set, outcomes are written only to delegations that are still this owner's."""
+        self._lock = Lock()
+        self._housekeeping_lock = Lock()
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._is_closed = False
+        self._stamp = 0
+        self._place_checked_at = 0.0
+        self._open(durability)
+
+    def _open(self, durability: Durability) -> None:
+        database.prepare(self.path)
+        with database.speaking_of(self.path):
+            self._writer = database.connect_writer(self.path, durability)
+            self._identity = self._identity_now()
+            self._housekeeper = Housekeeper(self.path)
+
+    # ---- writes
+
+    def apply(self, writes: Sequence[Write]) -> Applied:
+        if not writes:
+            return Applied()
+        group = Group(writes, self.owner_id)
+        with self._lock:
+            try:
+                self._check_place()
+                while True:
+                    database.begin(self._writer)
+                    applied = write_in_transaction(self._writer, group, writes)
+                    if applied is not None:
+                        return applied
+            except sqlite3.Error as error:
+                raise database.translated(error, self.path) from error
+
+    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+        if not writes:
+            return Applied()
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._check_place()
+            if not database.try_begin(self._writer):
+                return None
+            return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
+        except sqlite3.Error as error:
+            raise database.translated(error, self.path) from error
+        except BaseException:
+            self._writer.rollback()  # a value that cannot be written must not keep everybody after it from writing
+            raise
+        finally:
+            self._lock.release()
+
+    def enrol(self, owner: Owner) -> None:
+        self._transact(queries.enrol, owner)
+
+    def dismiss(self, owner_id: str) -> None:
+        self._transact(queries.dismiss, owner_id)
+
+    def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
+        return self._transact(queries.take_over, session_ids, of, to)
+
+    def requeue(self, session_id: str, *, owner: str) -> None:
+        self._transact(queries.requeue, session_id, owner)
+
+    def request_cancel(self, request: CancelRequest) -> None:
+        self._transact(queries.request_cancel, request)
+
+    def take_cancels(self, owner_id: str) -> list[CancelRequest]:
+        if not self._ask(queries.has_cancels, owner_id):
+            return []
+        return self._transact(queries.take_cancels, owner_id)
+
+    # ---- questions
+
+    def get(self, session_id: str) -> Record | None:
+        return self._ask(queries.get, session_id)
+
+    def by_key(self, key: str) -> Record | None:
+        return self._ask(queries.by_key, key)
+
+    def tree(self, root_id: str) -> list[Record]:
+        return self._ask(queries.tree, root_id)
+
+    def children(self, session_id: str) -> list[Record]:
+        return self._ask(queries.children, session_id)
+
+    def live(self) -> list[Record]:
+        return self._ask(queries.live)
+
+    def history(self, query: HistoryQuery) -> list[Record]:
+        return self._ask(queries.history, query)
+
+    def count(self, state: str | None = None) -> int:
+        return self._ask(queries.count, state)
+
+    def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
+        return self._ask(queries.events, session_id, after, most)
+
+    def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        return self._ask(queries.heads, session_ids)
+
+    def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
+        return self._ask(queries.last_sign, session_ids)
+
+    def checkpoint(self, session_id: str) -> Any:
+        return self._ask(queries.checkpoint, session_id)
+
+    def durations(self, agent: str) -> list[float]:
+        return self._ask(queries.durations, agent)
+
+    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
+        return self._ask(queries.tally, since, until)
+
+    def drawn(self, principal: str) -> Drawn:
+        return self._ask(queries.drawn, principal)
+
+    def owners(self) -> list[Owner]:
+        return self._ask(queries.owners)
+
+    def change_stamp(self) -> int:
+        """Asked of the writing connection, whose own commits do not count; while that one is at work, the last answer stands."""
+        if self._lock.acquire(blocking=False):
+            try:
+                (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                if not database.is_busy(error):
+                    raise database.translated(error, self.path) from error
+            finally:
+                self._lock.release()
+        return self._stamp
+
+    # ---- housekeeping
+
+    def prune(self, *, settled_before: float) -> int:
+        with self._housekeeping_lock, database.speaking_of(self.path):
+            return self._housekeeper.prune(settled_before)
+
+    def optimize(self) -> None:
+        with self._housekeeping_lock, database.speaking_of(self.path):
+            self._housekeeper.move_log()
+
+    def close(self) -> None:
+        """What is left in the write-ahead log moves into the file when the last process closes it."""
+        with self._lock, self._housekeeping_lock, database.speaking_of(self.path):
+            self._is_closed = True
+            while self._readers:
+                self._readers.pop().close()
+            self._housekeeper.close()
+            self._writer.close()
+
+    # ---- lending connections
+
+    def _transact(
+        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
+    ) -> Found:
+        with self._lock, database.speaking_of(self.path):
+            self._check_place()
+            database.begin(self._writer)
+            try:
+                found = function(self._writer, *given, **named)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                database.roll_back(self._writer)
+                raise
+            return found
+
+    def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        try:
+            connection = self._reader()
+            found = function(connection, *given, **named)
+        except sqlite3.Error as error:
+            raise database.translated(error, self.path) from error
+        if len(self._readers) < READERS_KEPT and not self._is_closed:
+            self._readers.append(connection)
+        else:
+            connection.close()
+        return found
+
+    def _reader(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise database.unavailable(f"The store at {self.path} is closed.", "Open it again.")
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._connect_reader()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        return database.connect_reader(self.path)
+
+    def _identity_now(self) -> tuple[int, int]:
+        found = os.stat(self._place)
+        return found.st_dev, found.st_ino
+
+    def _check_place(self) -> None:
+        """What is written into a deleted file is lost without an error: a look now and then keeps us from it."""
+        now = time.monotonic()
+        if now < self._place_checked_at + PLACE_CHECK_SECONDS or self._is_closed:
+            return
+        try:
+            stands = self._identity_now() == self._identity
+        except OSError:
+            stands = False
+        if not stands:
+            raise database.replaced(self.path)
+        self._place_checked_at = now
+
+
+def open_to_look(path: Path) -> SqliteStore:
+    """The record at `path`, whether or not it can be written."""
+    try:
+        return SqliteStore(path)
+    except Unavailable as unavailable:
+        code = getattr(unavailable.__cause__, "sqlite_errorcode", None) or 0
+        is_locked_away = code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+        if not is_locked_away or not path.is_file() or not os.access(path, os.R_OK):
+            raise
+    return ReadOnlyStore(path)
+
+
+class ReadOnlyStore(SqliteStore):
+    """Answers questions alone; SQLite itself refuses whatever would write."""
+
+    def _open(self, durability: Durability) -> None:
+        self._copies: TemporaryDirectory[str] | None = None
+        with database.speaking_of(self.path):
+            self._address = self._find_address()
+            self._writer = self._connect_reader()
+            self._identity = self._identity_now()
+            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            advice = "Open the project once where it can be written."
+            raise database.unavailable(f"{self.path} has schema {version}; this remit reads {VERSION}.", advice)
+
+    def _find_address(self) -> str:
+        path = self.path
+        log, index = (path.with_name(path.name + tail) for tail in ("-wal", "-shm"))
+        if not log.exists() or log.stat().st_size == 0:
+            return f"file:{quote(str(path))}?mode=ro&immutable=1"
+        if index.exists():
+            return f"file:{quote(str(path))}?mode=ro"
+        self._copies = TemporaryDirectory(prefix="remit-look-")
+        for file in (path, log):
+            shutil.copyfile(file, Path(self._copies.name) / file.name)
+        return f"file:{quote(self._copies.name)}/{quote(path.name)}"
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            while self._readers:
+                self._readers.pop().close()
+            self._writer.close()
+        if self._copies is not None:
+            self._copies.cleanup()

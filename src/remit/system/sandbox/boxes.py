@@ -1,0 +1,181 @@
+"""Where code is held: inside bubblewrap, or by the keeper alone. What is started, what the keeper is told to refuse, what is opened.
+
+Both ways end in the same `Box`; `run` starts it. Nothing is run here.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from remit.system.processes import MARK
+from remit.system.sandbox import bubblewrap, landlock, recipe, seccomp
+from remit.system.sandbox.inside.usage import clear
+from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
+from remit.system.sandbox.standing import changes_user, is_ours, spare_uid
+from remit.system.sandbox.wire import BOOT
+from remit.system.threads import off_loop
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_RESERVE_BYTES = 1 << 30
+_PREFIX = "remit-box-"
+_STALE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    language: str
+    """As `recipe.language_of` gives it."""
+    code: str
+    stdin: bytes | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What is in the work folder when the code starts."""
+    limits: Limits = field(default_factory=Limits)
+    grants: Grants = field(default_factory=Grants)
+    hidden: tuple[Path, ...] = ()
+    """Stays out of sight, also where it lies in a folder of the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Where it runs: the command, the keeper's orders, what to keep open for it."""
+
+    argv: list[str]
+    orders: dict[str, Any]
+    uid: int = 0
+    passed: tuple[int, ...] = ()
+    environment: Mapping[str, str]
+
+
+def in_bubblewrap(job: Job, offer: Offer) -> Box:
+    assert offer.bubblewrap is not None
+    families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else (socket.AF_UNIX,)
+    own = landlock.everything(offer.landlock)
+    is_counted_alone = changes_user() or counts_by_namespace()
+    orders = {
+        "workspace": bubblewrap.WORKSPACE,
+        "mounts": list(bubblewrap.MOUNTS),
+        "own_folders": [],
+        "box": "",
+        "keep": [],
+        # What there is to see was chosen by bubblewrap already; this is that nothing of it can be written to.
+        "rules": [("/", landlock.READ), *((place, own) for place in bubblewrap.MOUNTS), *((name, landlock.DEVICE) for name in _DEVICES)],
+        "filter": seccomp.program(seccomp.Filter(families=families)) if offer.seccomp else b"",
+        "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
+    }
+    python = [str(recipe.python().program), *_INTERPRETER]
+    argv = bubblewrap.command(offer.bubblewrap, job.limits, job.grants, job.hidden, locks_namespaces=offer.locks_namespaces)
+    return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
+
+
+@contextlib.asynccontextmanager
+async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
+    """The keeper without bubblewrap: in a folder of its own, made here and removed."""
+    uid = spare_uid()
+    await off_loop(_sweep, _room_for(uid))
+    # Not on a thread: cancelled meanwhile, nobody would know the folder that it makes.
+    folder = Path(tempfile.mkdtemp("", _PREFIX, _room_for(uid)))
+    workspace, temporary = folder / "workspace", folder / "tmp"
+    opened: list[int] = []
+    lock = _locked(folder)
+    try:
+        for place in (workspace, temporary):
+            place.mkdir(mode=0o700)
+        for place in (workspace, temporary, folder) if uid else ():
+            os.chown(place, uid, uid)  # the whole box: should we be killed, the keeper removes it
+        names = recipe.SYSTEM_FOLDERS + recipe.SYSTEM_FILES + (recipe.NETWORK_FILES if job.grants.network else ())
+        shown = landlock.readable([*map(Path, names), *recipe.folders()], job.hidden)
+        own = landlock.everything(offer.landlock)
+        rules = [*((str(path), landlock.READ) for path in (*shown, *job.grants.read_only)), (str(workspace), own), (str(temporary), own)]
+        program = recipe.python().program
+        environment = {**_environment(str(workspace), str(temporary)), MARK: folder.name}
+        if uid and not _is_reachable(recipe.python().prefix):
+            # The interpreter lies where only root gets to: it is reached through an open folder.
+            opened.append(os.open(recipe.python().prefix, os.O_PATH))
+            prefix = Path(f"/proc/self/fd/{opened[0]}")
+            program = prefix / program.relative_to(recipe.python().prefix)
+            environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
+            rules = [(path.replace(str(recipe.python().prefix), str(prefix), 1), bits) for path, bits in rules]
+        families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
+        wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=not uid)
+        orders = {
+            "workspace": str(workspace),
+            "mounts": [],
+            "own_folders": [str(workspace), str(temporary)],
+            "box": str(folder),
+            "reserve": _reserve(folder),
+            "keep": opened,
+            "rules": [*rules, *((name, landlock.DEVICE) for name in _DEVICES)],
+            "filter": seccomp.program(wanted),
+            "process_limit": job.limits.processes + 1 + (0 if uid else tasks_of(os.getuid())),
+        }
+        argv = [str(program), *_INTERPRETER, str(workspace), str(temporary), str(folder)]
+        yield Box(argv=argv, orders=orders, uid=uid, passed=tuple(opened), environment=environment)
+    finally:
+        for number in (*opened, lock):
+            os.close(number)
+        await off_loop(clear, str(folder))
+
+
+_INTERPRETER = ("-I", "-S", "-B", "-X", "utf8", "-c", BOOT)
+
+
+def _environment(workspace: str, temporary: str) -> dict[str, str]:
+    """All there is of one inside."""
+    return {
+        "PATH": recipe.search_path(),
+        "HOME": workspace,
+        "TMPDIR": temporary,
+        "USER": "sandbox",
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MALLOC_ARENA_MAX": "2",  # each thread's own would count as address space
+    }
+
+
+def _room_for(uid: int) -> str:
+    """A folder for the box that whoever runs the code can get to."""
+    usual = tempfile.gettempdir()
+    return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
+
+
+def _locked(folder: Path) -> int:
+    """Open and locked for as long as we live: by that a box in use is known."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):  # a file system without locks: then it is known by its age
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return number
+
+
+def _reserve(folder: Path) -> int:
+    """Bytes that must stay free where the box is: what it uses there is watched, and something may be missed."""
+    room = os.statvfs(folder)
+    return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
+
+
+@cache
+def _sweep(room: str) -> None:
+    """Remove boxes of those who were killed before their keeper knew where it was. Once will do."""
+    for path in Path(room).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                about = os.fstat(number)
+                if is_ours(about.st_uid) and time.time() - about.st_ctime > _STALE_SECONDS:
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    clear(str(path))
+            finally:
+                os.close(number)
+
+
+def _is_reachable(path: Path) -> bool:
+    """Whether any user gets there."""
+    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))

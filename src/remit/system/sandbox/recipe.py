@@ -1,0 +1,140 @@
+"""What running a language takes: which program, which name its script gets, which folders it must be able to read."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from remit.core.errors import Misused, Unavailable
+from remit.core.languages import NAMES, plain_name
+from remit.system.sandbox.limits import MEBIBYTE, Limits
+
+ASK_SECONDS = 5.0
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types", "/etc/ssl/openssl.cnf")
+NETWORK_FILES = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    language: str
+    script: str
+    """The name that the code gets in the work folder."""
+    program: str = ""
+    """Empty: the interpreter that is there already."""
+    arguments: tuple[str, ...] = ()
+
+    def argv(self, script: str) -> list[str] | None:
+        return [self.program, *self.arguments, script] if self.program else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Python:
+    """The interpreter beneath a virtual environment, which has nothing installed beside it."""
+
+    program: Path
+    prefix: Path
+
+
+def language_of(name: str) -> str:
+    known = plain_name(name)
+    if known not in NAMES:
+        raise Misused(f"Code in {name!r} cannot be run.", advice=f"language is one of {', '.join(NAMES)}.")
+    return known
+
+
+def recipe_for(language: str, code: str, limits: Limits) -> Recipe:
+    if language == "python":
+        return Recipe(language=language, script="main.py")
+    if language == "javascript":
+        if node() is None:
+            raise Unavailable(
+                "JavaScript needs Node, which is not installed here.",
+                code="TOOL_UNAVAILABLE",
+                advice="Install Node from your distribution (apt install nodejs) or https://nodejs.org, so that `node` is on PATH.",
+            )
+        heap = f"--max-old-space-size={max(16, limits.memory_bytes // MEBIBYTE)}"
+        script = "main.mjs" if _is_module(code) else "main.js"
+        return Recipe(language=language, script=script, program=str(node()), arguments=(heap,))
+    return Recipe(language=language, script="main.sh", program=shutil.which("bash", path=os.defpath + ":/usr/bin:/bin") or "/bin/sh")
+
+
+def _is_module(code: str) -> bool:
+    """JavaScript that imports or exports is a module; older Nodes want to be told by the name of the file."""
+    return any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
+
+
+@cache
+def python() -> Python:
+    program, prefix = Path(os.path.realpath(sys.executable)), Path(os.path.realpath(sys.base_prefix))
+    installed = prefix / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    is_copy = program.is_relative_to(os.path.realpath(sys.prefix)) and sys.prefix != sys.base_prefix  # a virtual environment of copies
+    return Python(program=installed if is_copy and installed.exists() else program, prefix=prefix)
+
+
+@cache
+def node() -> Path | None:
+    """Node itself: what is on PATH may be a script that chooses among several, and would not find them in the sandbox."""
+    found = shutil.which("node")
+    if found is None:
+        return None
+    real = Path(os.path.realpath(found))
+    return real if real.name.startswith("node") and _is_program(real) else _named_by(found)
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:  # it can be run, and not be read
+        return True
+
+
+def _named_by(found: str) -> Path | None:
+    try:
+        ran = subprocess.run(
+            [found, "-p", "process.execPath"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS,
+            start_new_session=True, check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    said = ran.stdout.strip()
+    return Path(os.path.realpath(said)) if ran.returncode == 0 and os.path.isabs(said) and os.access(said, os.X_OK) else None
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """What interpreters need beside the system's own folders: where each of them is installed, if that is elsewhere.
+
+    Of that only the parts that a program needs: somebody's home folder may be what it was installed to."""
+    own = python()
+    needed = [own.program, *_if_not_home(own.program.parent), *(own.prefix / name for name in ("lib", "lib64"))]
+    program = node()
+    if program is not None:
+        needed += [program, *_if_not_home(program.parent), program.parent.parent / "lib"]
+    outside = [path for path in dict.fromkeys(needed) if path.exists() and not any(path.is_relative_to(given) for given in SYSTEM_FOLDERS)]
+    return tuple(path for path in outside if not any(path != other and path.is_relative_to(other) for other in outside))
+
+
+def _if_not_home(folder: Path) -> list[Path]:
+    """A folder of programs, unless somebody keeps their own there."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return [] if folder.parent in (Path("/"), Path(home), Path(home, ".local")) or Path(home).is_relative_to(folder) else [folder]
+
+
+def search_path() -> str:
+    """PATH inside: the same interpreters by their plain names."""
+    program = node()
+    beside = [str(python().program.parent), *([str(program.parent)] if program else [])]
+    return ":".join(dict.fromkeys([*beside, "/usr/local/bin", "/usr/bin", "/bin"]))

@@ -1,0 +1,225 @@
+"""Running one piece of code in the sandbox, from start to end: nothing of it is left when this returns, however it returns.
+
+Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the keeper; or the keeper alone, where bubblewrap does not work.
+Knows no delegation. Used by `coder.execute_code`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from remit.core.errors import Misused, Unavailable
+from remit.system.sandbox import landlock, recipe, seccomp
+from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
+from remit.system.sandbox.child import END_SECONDS, Child, seen_through
+from remit.system.sandbox.inside.keeper import STOP_OUTPUT
+from remit.system.sandbox.limits import FLOOD
+from remit.system.sandbox.probe import Offer
+from remit.system.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
+
+LATE_SECONDS = 30.0
+"""The keeper ends the code in time and hands out its files; should it not, this much later all of it is killed from outside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    ended: Ended
+    is_cut: bool
+    """Whether it wrote more than is kept."""
+
+
+Hear = Callable[[str, bytes], None]
+"""Told what the code writes: `stdout` or `stderr`, and the bytes."""
+
+
+async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> Ran:
+    """The files that `choose` picks among those it left are in `out` afterwards. Raises `Unavailable` when no sandbox could be built."""
+    made = recipe.recipe_for(job.language, job.code, job.limits)
+    script = _script_name(made.script, job.files)
+    files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
+    _check(files, job)
+    async with contextlib.AsyncExitStack() as stack:
+        box = in_bubblewrap(job, offer) if offer.has_bubblewrap else await stack.enter_async_context(alone(job, offer))
+        orders = box.orders | {
+            "files": files,
+            "script": script,
+            "argv": made.argv(f"{box.orders['workspace']}/{script}"),
+            "stdin": job.stdin,
+            "limits": asdict(job.limits),
+            "network": job.grants.network,
+            "environment": dict(box.environment),
+            "handled": landlock.handled(offer.landlock),
+            "of_files": landlock.OF_FILES,
+            "abi": offer.landlock,
+            "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
+            "uid": box.uid,
+        }
+        return await _started(job, box, orders, hear, choose, out)
+
+
+def _check(files: list[tuple[str, bytes]], job: Job) -> None:
+    names = {name for name, _ in files}
+    for name in names:
+        above = {str(folder) for folder in PurePosixPath(name).parents}
+        if not is_plain(name) or above & names:
+            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file is no folder for another.")
+    if sum(len(content) for _, content in files) > job.limits.disk_bytes:
+        raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
+
+
+async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> Ran:
+    async with contextlib.AsyncExitStack() as stack:
+        control = stack.enter_context(_Pipe(0))
+        pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
+        stdout, stderr, reports = pipes
+        orders["report"] = reports.write_end
+        try:
+            child = Child(
+                box.argv,
+                stdin=control.read_end,
+                stdout=stdout.write_end,
+                stderr=stderr.write_end,
+                kept=(reports.write_end, *box.passed),
+                environment=box.environment,
+            )
+        except OSError as error:
+            raise Unavailable(
+                f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
+            ) from None
+        stack.push_async_callback(_ended, child, control)
+        readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
+        writer = await control.writing()
+        tally = _Tally(job.limits.output_bytes, hear, writer)
+        pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
+        try:
+            ended = await _talked(job, writer, message(orders), readers[2], choose, out)
+            await _ended(child, control)
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            return Ran(ended=ended, is_cut=tally.is_cut)
+        except Unavailable as error:
+            await _ended(child, control)
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _talked(
+    job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
+) -> Ended:
+    began = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
+            control.write(orders)
+            with contextlib.suppress(ConnectionError):
+                await control.drain()
+            return await converse(reports, control, choose, out)
+    except (TimeoutError, KeeperLost) as error:
+        took = asyncio.get_running_loop().time() - began
+        # Somebody outside killed it, a person or the kernel: why is not ours to guess.
+        killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
+        return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
+
+
+async def _ended(child: Child, control: "_Pipe") -> None:
+    """When this returns nothing of it lives. End of file makes the keeper end all of it, and its own death takes its namespace along.
+    That of bubblewrap does not when we are root: without rights it cannot signal whom the keeper has become."""
+    control.hang_up()
+    await seen_through(child.end())
+
+
+class _Tally:
+    """What was written: passed on up to the limit, then only counted, and stopped when it does not end."""
+
+    def __init__(self, limit: int, hear: Hear, control: asyncio.StreamWriter) -> None:
+        self._limit = limit
+        self._hear = hear
+        self._control = control
+        self._written = 0
+        self._is_told = False
+        self._last = b""
+
+    @property
+    def is_cut(self) -> bool:
+        return self._written > self._limit
+
+    def last_words(self) -> str:
+        return " ".join(self._last.decode("utf-8", "replace").split())[-300:]
+
+    async def pump(self, stream: str, reader: asyncio.StreamReader) -> None:
+        while part := await reader.read(LINE_BYTES):
+            room = self._limit - self._written
+            self._written += len(part)
+            if room > 0:
+                self._hear(stream, part[:room])
+            if stream == "stderr":
+                self._last = (self._last + part)[-2000:]
+            if self._written > self._limit * FLOOD and not self._is_told:
+                self._is_told = True
+                if not self._control.is_closing():
+                    self._control.write(STOP_OUTPUT)
+
+
+class _Pipe:
+    """A pipe to the process or from it; its other end is closed here once the process has it."""
+
+    def __init__(self, uid: int) -> None:
+        self.read_end, self.write_end = os.pipe()
+        if uid:
+            os.fchown(self.write_end, uid, uid)  # /dev/stdout can be opened by name, too
+        self._open = {self.read_end, self.write_end}
+        self._writing: asyncio.WriteTransport | None = None
+
+    def __enter__(self) -> "_Pipe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._open):
+            self._close(number)
+
+    def _close(self, number: int) -> None:
+        if number in self._open:
+            self._open.discard(number)
+            os.close(number)
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
+        self._close(self.write_end)
+        reader = asyncio.StreamReader(limit=LINE_BYTES)
+        self._open.discard(self.read_end)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
+        )
+        try:
+            yield reader
+        finally:
+            transport.close()
+
+    async def writing(self) -> asyncio.StreamWriter:
+        self._close(self.read_end)
+        self._open.discard(self.write_end)
+        loop = asyncio.get_running_loop()
+        self._writing, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
+        )  # fmt: skip
+        return asyncio.StreamWriter(self._writing, protocol, None, loop)
+
+    def hang_up(self) -> None:
+        """End of file for whoever reads, at once: what was not sent yet is not wanted any more."""
+        self.__exit__()
+        if self._writing is not None and not self._writing.is_closing():
+            self._writing.abort()
+
+
+def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
+    stem, dot, ending = wanted.partition(".")
+    names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
+    first = {name.partition("/")[0] for name in taken}
+    return next(name for name in names if name not in first)

@@ -1,0 +1,141 @@
+"""The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
+
+Most calls are allowed, since any program may be run; what is refused leads out of the sandbox, into the kernel's less trodden parts, or to
+memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `inside`.
+"""
+
+import errno
+import platform
+import socket
+import struct
+from dataclasses import dataclass
+from functools import cache
+
+from remit.system.sandbox.syscalls import BY_PATH, FORBIDDEN, GROUPS, NEWEST, WATCHED, WATCHING
+
+_LOAD, _EQUAL, _GREATER, _SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+"""BPF instructions: load a word, jump if equal, if greater, if any bit is set; return."""
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`; each argument has 8 bytes, the lower half first on both machines."""
+_ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_NEW_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET."""
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_PR_SET_DUMPABLE = 4
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+"""By these a file that becomes readable sends any signal to anybody."""
+_OF_ANY_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+"""Their first argument is a process; 0 is oneself."""
+_ASK_PERSONALITY = 0xFFFFFFFF
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What the filter depends on."""
+
+    families: tuple[int, ...] = (socket.AF_UNIX,)
+    """Kinds of sockets that may be made. A pair of connected streams leads nowhere and is always allowed."""
+    signals: bool = True
+    """Whether signals may be sent to any process that can be seen; without it only to the first of the code's processes and its group,
+    which none of them can leave."""
+    shares_user: bool = False
+    """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
+
+
+def is_supported(machine: str = "") -> bool:
+    return (machine or platform.machine()) in _MACHINES
+
+
+@cache
+def program(wanted: Filter, machine: str = "") -> bytes:
+    """For this machine, or the one named. Where `signals` is false the pid is filled in by the keeper: see `OWN_PID`."""
+    architecture, column = _MACHINES[machine or platform.machine()]
+    steps = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, architecture, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER),
+        _step(_GREATER, NEWEST, 0, 1),  # x32 among them: its calls have bit 30 set
+        _refuse(errno.ENOSYS),
+    ]
+    for name, check in _checks(wanted).items():
+        steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
+    steps += _each(FORBIDDEN, column, errno.EPERM)
+    if not wanted.signals:
+        steps += _each(GROUPS, column, 0)  # programs that are started apart give up when it fails: they are told that it was done
+    if wanted.shares_user:
+        # Copying a file sets its rights and times, and programs give up when that fails: they are told that it was done.
+        steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
+    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: int) -> list[bytes]:
+    numbers = [numbers[column] for numbers in calls.values()]
+    return [step for number in numbers if number is not None for step in (_step(_EQUAL, number, 0, 1), _refuse(error))]
+
+
+OWN_PID = 0x7E57_91D0
+"""Stands in the program where the keeper writes the pid of the code: larger than any pid."""
+
+
+def _checks(wanted: Filter) -> dict[str, list[bytes]]:
+    """What a call is looked at for; each list ends by returning."""
+    checks = {
+        "clone": [_argument(0), _step(_SET, _NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _allow()],
+        # Its flags stand in memory, where a filter cannot look. Without it the C library uses `clone`.
+        "clone3": [_refuse(errno.ENOSYS)],
+        "socket": _only(0, wanted.families, errno.EACCES),
+        "socketpair": _pairs(wanted),
+        "ioctl": _none_of(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM),
+        "personality": _only(0, (0, _ASK_PERSONALITY), errno.EPERM),
+        # A process that cannot be dumped cannot be looked at either, by the one that counts what it uses.
+        "prctl": _none_of(0, (_PR_SET_DUMPABLE,), errno.EPERM),
+    }
+    if not wanted.signals:
+        checks |= {name: _only(0, (0, OWN_PID), errno.EPERM) for name in ("kill", "tgkill")}
+        checks |= {
+            name: [_refuse(errno.EPERM)]
+            for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
+        }  # fmt: skip
+        checks["fcntl"] = _none_of(1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX), errno.EPERM)
+    if wanted.shares_user:
+        checks |= {name: _only(0, (0,), errno.EPERM) for name in _OF_ANY_PROCESS}
+        checks |= {name: _only(1, (0,), errno.EPERM) for name in ("setpriority", "ioprio_set")}
+        checks["utimensat"] = _only(1, (0,), 0)  # of an open file: then no name is given
+    return checks
+
+
+def _pairs(wanted: Filter) -> list[bytes]:
+    """Connected to each other, streams stay so. One of datagrams (2, and 3 means the same here) sends to any other address as well."""
+    family = [_argument(0), _step(_EQUAL, socket.AF_UNIX, 1, 0), _refuse(errno.EACCES)]
+    if socket.AF_UNIX in wanted.families:
+        return [*family, _allow()]
+    return [*family, _argument(1), _step(_SET, socket.SOCK_DGRAM, 0, 1), _refuse(errno.EACCES), _allow()]
+
+
+def _only(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
+    tests = [_step(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
+    return [_argument(argument), *tests, _refuse(error), _allow()]
+
+
+def _none_of(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
+    tests = [_step(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
+    return [_argument(argument), *tests, _allow(), _refuse(error)]
+
+
+def _argument(place: int) -> bytes:
+    return _step(_LOAD, _ARGUMENTS + 8 * place)
+
+
+def _allow() -> bytes:
+    return _step(_RETURN, _ALLOW)
+
+
+def _refuse(error: int) -> bytes:
+    return _step(_RETURN, _ERRNO | error)
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """One `struct sock_filter`."""
+    return struct.pack("=HBBI", code, if_true, if_false, value)

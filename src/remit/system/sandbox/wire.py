@@ -1,0 +1,232 @@
+"""What goes in to the keeper and what it tells: one message in, lines and files out. Nothing that comes out is believed unchecked.
+
+S                                  the code is about to run
+X WORDS                            it is not: a layer of the sandbox could not be set up
+E CODE SIGNAL MS KILLED HITS PEAK  it has ended
+L SIZE NAME                        a file it left (the name in hexadecimal); `. CUT` after the last
+D SIZE, then the bytes             a file that was asked for, by a line of numbers on the keeper's standard input; -1: unreadable
+Z                                  the end
+"""
+
+import asyncio
+import contextlib
+import marshal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import FileIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from remit.core.errors import Unavailable
+from remit.system.sandbox import inside
+from remit.system.sandbox.inside.keeper import MOST_LISTED
+from remit.system.sandbox.limits import LIMIT_NAMES
+from remit.system.threads import off_loop
+
+LINE_BYTES = 64 << 10
+_PART_BYTES = 1 << 18
+_LONGEST_NAME = 1000
+_FEW = 50
+BOOT = """\
+import marshal, os, sys
+def take(count):
+    parts = []
+    while count:
+        part = os.read(0, min(count, 1 << 20))
+        if not part:
+            for folder in sys.argv[1:]:
+                os.rmdir(folder)
+            os._exit(70)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+parts, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+for name, code in parts:
+    sys.modules[name] = part = type(sys)(name)
+    exec(code, part.__dict__)
+for name, code in parts:
+    del sys.modules[name]
+part.main(job)
+"""
+"""What the interpreter is started with: the rest comes over its standard input, compiled. Its arguments are the folders to be removed
+when that never comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A file that the code left in its work folder."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    exit_code: int | None
+    """None when a signal ended it."""
+    signal: int | None
+    milliseconds: int
+    killed_by: str
+    """The limit that it was killed for; empty when it ended by itself."""
+    hits: tuple[str, ...]
+    """Limits that it ran into, and lived."""
+    peak_bytes: int
+    """Memory in use at once, as far as it was seen."""
+    files: tuple[Left, ...] = ()
+    """Those that were brought out."""
+    left_there: int = 0
+    """How many files were not brought out: not asked for, unreadable, or with a name that cannot be used."""
+
+
+Choose = Callable[[Sequence[Left]], Sequence[int]]
+
+
+@cache
+def _parts() -> list[tuple[str, Any]]:
+    folder = Path(inside.__file__).parent
+    return [
+        (f"{inside.__name__}.{name}", compile((folder / f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True, optimize=2))
+        for name in inside.PARTS
+    ]
+
+
+def message(job: dict[str, Any]) -> bytes:
+    body = marshal.dumps((_parts(), job))
+    return len(body).to_bytes(8, "little") + body
+
+
+async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> Ended:
+    """From the start of the code to its last file."""
+    line = await _line(reports)
+    if line == "S":
+        line = await _line(reports)
+    elif not line.startswith("X "):
+        raise Unavailable("The sandbox could not be started.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
+    if line.startswith("X "):
+        raise Unavailable(
+            f"The sandbox could not be closed, so the code was not run: {line[2:]}.",
+            code="TOOL_UNAVAILABLE",
+            advice="Ask `remit doctor` what is missing.",
+        )
+    ended = _ended(line)
+    listed: list[Left | None] = []
+    while (line := await _line(reports)).startswith("L ") and len(listed) <= MOST_LISTED:
+        listed.append(_left(line))
+    usable = [(place, left) for place, left in enumerate(listed) if left is not None]
+    found = [left for _, left in usable]
+    picked = choose(found) if len(found) < _FEW else await off_loop(choose, found)  # thousands, by hostile patterns
+    chosen = [usable[index] for index in picked]
+    control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
+    brought = [left for _, left in chosen if await _bring(reports, left, out)]
+    return Ended(
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        milliseconds=ended.milliseconds,
+        killed_by=ended.killed_by,
+        hits=ended.hits,
+        peak_bytes=ended.peak_bytes,
+        files=tuple(brought),
+        left_there=len(listed) - len(brought) + (line == ". 1"),
+    )
+
+
+async def _line(reports: asyncio.StreamReader) -> str:
+    try:
+        return (await reports.readuntil(b"\n")).decode("ascii", "replace").rstrip("\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return ""
+
+
+def _ended(line: str) -> Ended:
+    try:
+        mark, code, signal, took, killed, hits, peak = line.split(" ")
+        if mark != "E":
+            raise ValueError(mark)
+        return Ended(
+            exit_code=int(code) if int(code) >= 0 else None,
+            signal=int(signal) or None,
+            milliseconds=int(took),
+            killed_by=killed if killed in LIMIT_NAMES else "",
+            hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
+            peak_bytes=int(peak),
+        )
+    except ValueError:
+        raise KeeperLost from None
+
+
+class KeeperLost(Exception):
+    """The keeper ended before the code did, or speaks nonsense: whoever waits decides what that means."""
+
+
+def _left(line: str) -> Left | None:
+    """A file by a name that can be used outside; None if it has none."""
+    try:
+        _, size, encoded = line.split(" ")
+        name = bytes.fromhex(encoded).decode("utf-8")
+        return Left(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
+    except ValueError:
+        return None
+
+
+def is_plain(name: str) -> bool:
+    """Whether it names a file below a folder, and nothing else, wherever it is written."""
+    path = PurePosixPath(name)
+    return (
+        0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+        and not path.is_absolute()
+        and path.as_posix() == name
+        and all(part not in ("", ".", "..") and len(part.encode("utf-8", "surrogatepass")) <= 255 for part in name.split("/"))
+        and name.isprintable()
+        and "\\" not in name
+    )
+
+
+async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
+    """Whether it is there now. What cannot be written here (the disk may be full) is read all the same: others come after it."""
+    line = await _line(reports)
+    if line == "D -1":
+        return False
+    if line != f"D {left.size}":
+        raise KeeperLost
+    target = out / left.name
+    file = await off_loop(_made, target)
+    try:
+        remaining = left.size
+        while remaining:
+            part = await reports.read(min(remaining, _PART_BYTES))
+            if not part:
+                raise KeeperLost
+            remaining -= len(part)
+            if file is not None and not await off_loop(_written, file, part):
+                await off_loop(_given_up, file, target)
+                file = None
+    finally:
+        if file is not None:
+            await off_loop(file.close)
+    return file is not None
+
+
+def _made(target: Path) -> FileIO | None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # from a run that was cut short
+        return FileIO(target, "xb")
+    except OSError:
+        return None
+
+
+def _written(file: FileIO, part: bytes) -> bool:
+    try:
+        while part:
+            part = part[file.write(part) :]
+    except OSError:
+        return False
+    return True
+
+
+def _given_up(file: FileIO, target: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.close()
+    with contextlib.suppress(OSError):
+        target.unlink()
