@@ -25,7 +25,7 @@ ASSISTANT = "assistant"
 RESULTS = "results"
 """The target by which an agent reads results that were shortened for it."""
 _ROLE = "remit.board.roles"
-_BUILT_INS = ("remit.builtin.", f"{_ROLE}.")
+_BUILT_INS = ("remit.builtin.", _ROLE)
 
 
 def must_not_be_reserved(name: str) -> None:
