@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from remit.agents.directory import Directory
-from remit.board.routing import Routes
+from remit.agents.routing import Routes
 from remit.core.clock import Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo

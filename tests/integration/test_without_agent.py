@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from cli_project import remit as run_remit
 
+from remit.agents.profiles import By
 from remit.board.plans import read_plan
-from remit.board.profiles import By
 from remit.cli.exits import Exit
 from remit.core.errors import ErrorInfo
 from remit.runtime.ledger import ErrorLedger, Noted

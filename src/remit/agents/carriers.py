@@ -10,8 +10,8 @@ from remit.agents.framework import GuestAgent
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
+from remit.agents.role_bindings import Uncarried
 from remit.agents.thread import ThreadAgent, ThreadPool
-from remit.board.role_table import Uncarried
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.models.client import Models

@@ -18,10 +18,10 @@ from remit.agents.definition import Declared, Definition, Kind
 from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
 from remit.agents.model_agents import unreached
-from remit.board.profiles import definition_for
-from remit.board.role_table import Uncarried, binding_problems
-from remit.board.roles import built_in_agent, declared_role
-from remit.board.routing import operation_problems
+from remit.agents.profiles import definition_for
+from remit.agents.role_bindings import Uncarried, binding_problems
+from remit.agents.roles import built_in_agent, declared_role
+from remit.agents.routing import operation_problems
 from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort

@@ -195,7 +195,7 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
 
 def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
     from remit.agents.definition import Kind
-    from remit.board.role_table import why_uncarried
+    from remit.agents.role_bindings import why_uncarried
 
     if definition.kind is Kind.PROFILE:
         say(f"  missing    {why_uncarried(definition)}")
@@ -232,7 +232,7 @@ def _print_model(definition: "Definition", settings: "Settings") -> None:
 
 def _print_abilities(spec: "AgentSpec") -> None:
     """What it is for, and what it hands back."""
-    from remit.board.routing import routed_words
+    from remit.agents.routing import routed_words
 
     if spec.operations:
         say(f"  takes      {printable(routed_words(spec))}")

@@ -318,7 +318,7 @@ def _commands(root: Path) -> Iterator[Finding]:
 
 def _roles(root: Path) -> Iterator[Finding]:
     """Bindings that lead nowhere, and roles that nobody carries out."""
-    from remit.board.role_table import seen_roles
+    from remit.agents.role_bindings import seen_roles
 
     directory = open_directory(root)
     nobody = [role.name for role in seen_roles(directory) if role.by == "nobody"]

@@ -119,7 +119,7 @@ def open_directory(root: Path) -> "Directory":
 def routed_settings(root: Path, directory: "Directory") -> "Settings":
     """The settings, with the rules of agents that name the commands they take."""
 
-    from remit.board.routing import with_agents
+    from remit.agents.routing import with_agents
     from remit.runtime.settings import load_settings
 
     settings = load_settings(root)

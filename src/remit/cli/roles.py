@@ -15,7 +15,7 @@ from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.board.role_table import SeenRole
+    from remit.agents.role_bindings import SeenRole
 
 
 WIDE = 120
@@ -39,7 +39,7 @@ def roles(
         return _one(name, directory, folder, write=write, as_json=as_json)
     if write:
         raise Misused("--write needs the name of a role.", advice="remit roles NAME --write; `remit roles` lists them.")
-    from remit.board.role_table import seen_roles
+    from remit.agents.role_bindings import seen_roles
 
     found = list(seen_roles(directory))
     if as_json:
@@ -52,7 +52,7 @@ def roles(
 
 
 def _one(name: str, directory: "Directory", folder: "Path", *, write: bool, as_json: bool) -> Exit:
-    from remit.board.role_table import seen_role
+    from remit.agents.role_bindings import seen_role
 
     found = seen_role(directory, name) if _is_role(name) else None
     if found is None:
@@ -89,7 +89,7 @@ def _text(role: "SeenRole", folder: "Path") -> str | None:
 
 def _write(role: "SeenRole", folder: "Path", *, as_json: bool) -> Exit:
     """The file as it comes with remit: what the project has of its own is never touched."""
-    from remit.board.roles import file_of
+    from remit.agents.roles import file_of
 
     place = project_folder(folder) / "agents" / f"{role.name}.md"
     if role.is_own or place.exists() or place.is_symlink():

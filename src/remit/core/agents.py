@@ -24,7 +24,7 @@ ASSISTANT = "assistant"
 """The language model whose only tool is `delegate`, there unless `builtin_agents` leaves it out."""
 RESULTS = "results"
 """The target by which an agent reads results that were shortened for it."""
-_ROLE = "remit.board.roles"
+_ROLE = "remit.agents.roles"
 _BUILT_INS = ("remit.builtin.", _ROLE)
 
 

@@ -146,6 +146,18 @@ class Return:
             fields["warnings"] = self.warnings
         return fields
 
+    def forwarded(self) -> dict[str, Any]:
+        """A child's return as an agent's own answer, without the child's metadata."""
+        return {
+            **self.extra,
+            "status": str(self.status),
+            "summary": self.summary,
+            "artifacts": [{"type": one.type, "path": one.path, "summary": one.summary} for one in self.artifacts],
+            "errors": [error.to_dict() for error in self.errors],
+            "next_steps": self.next_steps,
+            "data": self.data,
+        }
+
     def to_json(self, *, indent: int | None = None) -> str:
         return to_json(self.to_dict(), indent=indent, inf_nan_mode="null").decode()
 

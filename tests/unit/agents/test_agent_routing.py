@@ -6,7 +6,7 @@ import pytest
 
 from remit.agents.directory import Directory
 from remit.agents.function import agent
-from remit.board.routing import Routes, with_agents
+from remit.agents.routing import Routes, with_agents
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
 from remit.runtime.route import DEFAULT_TABLE, Rule, route

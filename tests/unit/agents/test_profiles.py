@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from remit.agents.coding.dialects import may_change
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import definitions_of
-from remit.board.profiles import Words, narrowed
-from remit.board.role_table import Uncarried, why_uncarried
+from remit.agents.profiles import Words, narrowed
+from remit.agents.role_bindings import Uncarried, why_uncarried
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
 from remit.runtime.settings import load_settings

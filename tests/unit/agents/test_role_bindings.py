@@ -8,9 +8,9 @@ import pytest
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
 from remit.agents.files import declarations_of
-from remit.board.profiles import definition_for
-from remit.board.role_table import binding_problems, lines_for, seen_role, seen_roles
-from remit.board.roles import BUILT_INS, FOLDER, declared_role, file_of
+from remit.agents.profiles import definition_for
+from remit.agents.role_bindings import binding_problems, lines_for, seen_role, seen_roles
+from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
 from remit.core.errors import Misused
 from remit.runtime.settings import load_settings

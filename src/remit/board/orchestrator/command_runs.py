@@ -12,10 +12,10 @@ from remit.agents.attach.address import token_here
 from remit.agents.definition import Definition, definition_of
 from remit.agents.files import Declarations, declarations_of
 from remit.agents.model_agents import resolved
+from remit.agents.role_bindings import why_uncarried
 from remit.app import Remit
 from remit.board.orchestrator.command_files import MAX_INCLUDED, CommandFile, fill_arguments
 from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.role_table import why_uncarried
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.runtime.route import Rule

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.agents.attach.address import token_here
+from remit.agents.role_bindings import Uncarried, why_uncarried
 from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import not_found
@@ -21,7 +22,6 @@ from remit.board.board import Board, Draft, no_board
 from remit.board.orchestrator.changes import commit_debt
 from remit.board.orchestrator.outcome import Waiting, wait_for_result
 from remit.board.pending_commits import owed
-from remit.board.role_table import Uncarried, why_uncarried
 from remit.board.statuses import BEGINS, IN_PROGRESS, Status, check_move
 from remit.board.task import State, Task
 from remit.core.agents import is_built_in

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from remit.agents.files import FOLDERS as AGENT_FOLDERS
 from remit.agents.pages import Page, be_modest, ours, page_of
+from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board.commits import commit
 from remit.board.orchestrator import command_files
@@ -22,7 +23,6 @@ from remit.board.orchestrator.changes import note_failed_commit
 from remit.board.orchestrator.lifecycle import Find, require_agent, route_task
 from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
 from remit.board.orchestrator.verdicts import find_document
-from remit.board.profiles import definition_for
 from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable

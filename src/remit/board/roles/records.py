@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.board.roles.returns import Words, answered, handed_on, shorten
+from remit.board.roles.returns import Words, answered, shorten
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
@@ -149,6 +149,6 @@ def task_executor(settings: "Settings") -> FunctionAgent:
         ctx.progress("Handed to the implementer")
         # All the time there is: the implementer's default may be less than what this phase was given.
         returned = await ctx.delegate(IMPLEMENTER, parameters=dict(ctx.parameters), timeout=min(max(1.0, ctx.remaining), longest))
-        return handed_on(returned)
+        return returned.forwarded()
 
     return execute

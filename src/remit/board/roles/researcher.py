@@ -17,7 +17,6 @@ from remit.board.roles.returns import (
     Words,
     answered,
     description_of,
-    handed_on,
     plain_list,
     put,
     read,
@@ -112,7 +111,7 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
 def _unfinished(found: Return) -> dict[str, Any]:
     """The study as far as it came, with the errors of the search."""
     begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
-    return {**handed_on(found), "artifacts": [], "summary": shorten(f"{begun} {found.summary}", SUMMARY_LENGTH)}
+    return {**found.forwarded(), "artifacts": [], "summary": shorten(f"{begun} {found.summary}", SUMMARY_LENGTH)}
 
 
 def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:

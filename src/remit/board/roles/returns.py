@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.core.errors import ErrorInfo, Failed, Misused
-from remit.core.result import Return
 from remit.runtime.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -33,19 +32,6 @@ def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **m
         "artifacts": [],
         "errors": [error.to_dict() for error in errors],
         **more,
-    }
-
-
-def handed_on(returned: Return) -> dict[str, Any]:
-    """A child's return as one's own: the metadata are this delegation's."""
-    return {
-        **returned.extra,
-        "status": str(returned.status),
-        "summary": returned.summary,
-        "artifacts": [{"type": one.type, "path": one.path, "summary": one.summary} for one in returned.artifacts],
-        "errors": [error.to_dict() for error in returned.errors],
-        "next_steps": returned.next_steps,
-        "data": returned.data,
     }
 
 

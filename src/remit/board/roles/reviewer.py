@@ -15,7 +15,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.roles.returns import SUMMARY_LENGTH, answered, handed_on, put, read, shorten, title_of
+from remit.board.roles.returns import SUMMARY_LENGTH, answered, put, read, shorten, title_of
 from remit.builtin.coder.review.change import open_git, walk
 from remit.core.errors import Misused
 from remit.core.result import Return
@@ -78,7 +78,7 @@ async def reviewer(
     if review is None:
         return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
     summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
-    returned = {**handed_on(review), "summary": shorten(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
+    returned = {**review.forwarded(), "summary": shorten(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}
 
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.board.roles.returns import handed_on
 from remit.core.errors import Misused, Unavailable
 from remit.core.result import Status
 from remit.models.optional import Writes
@@ -104,4 +103,4 @@ async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, An
             advice="Name an agent of this project (`remit agents`), or take the setting out.",
         )
     answer = json.loads(json.dumps(returned.data, default=str))
-    return {**handed_on(returned), "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": answer}}
+    return {**returned.forwarded(), "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": answer}}

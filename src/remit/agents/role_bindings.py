@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition, Kind, checked_task
 from remit.agents.files import Declarations
 from remit.agents.model_agents import MODEL, names_a_model, why_no_model
-from remit.board.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
-from remit.board.roles import BUILT_INS, declared_role, file_of
+from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
+from remit.agents.roles import BUILT_INS, declared_role, file_of
 from remit.core.agents import COME_WITH_REMIT, ROLES, is_role
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.runtime.context import Context

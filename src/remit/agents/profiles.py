@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.agents.definition import MODELS_ALONE, Declared, Definition, Kind, definition_of
 from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
-from remit.board.roles import BUILT_INS, FALLBACKS, REMOVED
+from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
 from remit.runtime.settings import Settings
 

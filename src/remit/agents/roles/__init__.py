@@ -1,0 +1,94 @@
+"""The catalogue of roles: an agent file for each, and the built-in agents that carry out some of them.
+
+`NAME.md` in this folder declares the role. A project replaces it with `.remit/agents/NAME.md` and binds it with `[roles]` in its settings
+(`agents.profiles.binding_of` decides). Loading a role reads one file. Built-in agents are named like entry points, `module:attribute`, and
+imported when they are first used: this package knows no module above it.
+"""
+
+import copy
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remit.core.errors import Misused
+
+if TYPE_CHECKING:
+    from remit.agents.definition import Declared, Definition
+    from remit.agents.function import FunctionAgent
+    from remit.runtime.settings import Settings
+
+FOLDER = Path(__file__).parent
+BUILT_INS: Mapping[str, str] = {
+    "researcher": "remit.board.roles.researcher:RESEARCHER",
+    "lean-research-agent": "remit.board.roles.researcher:LEAN_RESEARCHER",
+    "web-research-specialist": "remit.board.roles.researcher:WEB_RESEARCHER",
+    "planner": "remit.board.roles.planner:PLANNER",
+    "task-executor": "remit.board.roles.records:task_executor",
+    "reviewer": "remit.board.roles.reviewer:REVIEWER",
+    "git-workflow-manager": "remit.board.roles.records:COMMITTER",
+    "status-sync-manager": "remit.board.roles.records:STATUS_KEEPER",
+    "atomic-task-numberer": "remit.board.roles.records:NUMBERER",
+}
+"""Module and name of the agent that carries a role out, or of the function that makes it from the settings."""
+FALLBACKS = frozenset({"planner"})
+"""Built-ins that only fill a template: a coding agent or model of the project goes before them."""
+REMOVED = frozenset({"error-diagnostics-agent", "meta-builder"})
+"""Built-ins of earlier versions, which agent files may still name: these roles need a coding agent or a model now."""
+
+
+def file_of(role: str) -> Path:
+    return FOLDER / f"{role}.md"
+
+
+def source_of(role: str) -> str:
+    """The place of a role's file as agents name theirs: one of those that come with remit."""
+    return f"{__name__}:{role}.md"
+
+
+def declared_role(role: str) -> "Declared":
+    """The role as its file declares it."""
+    from remit.agents.pages import ours, read_page
+
+    page = read_page(file_of(role), FOLDER)
+    declared = None if page is None else ours(page)
+    if declared is None:
+        raise Misused(f"{file_of(role)} is no agent file.", advice="Install remit again.")
+    return replace(declared, source=source_of(role))
+
+
+def built_in_agent(definition: "Definition", settings: "Settings") -> "FunctionAgent":
+    """The function that carries out a definition's `built_in`, under the name and the terms of the definition. Raises `Misused`."""
+    from remit.agents.definition import PROMPT_SCHEMA
+
+    found = copy.copy(_loaded(definition.built_in or "", settings, definition.spec.source))
+    said, own = definition.spec, found.spec
+    takes = own.parameters_schema
+    found.spec = replace(
+        own,
+        name=said.name,
+        description=said.description or own.description,
+        timeout_seconds=said.timeout_seconds or own.timeout_seconds,
+        idle_seconds=said.idle_seconds or own.idle_seconds,
+        requires_artifacts=said.requires_artifacts or own.requires_artifacts,
+        retries=said.retries or own.retries,
+        slots=said.slots or own.slots,
+        resumable=said.resumable or own.resumable,
+        # Whoever carries it out, a role that is asked in words is asked alike; what else it understands is in docs/reference/roles.md.
+        parameters_schema=PROMPT_SCHEMA if takes.get("required") == ["task"] else takes,
+        source=said.source,
+    )
+    return found
+
+
+def _loaded(name: str, settings: "Settings", source: str) -> "FunctionAgent":
+    from remit.agents.function import FunctionAgent
+
+    place = BUILT_INS.get(name)
+    if place is None:
+        raise Misused(f"{source}: built_in: remit has no role {name!r} built in.", advice=f"There are {', '.join(sorted(BUILT_INS))}.")
+    module, _, attribute = place.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    agent: FunctionAgent = found if isinstance(found, FunctionAgent) else found(settings)
+    return agent
