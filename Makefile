@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
-.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench clean python tools
+.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench shape clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
@@ -64,6 +64,10 @@ format: $(READY_DEV)
 lab: set-up
 	@LAB=1 $(BIN)/python -m pytest tests/chaos tests/integration/test_bench.py
 	@$(BIN)/python -m bench
+
+# How the sources are cut: sizes, imports across packages, cycles, the path of one delegation; ARCHITECTURE.md quotes it.
+shape: $(READY_DEV) $(MESSAGES)
+	@$(BIN)/python tests/tools/shape.py
 
 bench: $(READY_DEV)
 	@$(BIN)/python -m bench
