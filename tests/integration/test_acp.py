@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_desk import ProcessStage, on_process_stage
+from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit
 from remit.agents.acp.agent import AcpAgent
@@ -40,7 +40,7 @@ class AcpStage(ProcessStage):
         return AcpAgent(definition_of("agent", said, source="test"), self.pool, start_seconds=start_seconds)
 
     async def ask(self, mode: str, **table: Any) -> str:
-        return await self.agent(mode, **table).perform(self.desk.context(), {"task": "Say hello."})
+        return await self.agent(mode, **table).perform(self.backend.context(), {"task": "Say hello."})
 
     def logged(self, method: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -65,7 +65,7 @@ stage = on_process_stage(AcpStage)
 async def test_its_last_message_is_the_answer_from_the_workspace_without_files_or_terminal(stage: AcpStage) -> None:
     (stage.root / "part").mkdir()
     answer = json.loads(await stage.ask("answer", folder="part"))
-    assert (answer["status"], answer["metadata"]["session_id"]) == ("completed", stage.desk.delegation.session_id)
+    assert (answer["status"], answer["metadata"]["session_id"]) == ("completed", stage.backend.delegation.session_id)
     assert stage.left() == []
     assert stage.logged("new") == [{"method": "new", "cwd": str(stage.root / "part"), "servers": []}]
     offered = stage.logged("initialize")[0]["capabilities"]
@@ -83,7 +83,7 @@ async def test_one_that_may_delegate_gets_the_tools_of_remit_or_is_not_started(s
     await stage.ask("answer", delegates=True)
     (server,) = stage.logged("new")[0]["servers"]
     assert [server["command"], *server["args"]] == [*remit_command(), "mcp"]
-    assert {"name": "REMIT_SESSION", "value": stage.desk.delegation.session_id}.items() <= server["env"][0].items()
+    assert {"name": "REMIT_SESSION", "value": stage.backend.delegation.session_id}.items() <= server["env"][0].items()
     stage.log.unlink()
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'"):
@@ -113,7 +113,7 @@ async def test_tools_are_progress_and_thoughts_are_no_part_of_the_answer(stage: 
 async def test_plan_usage_and_unknown_updates_are_read_and_reach_followers(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("plan"))["status"] == "completed"
     plan = {"plan": [{"step": "read", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
-    assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in stage.desk.notes
+    assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in stage.backend.notes
     assert plan in stage.noted("emit")
     assert stage.spent() == [(100, 0.5), (600, 0.75), (200, 0.0)]
     async with stage.remit("plan") as remit:
@@ -135,7 +135,7 @@ async def test_usage_is_drawn_from_the_budget_of_the_tree_and_stops_it(stage: Ac
 
 async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_recorded(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("permission"))["data"] == ["no", "no", "no", "cancelled"], "without a list nothing is allowed"
-    stage.desk.notes.clear()
+    stage.backend.notes.clear()
     answer = await stage.ask("permission", allow=["read", "execute:pytest *"])
     assert json.loads(answer)["data"] == ["yes", "no", "yes", "cancelled"]
     decided = [chunk["permission"] for chunk in stage.noted("emit") if isinstance(chunk, dict) and "permission" in chunk]
@@ -187,7 +187,7 @@ async def test_prose_twice_is_an_invalid_return_with_the_prose_kept(stage: AcpSt
 
 
 async def test_a_repair_without_its_process_repeats_the_task(stage: AcpStage) -> None:
-    stage.desk.repair = Repair(faults=("summary: it is missing",), original="Done.")
+    stage.backend.repair = Repair(faults=("summary: it is missing",), original="Done.")
     await stage.ask("answer")
     (asked,) = stage.logged("prompt")
     assert "## Task" in asked["text"]
@@ -309,7 +309,7 @@ async def test_a_cancelled_agent_is_told_so_and_leaves_no_process(stage: AcpStag
 
 
 async def test_a_kept_session_is_loaded_and_its_old_messages_do_not_count(stage: AcpStage) -> None:
-    stage.desk.saved = {"vendor": "acp", "session": "conversation-1"}
+    stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
     assert json.loads(await stage.ask("loads"))["status"] == "completed"
     assert stage.logged("load") == [{"method": "load", "session": "conversation-1"}]
     assert not any("long ago" in str(chunk) for chunk in stage.noted("emit"))
@@ -330,7 +330,7 @@ async def test_a_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
 
 
 async def test_an_agent_that_cannot_load_a_session_begins_a_new_one_and_says_so(stage: AcpStage) -> None:
-    stage.desk.saved = {"vendor": "acp", "session": "conversation-1"}
+    stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
     await stage.ask("answer")
     assert any("begins a new one" in note for note in stage.noted("progress"))
     assert len(stage.logged("new")) == 1

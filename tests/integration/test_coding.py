@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli_project import remit as remit_at_the_terminal
-from process_desk import NotingDesk, ProcessStage, on_process_stage
+from recording_backend import ProcessStage, RecordingBackend, on_process_stage
 
 from remit import Remit
 from remit.agents.coding.agent import CodingAgent
@@ -50,12 +50,12 @@ class CodingStage(ProcessStage):
         return CodingAgent(definition_of("coder", said, source="test"), self.pool)
 
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
-        return await self.agent(*turns, **table).perform(self.desk.context(), {"task": task})
+        return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
 
     async def begin(self, *turns: list[Any], until: str = "Working.", **table: Any) -> "asyncio.Task[str]":
         """Start it, and wait until it has said `until`."""
         performing = asyncio.create_task(self.ask(*turns, **table))
-        while until not in str(self.desk.notes):  # noqa: ASYNC110 - it is another process that says it
+        while until not in str(self.backend.notes):  # noqa: ASYNC110 - it is another process that says it
             await asyncio.sleep(0.02)
         return performing
 
@@ -90,12 +90,12 @@ async def test_its_final_message_is_the_answer_and_tokens_are_counted_once(stage
     assert "Working." in stage.noted("emit")
     assert stage.spent() == [(100, 0.0), (10, 0.0), (10, 0.5)]
     assert stage.noted("checkpoint")[0] == {"vendor": "claude", "session": "c-1", "tokens": 0}, "kept as soon as it is known"
-    assert stage.desk.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
+    assert stage.backend.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
 
 
 @pytest.mark.parametrize("vendor", ["claude", "codex"])
 async def test_a_kept_session_of_the_same_vendor_is_resumed(stage: CodingStage, vendor: str) -> None:
-    stage.desk.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
+    stage.backend.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
     await stage.ask([INIT, result("Done.")])
     (call,) = stage.calls()
     assert resumed(call) == ("c-1" if vendor == "claude" else None)
@@ -104,7 +104,7 @@ async def test_a_kept_session_of_the_same_vendor_is_resumed(stage: CodingStage, 
 
 
 async def test_a_session_that_the_vendor_lost_is_begun_anew(stage: CodingStage) -> None:
-    stage.desk.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
+    stage.backend.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
     lost = ["No conversation found with session ID: c-0"]
     gone = {"type": "result", "is_error": True, "subtype": "error_during_execution", "errors": lost}
     assert await stage.ask([gone, {"exit": 1}], [INIT, result("Done.")]) == "Done."
@@ -122,9 +122,9 @@ async def test_a_faulty_answer_is_repaired_in_the_same_session(stage: CodingStag
         return [{"type": "thread.started", "thread_id": "x-1"}, said, {"type": "turn.completed", "usage": usage}]
 
     agent = stage.agent(turn(600), turn(750), kind="codex")
-    assert await agent.perform(stage.desk.context(), TASK) == "Done."
-    stage.desk.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
-    await agent.perform(stage.desk.context(), TASK)
+    assert await agent.perform(stage.backend.context(), TASK) == "Done."
+    stage.backend.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
+    await agent.perform(stage.backend.context(), TASK)
     _, second = stage.calls()
     assert second["argv"][-3:] == ["resume", "x-1", "-"]
     assert "Return is not valid JSON" in second["prompt"]
@@ -139,7 +139,7 @@ async def test_opencode_answers_with_what_it_said_after_its_last_tool(stage: Cod
     tool = line("tool_use", tool="bash", callID="c", state={"status": "completed", "input": {"command": "ls"}})
     answer = await stage.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
     assert answer == "Done."
-    assert stage.desk.saved["session"] == "ses_1"
+    assert stage.backend.saved["session"] == "ses_1"
     assert "bash: ls" in stage.noted("progress")
 
 
@@ -205,7 +205,7 @@ async def test_its_vendors_variables_and_a_prompt_of_any_length_reach_it(stage: 
 
 async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_asked_to_hand_in(stage: CodingStage) -> None:
     performing = await stage.begin([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
-    stage.desk.tell_hand_in()
+    stage.backend.tell_hand_in()
     assert await asyncio.wait_for(performing, 20) == "Handed in."
     _, second = stage.calls()
     assert resumed(second) == "c-1"
@@ -215,15 +215,15 @@ async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_aske
 @pytest.mark.parametrize("why", ["too little time is left to ask", "a stop is no soft deadline"])
 async def test_otherwise_it_is_left_to_work(stage: CodingStage, why: str) -> None:
     if "time" in why:
-        stage.desk = NotingDesk(stage.root, timeout=4.0)
+        stage.backend = RecordingBackend(stage.root, timeout=4.0)
     performing = await stage.begin([INIT, message("Working."), {"sleep": 1}, result("Done.")])
     if "time" in why:
-        stage.desk.tell_hand_in()
+        stage.backend.tell_hand_in()
     else:
-        stage.desk.soft.set()
+        stage.backend.soft.set()
     assert await asyncio.wait_for(performing, 20) == "Done."
     assert len(stage.calls()) == 1
-    assert "time" in why or "nearly up" not in str(stage.desk.notes)
+    assert "time" in why or "nearly up" not in str(stage.backend.notes)
 
 
 async def test_a_cancelled_one_leaves_no_process(stage: CodingStage) -> None:
@@ -262,7 +262,7 @@ async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(stage
     monkeypatch.setenv("PATH", str(stage.root))
     agent = CodingAgent(definition_of("coder", {"kind": "codex"}, source="test"), stage.pool)
     with pytest.raises(Unavailable) as caught:
-        await agent.perform(stage.desk.context(), TASK)
+        await agent.perform(stage.backend.context(), TASK)
     assert caught.value.code == "AGENT_UNAVAILABLE"
     assert "npm install -g @openai/codex" in caught.value.advice
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import process_agents as agents
 import pytest
-from process_desk import ProcessStage, on_process_stage
+from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit, agent
 from remit.agents.process import AgentRaised, target_of
@@ -38,22 +38,22 @@ async def test_a_function_answers_from_its_own_process_and_parameters_are_checke
 
 async def test_a_sync_agent_gets_the_blocking_twin_of_the_context(stage: ProcessStage) -> None:
     assert await stage.run(agents.blocking, name="Ada") == ["Ada", "Ada", 1]
-    assert stage.desk.notes == [("progress", "blocking", 0.1), ("checkpoint", "Ada")]
+    assert stage.backend.notes == [("progress", "blocking", 0.1), ("checkpoint", "Ada")]
 
 
 async def test_an_async_agent_has_the_same_context(stage: ProcessStage) -> None:
-    """Lineage, deadline, task and budget cross the pipe; what it says reaches the real desk."""
+    """Lineage, deadline, task and budget cross the pipe; what it says reaches the real backend."""
     said = await stage.run(agents.greet, name="Ada")
-    lineage = stage.desk.delegation.lineage
+    lineage = stage.backend.delegation.lineage
     assert said["session_id"] == said["environment"] == lineage.session_id
     assert said["path"] == list(lineage.path)
     assert said["depth"] == 1
     assert said["left"] is True
     assert said["saved"] == {"at": "Ada"}
-    assert said["scratch"] == str(stage.desk.scratch)
+    assert said["scratch"] == str(stage.backend.scratch)
     assert said["budget"] == 100
     assert said["task"] == "A title"
-    assert stage.desk.notes == [
+    assert stage.backend.notes == [
         ("progress", "greeting", 0.5),
         ("emit", {"hello": "Ada"}),
         ("artifact", "out.md", "report", "a file"),
@@ -70,16 +70,16 @@ async def test_children_are_delegated_over_the_pipe_and_refusals_arrive_as_such(
 async def test_the_soft_deadline_reaches_the_worker(stage: ProcessStage) -> None:
     """Told to hand in what it has."""
     running = asyncio.create_task(stage.run(agents.wait_for_hand_in))
-    await stage.desk.heard.wait()
-    stage.desk.tell_hand_in()
+    await stage.backend.heard.wait()
+    stage.backend.tell_hand_in()
     assert await running == "False True"
 
 
 async def test_a_worker_that_is_stopped_is_not_told_to_hand_in(stage: ProcessStage, tmp_path: Path) -> None:
     """Who is cancelled is owed no return, and would take the word for its deadline."""
     running = asyncio.create_task(stage.run(agents.say_when_left, path=str(tmp_path / "left.txt")))
-    await stage.desk.heard.wait()
-    stage.desk.soft.set()  # as a stop does
+    await stage.backend.heard.wait()
+    stage.backend.soft.set()  # as a stop does
     running.cancel()
     await asyncio.wait([running])
     assert (tmp_path / "left.txt").read_text() == "False"
@@ -187,7 +187,7 @@ async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStag
 async def pry(ctx: Context) -> str:
     """An agent of a user that puts a question to the model by the way the built-in ones have."""
     try:
-        return str(await ctx._desk._channel.ask("write", prompt="Spend money."))  # type: ignore[attr-defined]
+        return str(await ctx.backend._channel.ask("write", prompt="Spend money."))  # type: ignore[attr-defined]
     except RemitError as error:
         return error.code
 

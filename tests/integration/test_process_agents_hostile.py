@@ -14,7 +14,7 @@ from typing import Any
 
 import process_agents as agents
 import pytest
-from process_desk import NotingDesk, ProcessStage, on_process_stage
+from recording_backend import ProcessStage, RecordingBackend, on_process_stage
 
 from remit.core.errors import AgentCrashed
 from remit.system.processes import descendants, is_alive, marked, process_start
@@ -35,7 +35,7 @@ class HostileStage(ProcessStage):
         assert alive(self.zygotes) == []
 
     async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
-        self.desk = NotingDesk(self.root)
+        self.backend = RecordingBackend(self.root)
         return await super().run(function, **parameters)
 
     async def stop_after(self, seconds: float, function: Callable[..., Any], **parameters: Any) -> float:
@@ -89,13 +89,13 @@ async def test_a_willing_agent_saves_its_work_on_the_way_out(stage: HostileStage
     assert await stage.stop_after(0.3, agents.snooze_and_note, path=str(note)) < allowed(0.25)
     assert note.read_text() == "saved"
     assert await stage.stop_after(0.3, agents.snooze_async) < allowed(0.25)
-    assert stage.desk.saved == "saved on the way out"
+    assert stage.backend.saved == "saved on the way out"
 
 
 async def test_a_daemon_carries_the_mark_of_its_delegation_without_exec(stage: HostileStage) -> None:
     """Recovery finds it by that after supervisor, zygote and Remit process are all dead."""
     running = asyncio.create_task(stage.run(agents.daemonise, wait=True))
-    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{stage.owner}:{stage.desk.delegation.session_id}")) == 3, 5)
+    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{stage.owner}:{stage.backend.delegation.session_id}")) == 3, 5)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -178,13 +178,13 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 import process_agents as agents
-from process_desk import NotingDesk
+from recording_backend import RecordingBackend
 from remit.agents.process import Job, ProcessPool, target_of
 
 async def main():
     pool = ProcessPool(project="test", owner_id=sys.argv[1])
     jobs = [(agents.spin, {}), (agents.ignore_term, {}), (agents.daemonise, {"wait": True}), (agents.fork_many, {"count": 10})]
-    runs = [pool.run(Job(target=target_of(f), parameters=p), NotingDesk(Path("/")).context()) for f, p in jobs]
+    runs = [pool.run(Job(target=target_of(f), parameters=p), RecordingBackend(Path("/")).context()) for f, p in jobs]
     await asyncio.gather(*runs)
 
 asyncio.run(main())

@@ -71,7 +71,7 @@ def return_file_of(ctx: Context) -> Path:
 
 
 def _told(ctx: Context) -> dict[str, str]:
-    deadline = ctx._desk.delegation.deadline  # when it is told to hand in is no question an agent in Python has
+    deadline = ctx.backend.delegation.deadline  # when it is told to hand in is no question an agent in Python has
     return {
         "REMIT_SCRATCH": str(ctx.scratch),
         "REMIT_RETURN_FILE": str(return_file_of(ctx)),

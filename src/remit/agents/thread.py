@@ -174,7 +174,7 @@ class ThreadAgent:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((answer,), timeout=self._grace_seconds)
         if not answer.done():
-            gone = ctx._desk.abandoned(f"The thread of {self.spec.name}")
+            gone = ctx.backend.abandoned(f"The thread of {self.spec.name}")
             answer.add_done_callback(lambda _: gone())
 
 

@@ -115,7 +115,7 @@ class Handle(Protocol):
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]: ...
 
 
-class Desk(Protocol):
+class ContextBackend(Protocol):
     """The engine's side of a context: one per delegation that runs."""
 
     @property
@@ -163,130 +163,130 @@ class Desk(Protocol):
 
 
 @runtime_checkable
-class WarningDesk(Protocol):
-    """A desk at which a delegation can be warned of."""
+class WarningBackend(Protocol):
+    """A backend at which a delegation can be warned of."""
 
     def warn(self, message: str) -> None: ...
 
 
 class Context:
-    __slots__ = ("_desk",)
+    __slots__ = ("backend",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, backend: ContextBackend) -> None:
+        self.backend = backend
 
     @property
     def session_id(self) -> str:
-        return self._desk.delegation.lineage.session_id
+        return self.backend.delegation.lineage.session_id
 
     @property
     def root_id(self) -> str:
-        return self._desk.delegation.lineage.root_id
+        return self.backend.delegation.lineage.root_id
 
     @property
     def depth(self) -> int:
-        return self._desk.delegation.lineage.depth
+        return self.backend.delegation.lineage.depth
 
     @property
     def path(self) -> tuple[str, ...]:
-        return self._desk.delegation.lineage.path
+        return self.backend.delegation.lineage.path
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """As they were given and recorded."""
-        return self._desk.delegation.parameters
+        return self.backend.delegation.parameters
 
     @property
     def caller(self) -> str:
-        return self._desk.delegation.caller
+        return self.backend.delegation.caller
 
     @property
     def task(self) -> TaskContext | None:
-        return self._desk.delegation.task
+        return self.backend.delegation.task
 
     @property
     def deadline(self) -> float:
         """When it is stopped, on the wall clock."""
-        return self._desk.delegation.deadline_wall
+        return self.backend.delegation.deadline_wall
 
     @property
     def remaining(self) -> float:
         """Seconds until it is stopped, by a clock that does not jump."""
-        return self._desk.remaining()
+        return self.backend.remaining()
 
     @property
     def budget(self) -> Limits:
         """What is left for this tree."""
-        return self._desk.budget_left()
+        return self.backend.budget_left()
 
     @property
     def root(self) -> Path:
         """The project's root folder."""
-        return self._desk.root
+        return self.backend.root
 
     @property
     def scratch(self) -> Path:
         """A folder of its own, made when first asked for. Whatever stands in it at the deadline is handed back."""
-        return self._desk.scratch
+        return self.backend.scratch
 
     @property
     def workspace(self) -> Path:
         """The folder it works in: the project's root, or the worktree or copy that was made for it."""
-        return self._desk.workspace
+        return self.backend.workspace
 
     def environment(self) -> dict[str, str]:
         """What to add to the environment of a command that is started for this delegation: what the command delegates is its child."""
-        return self._desk.environment()
+        return self.backend.environment()
 
     @property
     def repair(self) -> Repair | None:
         """Set when it is asked again because its answer broke the contract."""
-        return self._desk.repair
+        return self.backend.repair
 
     @property
     def hand_in(self) -> bool:
         """True from the soft deadline on: hand in what there is."""
-        return self._desk.hand_in
+        return self.backend.hand_in
 
     @property
     def saved(self) -> Any:
         """The last checkpoint, also of a run before a crash; None when there is none."""
-        return self._desk.saved
+        return self.backend.saved
 
     async def wait_hand_in(self) -> None:
         """Until the soft deadline."""
-        await self._desk.wait_hand_in()
+        await self.backend.wait_hand_in()
 
     async def delegate(self, agent: str, /, **asked: Any) -> Return:
         """Hand work to a child and wait for its return: deeper, never later than this delegation."""
-        return await self._desk.delegate(call(agent, **asked))
+        return await self.backend.delegate(call(agent, **asked))
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to a child and go on; it ends at the latest when this delegation does."""
-        return await self._desk.start(call(agent, **asked))
+        return await self.backend.start(call(agent, **asked))
 
     async def gather(self, *requests: Request, limit: int | None = None) -> list[Return]:
         """Several children at once, at most `limit` of them; returns in the order of the calls, failures among them."""
-        return await self._desk.gather(requests, limit)
+        return await self.backend.gather(requests, limit)
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        self._desk.progress(message, fraction)
+        self.backend.progress(message, fraction)
 
     def emit(self, chunk: Any) -> None:
         """Stream a piece of the result; kept, and handed back if the agent never finishes."""
-        self._desk.emit(chunk)
+        self.backend.emit(chunk)
 
     def artifact(self, path: str | Path, type: str = "report", summary: str = "") -> None:
         """Declare a file as part of the work, as soon as it is begun."""
-        self._desk.artifact(path, type, summary)
+        self.backend.artifact(path, type, summary)
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
         """Draw from the tree's budget."""
-        self._desk.spend(tokens, cost)
+        self.backend.spend(tokens, cost)
 
     async def checkpoint(self, value: Any) -> None:
         """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
-        await self._desk.checkpoint(value)
+        await self.backend.checkpoint(value)
 
     async def permit(self, action: str = "", /, **facts: Any) -> None:
         """Ask the policy for something that this agent wants to do on its way: `await ctx.permit(url="https://example.com/")`.
@@ -294,11 +294,11 @@ class Context:
         The facts (path, url, command, method, …) are what rules speak of; the action is its own operation where it is not named. Raises
         `Refused` (POLICY_DENIED), in words that its caller can read. Waits where a person must be asked.
         """
-        await self._desk.permit(action, facts)
+        await self.backend.permit(action, facts)
 
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         """Those of many paths that the policy lets this agent do its operation on: for one that walks a tree and follows no link."""
-        return await self._desk.permitted(paths)
+        return await self.backend.permitted(paths)
 
     def background(self) -> ContextFiles:
         """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
@@ -308,13 +308,13 @@ class Context:
 
     def as_dict(self) -> dict[str, Any]:
         """The context as data."""
-        return context_of(self._desk.delegation, self.budget)
+        return context_of(self.backend.delegation, self.budget)
 
 
 def warn(ctx: Context, message: str) -> None:
-    """Told by an agent's carrier what whoever reads the return should know; at a desk that takes none it is progress."""
-    if isinstance(ctx._desk, WarningDesk):
-        ctx._desk.warn(message)
+    """Told by an agent's carrier what whoever reads the return should know; at a backend that takes none it is progress."""
+    if isinstance(ctx.backend, WarningBackend):
+        ctx.backend.warn(message)
     else:
         ctx.progress(message)
 

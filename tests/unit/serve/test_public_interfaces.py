@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 SERVE = Path(__file__).parents[3] / "src" / "remit" / "serve"
-OURS = {"_desk", "_exit"}
-"""`ctx._desk` is remit's own; `os._exit` is documented."""
+OURS = {"_exit"}
+"""`os._exit` is documented."""
 
 
 def test_no_private_name_of_another_package_is_used() -> None:

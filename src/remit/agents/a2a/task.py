@@ -480,7 +480,7 @@ class Errand:
         self._pause = POLL_SECONDS[0]
         self._turn = self._next_turn()
         self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
-        self._parameters[TRACEPARENT] = traceparent_of(ctx._desk.delegation)
+        self._parameters[TRACEPARENT] = traceparent_of(ctx.backend.delegation)
         if (token := line.http.headers.get("authorization")) is not None:
             self._parameters["authorization"] = token
 

@@ -19,14 +19,14 @@ from remit.agents.attach.address import LENT, Peer, address_of, listening, peer_
 from remit.agents.attach.line import Line
 from remit.agents.function import agent_name
 from remit.agents.process.pool import marker
-from remit.agents.process.remote import RemoteDesk
+from remit.agents.process.remote import RemoteBackend
 from remit.agents.process.service import Service
 from remit.agents.process.wire import AgentRaised, delegation_to_wire, error_from_wire, repair_to_wire, request_from_wire
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.caller import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ports import AgentPort
-from remit.engines.embedded.context_backend import EngineDesk
+from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.running import Running
 from remit.runtime.context import Context
@@ -53,9 +53,9 @@ class BorrowedAgent:
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        desk = ctx._desk
-        assert isinstance(desk, EngineDesk)
-        visit, running = self._visit, desk.running
+        backend = ctx.backend
+        assert isinstance(backend, EngineBackend)
+        visit, running = self._visit, backend.running
         if visit.pid is not None:
             running.carrier = (visit.pid, process_start(visit.pid) or "")
         run = visit.begin_run(running)
@@ -86,7 +86,7 @@ class BorrowedAgent:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((answer,), timeout=self._grace_seconds)
         if not answer.done():
-            gone = ctx._desk.abandoned(f"{self.spec.name} in process {self._visit.pid}")
+            gone = ctx.backend.abandoned(f"{self.spec.name} in process {self._visit.pid}")
             answer.add_done_callback(lambda _: gone())
 
     async def _tell_hand_in(self, ctx: Context, run: int) -> None:
@@ -109,16 +109,16 @@ def _as_failed(error: RemitError) -> Failed:
 
 def _facts(ctx: Context) -> dict[str, Any]:
     """Everything its context there can be asked for without asking us: over there a question must not be waited for on the loop."""
-    desk = ctx._desk
+    backend = ctx.backend
     return {
-        "delegation": delegation_to_wire(desk.delegation),
-        "root": str(desk.root),
-        "workspace": str(desk.workspace),
-        "scratch": str(desk.scratch),
-        "repair": repair_to_wire(desk.repair),
-        "saved": desk.saved,
-        "environment": desk.environment(),
-        "budget": desk.budget_left().to_dict(),
+        "delegation": delegation_to_wire(backend.delegation),
+        "root": str(backend.root),
+        "workspace": str(backend.workspace),
+        "scratch": str(backend.scratch),
+        "repair": repair_to_wire(backend.repair),
+        "saved": backend.saved,
+        "environment": backend.environment(),
+        "budget": backend.budget_left().to_dict(),
     }
 
 
@@ -199,7 +199,7 @@ def _owner_of(way: list[int], mark_prefix: str) -> str | None:
 
 
 class Run:
-    """One run of a lent agent: carries the questions of its desk (`agents.process.remote.Asks`)."""
+    """One run of a lent agent: carries the questions of its backend (`agents.process.remote.Asks`)."""
 
     def __init__(self, line: "Line", number: int, facts: Mapping[str, Any]) -> None:
         self.line = line
@@ -253,9 +253,9 @@ class Run:
 async def carried_out(agent: AgentPort, run: Run, facts: Mapping[str, Any]) -> Any:
     """What the agent hands back, plain. Whatever it delegates by another way is its child all the same."""
     LENT.set(run)  # in the context of this task alone
-    desk = RemoteDesk(run, facts)
-    arguments = agent.check(dict(desk.delegation.parameters))
-    return plain(await agent.perform(Context(desk), arguments))
+    backend = RemoteBackend(run, facts)
+    arguments = agent.check(dict(backend.delegation.parameters))
+    return plain(await agent.perform(Context(backend), arguments))
 
 
 HELLO_BYTES = 32 * 1024
@@ -291,10 +291,10 @@ class Visit:
             source = f"{self._desks[0].running.delegation.agent} ({self._desks[0].running.delegation.session_id})"
             return await self._board.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
         try:
-            desk = self._desks.get(body.get("run", 0))
-            if desk is None:
+            backend = self._desks.get(body.get("run", 0))
+            if backend is None:
                 raise Misused("That run has ended.")
-            return await desk.answer(name, {key: value for key, value in body.items() if key != "run"})
+            return await backend.answer(name, {key: value for key, value in body.items() if key != "run"})
         except TypeError as error:  # arguments that the question does not have
             raise Misused(f"That was asked wrongly: {error}") from None
 
@@ -343,9 +343,9 @@ class CallersDesk(Service):
         super().__init__(running.ctx)
         self.running = running
         self._visit = visit
-        desk = running.ctx._desk
-        assert isinstance(desk, EngineDesk)
-        self._desk = desk
+        backend = running.ctx.backend
+        assert isinstance(backend, EngineBackend)
+        self.backend = backend
         self._calls |= {"delegate": self._delegate_with, "start": self._start_with}
 
     async def answer(self, name: object, body: dict[str, Any]) -> Any:
@@ -356,11 +356,11 @@ class CallersDesk(Service):
 
     async def _delegate_with(self, request: object, borrow: object = None) -> Any:
         asked = request_from_wire(request)
-        return (await self._desk.delegate(asked, self._house(asked, borrow))).to_dict()
+        return (await self.backend.delegate(asked, self._house(asked, borrow))).to_dict()
 
     async def _start_with(self, request: object, borrow: object = None) -> str:
         asked = request_from_wire(request)
-        handle = await self._desk.start(asked, self._house(asked, borrow))
+        handle = await self.backend.start(asked, self._house(asked, borrow))
         self._handles[handle.session_id] = handle
         return handle.session_id
 

@@ -72,7 +72,7 @@ class Errand:
             agent_id=target,
             type=operation or "",
             session_id=self._ctx.root_id,
-            priority=int(self._ctx._desk.delegation.priority),  # type: ignore[arg-type]
+            priority=int(self._ctx.backend.delegation.priority),  # type: ignore[arg-type]
             config=pb.TaskConfig(
                 parameters=struct_of(self._arguments),
                 # Above what is allowed there it would be refused. Where that is not known, the deadline in the metadata holds it.
@@ -87,7 +87,7 @@ class Errand:
         pairs = [
             (DEPTH, str(ctx.depth)),
             (PATH, json.dumps(list(ctx.path))),
-            (TRACEPARENT, traceparent_of(ctx._desk.delegation)),
+            (TRACEPARENT, traceparent_of(ctx.backend.delegation)),
         ]
         if self._agent.longest_seconds is None or self._is_here():  # two machines' clocks differ; a number of seconds does not
             pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))

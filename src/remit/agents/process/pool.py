@@ -330,7 +330,7 @@ class ProcessPool:
                 told.cancel()
             await self._leave(child, mark, start, ctx)
             if printed := child.printed():
-                ctx._desk.printed(printed)
+                ctx.backend.printed(printed)
         return child.outcome()
 
     @contextlib.asynccontextmanager
@@ -420,7 +420,7 @@ class ProcessPool:
         ending = self._own(self._end(ward, mark, start))
         await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
         if not ending.done():
-            gone = ctx._desk.abandoned("its processes are still being killed")
+            gone = ctx.backend.abandoned("its processes are still being killed")
             ending.add_done_callback(lambda _: gone())
 
     async def _end(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]") -> None:
@@ -452,19 +452,19 @@ async def _tell_hand_in(child: Child, ctx: Context) -> None:
 
 
 def _job_frame(job: Job, ctx: Context, environment: Mapping[str, str]) -> dict[str, Any]:
-    desk = ctx._desk  # carrying a context over a pipe needs what stands behind it
+    backend = ctx.backend  # carrying a context over a pipe needs what stands behind it
     return {
         "target": job.target.to_wire(),
         "parameters": job.parameters,
         "sys_path": agent_path(),
         "folder": os.getcwd(),
-        "environment": {**environment, **desk.environment()},
+        "environment": {**environment, **backend.environment()},
         "facts": {
-            "delegation": delegation_to_wire(desk.delegation),
-            "root": str(desk.root),
-            "workspace": str(desk.workspace),
-            "repair": repair_to_wire(desk.repair),
-            "saved": desk.saved,
+            "delegation": delegation_to_wire(backend.delegation),
+            "root": str(backend.root),
+            "workspace": str(backend.workspace),
+            "repair": repair_to_wire(backend.repair),
+            "saved": backend.saved,
             "has_model": job.models is not None and job.models.is_configured(),
         },
     }

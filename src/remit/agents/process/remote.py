@@ -1,4 +1,4 @@
-"""The desk of an agent in its own process: what `ctx` stands on there. Every question goes over the channel to the real one.
+"""The backend of an agent in its own process: what `ctx` stands on there. Every question goes over the channel to the real one.
 
 A reader thread takes replies, so a question can be waited for on a loop (`ask`) or plainly (`ask_now`), from any thread.
 What the agent merely says (`tell`) is not answered; if it was refused, the next question or saying raises that refusal.
@@ -30,7 +30,7 @@ _PATHS_AT_ONCE = 2000
 
 
 class Asks(Protocol):
-    """Whatever carries the questions of a desk to the real one."""
+    """Whatever carries the questions of a backend to the real one."""
 
     hand_in: "Future[None]"
 
@@ -172,8 +172,8 @@ class RemoteModels:
         return asked_from_wire(asked)
 
 
-class RemoteDesk:
-    """`flow.context.Desk` over a channel."""
+class RemoteBackend:
+    """`flow.context.ContextBackend` over a channel."""
 
     def __init__(self, channel: Asks, facts: Mapping[str, Any]) -> None:
         self._channel = channel
@@ -281,10 +281,10 @@ class RemoteDesk:
 
 async def session_diff_of(ctx: Context, session_id: str) -> str:
     """Where the diff of a session is recorded, below the root. Raises `Refused` unless it is of the same tree or principal."""
-    return await ctx._desk.session_diff(session_id)
+    return await ctx.backend.session_diff(session_id)
 
 
 def models_of(ctx: Context) -> Writes | None:
     """The models of the Remit process, for a function that runs in a process of its own. None where none is configured."""
-    desk = ctx._desk
-    return desk.models if isinstance(desk, RemoteDesk) and desk.models.is_configured() else None
+    backend = ctx.backend
+    return backend.models if isinstance(backend, RemoteBackend) and backend.models.is_configured() else None

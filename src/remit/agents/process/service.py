@@ -119,7 +119,7 @@ class Service:
         return await self._ctx.permitted(paths)
 
     async def _session_diff(self, session_id: str) -> str:
-        return await self._ctx._desk.session_diff(str(session_id))
+        return await self._ctx.backend.session_diff(str(session_id))
 
     async def _write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
         """A question to a model: asked here, where the models, their keys and what they cost are known."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from remit.agents.process import frames
-from remit.agents.process.remote import Channel, RemoteDesk
+from remit.agents.process.remote import Channel, RemoteBackend
 from remit.agents.process.target import Target
 from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec
@@ -65,11 +65,11 @@ def _perform(channel: Channel, job: Mapping[str, Any], found: Any) -> NoReturn:
         agent = _declared(found)
         function: Callable[..., Any] = agent.function
         arguments = agent.check(job["parameters"])
-        desk = RemoteDesk(channel, job["facts"]) if agent.takes_context else None
+        backend = RemoteBackend(channel, job["facts"]) if agent.takes_context else None
         if inspect.iscoroutinefunction(function):
-            value = asyncio.run(_run_async(channel, function, desk, arguments))
+            value = asyncio.run(_run_async(channel, function, backend, arguments))
         else:
-            value = _run_sync(channel, function, desk, arguments)
+            value = _run_sync(channel, function, backend, arguments)
         message = {"k": "answer", "value": plain(value)}
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
@@ -78,8 +78,8 @@ def _perform(channel: Channel, job: Mapping[str, Any], found: Any) -> NoReturn:
     _end(channel, message)
 
 
-async def _run_async(channel: Channel, function: Callable[..., Any], desk: RemoteDesk | None, arguments: Mapping[str, Any]) -> Any:
-    task = asyncio.ensure_future(function(*_context(desk), **arguments))
+async def _run_async(channel: Channel, function: Callable[..., Any], backend: RemoteBackend | None, arguments: Mapping[str, Any]) -> Any:
+    task = asyncio.ensure_future(function(*_context(backend), **arguments))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         value = await task
@@ -91,23 +91,23 @@ async def _run_async(channel: Channel, function: Callable[..., Any], desk: Remot
     _end(channel, {"k": "answer", "value": plain(value)})
 
 
-def _context(desk: RemoteDesk | None) -> tuple[Any, ...]:
-    return () if desk is None else (Context(desk),)
+def _context(backend: RemoteBackend | None) -> tuple[Any, ...]:
+    return () if backend is None else (Context(backend),)
 
 
-def _run_sync(channel: Channel, function: Callable[..., Any], desk: RemoteDesk | None, arguments: Mapping[str, Any]) -> Any:
+def _run_sync(channel: Channel, function: Callable[..., Any], backend: RemoteBackend | None, arguments: Mapping[str, Any]) -> Any:
     def stop(*_: object) -> None:
         if not channel.stop_would_break_a_frame():
             raise Stopped("The delegation is being stopped.")
 
     signal.signal(signal.SIGTERM, stop)
-    if desk is None:
+    if backend is None:
         return function(**arguments)
     from remit.agents.blocking import BlockingContext  # here, as `agents.function` imports this package
 
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="remit-loop", daemon=True).start()
-    return function(BlockingContext(Context(desk), loop), **arguments)
+    return function(BlockingContext(Context(backend), loop), **arguments)
 
 
 def _declared(found: Any) -> Any:

@@ -93,7 +93,7 @@ OVERDUE_SECONDS = 0.6
 """So long after its end it has had its grace: whoever still calls is turned away, even where nothing else can stop it."""
 
 
-class EngineDesk:
+class EngineBackend:
     __slots__ = ("_running",)
 
     def __init__(self, running: Running) -> None:
@@ -111,7 +111,7 @@ class EngineDesk:
 
     @property
     def running(self) -> Running:
-        """Whose desk it is."""
+        """Whose backend it is."""
         return self._running
 
     @property

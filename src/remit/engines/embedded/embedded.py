@@ -19,7 +19,7 @@ from remit.core.record import Begun, Owner, Settled, Started
 from remit.core.result import Return, StopReason
 from remit.core.states import State, move
 from remit.engines.embedded import ending, handles
-from remit.engines.embedded.context_backend import EngineDesk
+from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.deadlines import Deadlines, Watchdog
 from remit.engines.embedded.events import Listeners, Watcher, tell_queued, tell_settled, tell_started
 from remit.engines.embedded.handles import LocalHandle, until_recorded
@@ -238,7 +238,7 @@ class EmbeddedEngine:
         running.started_at = running.last_heard = self.loop.time()
         if running.attempt == 1:
             running.started_wall = self.clock.wall()  # a resumed run is measured by its first start
-        running.ctx = Context(EngineDesk(running))
+        running.ctx = Context(EngineBackend(running))
         if running.delegation.idle_seconds is not None:
             running.be_looked_at(running.next_look())  # silence is counted from here
         running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
@@ -305,7 +305,7 @@ class EmbeddedEngine:
         running.tell(result)
         if self.listeners:
             tell_settled(self, running, result)
-        # Each closes a circle (task, context, desk): opened here, so that what has ended is freed at once, not by the collector.
+        # Each closes a circle (task, context, backend): opened here, so that what has ended is freed at once, not by the collector.
         running.task = None
         running.ctx = None  # type: ignore[assignment]
 

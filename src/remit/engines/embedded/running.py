@@ -1,6 +1,6 @@
 """A delegation that is queued or runs: everything the engine knows of it while it lives. One object, gone when it is settled.
 
-It is the `Work` that `flow.perform` sees and the `Caller` of its children; `desk` gives its agent the `ctx`.
+It is the `Work` that `flow.perform` sees and the `Caller` of its children; `backend` gives its agent the `ctx`.
 """
 
 import asyncio

@@ -115,7 +115,7 @@ class Pool:
 
     def submit(self, work: Work) -> None:
         self._count += 1
-        priority = work.ctx._desk.delegation.priority
+        priority = work.ctx.backend.delegation.priority
         heapq.heappush(self._waiting, (self._now() - priority * AGEING_SECONDS, self._count, work))
         self.fill()
 

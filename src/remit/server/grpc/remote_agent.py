@@ -16,7 +16,7 @@ from remit.core.errors import Failed, InvalidReturn, Misused, RemitError, Unavai
 from remit.core.parameters import WrongParameters
 from remit.core.spelling import own_spelling
 from remit.core.tracing import traceparent_of
-from remit.engines.embedded.context_backend import EngineDesk
+from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.running import Running
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.runtime.context import Context
@@ -67,9 +67,9 @@ class RemoteAgent:
 
     async def perform(self, ctx: Context, arguments: Arguments) -> Any:
         await self._check_schema(arguments.parameters)
-        desk = ctx._desk
-        assert isinstance(desk, EngineDesk)
-        running = desk.running
+        backend = ctx.backend
+        assert isinstance(backend, EngineBackend)
+        running = backend.running
         order = pb.WorkOrder(
             operation=self._operation,
             parameters=struct_of(arguments.parameters),
@@ -173,7 +173,7 @@ def _foreign_file(ctx: Any, path: str) -> str | None:
         top = place.relative_to(root).parts[:1]
         if top and top[0].casefold() in _RESERVED_FOLDERS and not place.is_relative_to(ctx.scratch.resolve()):
             return f"{path!r:.200} is not its to hand in."
-        if place.stat().st_mtime < ctx._desk.running.started_wall - FILE_CLOCK_LAG_SECONDS:
+        if place.stat().st_mtime < ctx.backend.running.started_wall - FILE_CLOCK_LAG_SECONDS:
             return f"{path!r:.200} existed before its work began."
     except (OSError, ValueError, RuntimeError):
         return None  # whether it exists is checked with the return

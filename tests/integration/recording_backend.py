@@ -53,7 +53,7 @@ class EchoHandle:
         return [{"session_id": self.session_id, "reason": reason}]
 
 
-class NotingDesk:
+class RecordingBackend:
     repair: Repair | None = None
     hand_in = False
     saved: Any = None
@@ -151,19 +151,19 @@ class ProcessStage:
         self.root = root
         self.owner = uuid.uuid4().hex[:8]
         self.pool = ProcessPool(project="test", owner_id=self.owner)
-        self.desk = NotingDesk(root)
-        self.desk.scratch.mkdir(exist_ok=True)
+        self.backend = RecordingBackend(root)
+        self.backend.scratch.mkdir(exist_ok=True)
 
     async def open(self) -> None: ...
 
     async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
-        return await self.pool.run(Job(target=target_of(function), parameters=parameters), self.desk.context())
+        return await self.pool.run(Job(target=target_of(function), parameters=parameters), self.backend.context())
 
     def noted(self, kind: str) -> list[Any]:
-        return [note[1] for note in self.desk.notes if note[0] == kind]
+        return [note[1] for note in self.backend.notes if note[0] == kind]
 
     def spent(self) -> list[tuple[int, float]]:
-        return [note[1:] for note in self.desk.notes if note[0] == "spend"]
+        return [note[1:] for note in self.backend.notes if note[0] == "spend"]
 
     def left(self) -> list[int]:
         """Processes of delegations that are alive, without those of the pool."""
