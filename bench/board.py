@@ -18,8 +18,7 @@ from pathlib import Path
 from bench.figures import Figure, median, milliseconds
 from bench.sizes import Sizes
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import Priority, Task, slug_of
+from remit.board.task import Priority, Status, Task, slug_of
 
 TARGET_SECONDS = 0.3
 REMIT = (str(Path(sys.executable).with_name("remit")),)

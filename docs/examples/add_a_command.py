@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from remit import Remit, agent
-from remit.board.orchestrator.command_files import find
-from remit.board.orchestrator.command_runs import bound, run
+from remit.board.command_files import find
+from remit.board.project_commands import bound, run
 
 COMMAND = """\
 ---

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import Task
+from remit.board.task import Status, Task
 
 board = Board(Path())
 with board.change("begun", make=True) as draft:

@@ -4,7 +4,7 @@ import asyncio
 
 from remit import Remit, agent
 from remit.board.board import Board
-from remit.board.orchestrator.errors import errors
+from remit.board.error_tasks import errors
 
 
 @agent("reader")

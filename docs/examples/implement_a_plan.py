@@ -5,7 +5,7 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
-from remit.board.orchestrator.implement import implement
+from remit.board.implement import implement
 from remit.board.task import Task
 
 PLAN = """# Greetings

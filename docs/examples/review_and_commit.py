@@ -6,7 +6,7 @@ from pathlib import Path
 
 from remit import Remit
 from remit.board.board import Board
-from remit.board.orchestrator.review import ReviewRequest, review
+from remit.board.review import ReviewRequest, review
 
 
 def git(*arguments: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
-from remit.board.orchestrator.research_plan import plan, research, revise
+from remit.board.research_plan import plan, research, revise
 from remit.board.task import State, Task
 
 

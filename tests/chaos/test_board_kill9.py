@@ -16,8 +16,7 @@ from board_crashes import PLAN, change, die_when_committed, finish
 
 from remit.board import archive, todo, write_set
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
 from support.lab import rounds
 
 MOST_CALLS = 300

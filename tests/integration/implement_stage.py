@@ -8,10 +8,9 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
-from remit.board.orchestrator.implement import implement
-from remit.board.orchestrator.outcome import Outcome
-from remit.board.statuses import Status
-from remit.board.task import Task
+from remit.board.implement import implement
+from remit.board.outcome import Outcome
+from remit.board.task import Status, Task
 from support.repository import begin, git
 
 PLAN_PATH = "specs/001_csv/plans/implementation-001.md"

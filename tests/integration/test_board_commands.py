@@ -105,7 +105,7 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
 
 def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
     from remit.board.board import Board
-    from remit.board.orchestrator.tasks import Wanted, abandon, record
+    from remit.board.task_commands import Wanted, abandon, record
 
     board = Board(tmp_path)
     for place in range(6):

@@ -9,7 +9,7 @@ import pytest
 
 from remit.board.board import Board
 from remit.board.importer import import_board
-from remit.board.orchestrator.tasks import Wanted, record
+from remit.board.task_commands import Wanted, record
 from remit.board.todo import draw
 from remit.core.errors import Misused, Refused, Unavailable
 from support import cli

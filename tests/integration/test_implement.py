@@ -17,10 +17,9 @@ from implement_stage import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_
 from remit import Context, Remit, agent
 from remit.board.board import Board
 from remit.board.claims import claim
-from remit.board.orchestrator.implement import dry_run_implement, implement, implement_each
+from remit.board.implement import dry_run_implement, implement, implement_each
 from remit.board.plans import read_plan
-from remit.board.statuses import PhaseStatus, Status
-from remit.board.task import Task
+from remit.board.task import PhaseStatus, Status, Task
 from remit.core.clock import Clock
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.runtime.settings import load_settings

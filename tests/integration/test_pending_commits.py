@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from remit.board.board import Board
-from remit.board.orchestrator.maintenance import sync, todo
-from remit.board.orchestrator.tasks import Wanted, abandon, divide, record, recover
 from remit.board.pending_commits import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
 from remit.board.task import TaskArtifact
+from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, todo
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -22,7 +21,7 @@ from pathlib import Path
 import remit.board.commits as committing
 committing.commit = lambda *given, **more: os.kill(os.getpid(), signal.SIGKILL)
 from remit.board.board import Board
-from remit.board.orchestrator.maintenance import todo
+from remit.board.task_commands import todo
 todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
 """
 

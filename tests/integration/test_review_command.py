@@ -13,11 +13,10 @@ import pytest
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.orchestrator.outcome import Outcome
-from remit.board.orchestrator.review import ReviewRequest, dry_run_review, review
+from remit.board.outcome import Outcome
+from remit.board.review import ReviewRequest, dry_run_review, review
 from remit.board.roles.reviewer import change_of_path
-from remit.board.statuses import Status
-from remit.board.task import State, Task, TaskArtifact, slug_of
+from remit.board.task import State, Status, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
 from remit.runtime.context import Context
 from remit.runtime.settings import load_settings

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
-from remit.board.statuses import Status
-from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact
+from remit.board.task import PlanVersion, Priority, State, Status, Task, TaskArtifact
 from remit.core.errors import Unavailable
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

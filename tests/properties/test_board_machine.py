@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from remit.board.board import Board
-from remit.board.orchestrator.maintenance import todo
-from remit.board.orchestrator.tasks import Wanted, abandon, record, recover
 from remit.board.state_file import read_state
-from remit.board.statuses import Status, check_move
+from remit.board.task import Status, check_move
+from remit.board.task_commands import Wanted, abandon, record, recover, todo
 from remit.board.todo import draw
 from remit.core.errors import RemitError
 

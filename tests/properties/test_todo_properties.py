@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.board.state_file import data_to_state, state_to_data
-from remit.board.statuses import NEED_REASON, Status
-from remit.board.task import Priority, State, Task, TaskArtifact, slug_of
+from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of
 from remit.board.todo import draw
 from remit.board.todo_merge import may_become, merge
 from remit.board.todo_parser import guarded, stripped, unguarded

@@ -1,5 +1,5 @@
-"""The board: the tasks of a project, kept in `specs/state.json`, drawn in `specs/TODO.md`, their reports and plans beside them (S6).
+"""The board: the tasks of a project, in `specs/state.json` and `specs/TODO.md`, and the commands that work on them.
 
-Files and rules only: it delegates nothing and knows no agent. `remit.orchestrator` carries tasks through research, plan and
-implementation with it, the built-in roles use it, the command line shows it.
+`board` reads and changes the files; `implement`, `research_plan`, `review`, `error_tasks` and `meta` delegate to agents through
+`app.Remit`, judge the returns, file them and commit. The package prints nothing; `cli` does.
 """

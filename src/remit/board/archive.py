@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remit.board.state_file import read_state, state_to_bytes, task_to_entry
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused
 

@@ -19,8 +19,7 @@ from remit.board import archive
 from remit.board.board import SPECS, Board
 from remit.board.pending_commits import Debt, owed
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes, task_to_entry
-from remit.board.statuses import NEED_REASON, Status, status_of
-from remit.board.task import SCHEMA_VERSION, Priority, State, Task, TaskArtifact, slug_of
+from remit.board.task import NEED_REASON, SCHEMA_VERSION, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.board.todo import link_to, text_of
 from remit.board.todo_merge import Merged, merge
 from remit.board.todo_parser import one_line, read_block, read_sheet

@@ -1,7 +1,7 @@
 """Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else.
 
 A plan is a person's and an agent's document, so it is read with patience (headings of any depth, markers missing or in lower case) and
-what looks wrong is told rather than guessed. Pure: text in, text out. `orchestrator.implement` runs the phases, planners write them.
+what looks wrong is told rather than guessed. Pure: text in, text out. `implement` runs the phases, planners write them.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from remit.board.statuses import PhaseStatus
+from remit.board.task import PhaseStatus
 from remit.core.errors import Misused
 
 SKIPPED = frozenset({PhaseStatus.COMPLETED, PhaseStatus.ABANDONED})

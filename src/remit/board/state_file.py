@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from remit.board.statuses import Status, status_of
-from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Task, TaskArtifact, slug_of
+from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.core.errors import Misused, Unavailable
 
 _LATER = (

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from remit.board.statuses import Status
-from remit.board.task import Priority, State, Task
+from remit.board.task import Priority, State, Status, Task
 from remit.board.todo_parser import MAY_MEAN_MORE, first_plain, guarded, heading_of, one_line, plain, stripped
 
 HEAD = "# TODO"

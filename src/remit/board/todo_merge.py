@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from remit.board.statuses import IN_PROGRESS, MOVES, NEED_REASON, Status, is_legal, status_of
-from remit.board.task import Priority, State, Task, slug_of
+from remit.board.task import IN_PROGRESS, MOVES, NEED_REASON, Priority, State, Status, Task, is_legal, slug_of, status_of
 from remit.board.todo import HEAD, draw
 from remit.board.todo_parser import Block, Sheet, Written, one_line, plain, read_block, read_sheet
 from remit.core.errors import Misused, Refused

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.board.graph import circle_words
-from remit.board.statuses import Status
-from remit.board.task import Priority, Task
-from remit.board.view import Standing, View
+from remit.board.task import Priority, Status, Task
+from remit.board.view import Standing, View, circle_words
 from remit.cli.arguments import Json, Root
 from remit.cli.completion import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
@@ -103,7 +101,7 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
 
         text = draw(view, title)
     else:
-        from remit.board.page import page
+        from remit.board.picture import page
 
         text = page(view, title)
     if str(path) == "-":
@@ -128,7 +126,7 @@ def _check_place(path: Path) -> None:
 
 
 def _tell(view: "View", written: list[str]) -> None:
-    from remit.board.graph import circle_words
+    from remit.board.view import circle_words
 
     for path in written:
         if path != "-":

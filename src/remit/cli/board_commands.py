@@ -23,8 +23,8 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.board.orchestrator.outcome import Outcome
-    from remit.board.orchestrator.review import ReviewRequest
+    from remit.board.outcome import Outcome
+    from remit.board.review import ReviewRequest
 
 Number = Annotated[str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
@@ -69,15 +69,15 @@ def _rehearse(outcome: "Outcome", show: "Callable[[Outcome], None]", *, as_json:
 
 
 def _work_on(name: str, number: str | None, words: list[str] | None, options: dict[str, Any], *, dry_run: bool, as_json: bool) -> Exit:
-    from remit.board.orchestrator.lifecycle import must_exist
-    from remit.board.orchestrator.research_plan import Command, work_on
+    from remit.board.command_lifecycle import must_exist
+    from remit.board.research_plan import Command, work_on
 
     given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
     limit, folder = seconds(options["timeout"], "--timeout"), find_root(options["root"])
     command = Command(name=name, number=given, focus=" ".join(words or ()), force=options["force"], timeout=limit)
     board = Board(folder)
     if dry_run:
-        from remit.board.orchestrator.research_plan import dry_run as rehearsed
+        from remit.board.research_plan import dry_run as rehearsed
 
         directory = open_directory(folder)
         outcome = rehearsed(board, routed_settings(folder, directory), directory.find, command)
@@ -161,10 +161,10 @@ def implement(
     as_json: Json = False,
 ) -> Exit:
     """Have a task carried out: the phases of its plan in turn, each committed; run again, it goes on where it stood."""
-    from remit.board.orchestrator.implement import dry_run_implement, implement_each, order_tasks
-    from remit.board.orchestrator.implement import implement as implement_task
-    from remit.board.orchestrator.lifecycle import must_exist
-    from remit.board.orchestrator.phases import tell_nobody
+    from remit.board.command_lifecycle import must_exist
+    from remit.board.implement import dry_run_implement, implement_each, order_tasks
+    from remit.board.implement import implement as implement_task
+    from remit.board.phases import tell_nobody
 
     words = list(numbers or ())
     count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
@@ -211,7 +211,7 @@ def review(
     as_json: Json = False,
 ) -> Exit:
     """Have the project, a path or a task reviewed: the report is filed in specs/reviews, or with the task."""
-    from remit.board.orchestrator.review import ReviewRequest
+    from remit.board.review import ReviewRequest
 
     folder = find_root(root)
     number = _number(what)
@@ -228,7 +228,7 @@ def review(
 
 def review_one(folder: Path, which: str, *, dry_run: bool, as_json: bool) -> Exit:
     """`remit task --review N`."""
-    from remit.board.orchestrator.review import ReviewRequest
+    from remit.board.review import ReviewRequest
 
     return _reviewed(folder, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run, as_json=as_json)
 
@@ -248,8 +248,8 @@ def _from_root(folder: Path, what: str) -> str:
 
 
 def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
-    from remit.board.orchestrator.review import check, dry_run_review
-    from remit.board.orchestrator.review import review as review_work
+    from remit.board.review import check, dry_run_review
+    from remit.board.review import review as review_work
     from remit.runtime.settings import load_settings
 
     board = Board(folder)
@@ -273,8 +273,8 @@ def errors(
     as_json: Json = False,
 ) -> Exit:
     """Have the open errors of the ledger diagnosed: they become one task with a plan to mend them."""
-    from remit.board.orchestrator.errors import dry_run_errors
-    from remit.board.orchestrator.errors import errors as diagnose
+    from remit.board.error_tasks import dry_run_errors
+    from remit.board.error_tasks import errors as diagnose
     from remit.runtime.ledger import ErrorLedger
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
@@ -307,8 +307,8 @@ def meta(
     as_json: Json = False,
 ) -> Exit:
     """Have a new agent or a new command written from a description; it is filed only if it loads."""
-    from remit.board.orchestrator.meta import Kind, MetaRequest, dry_run_meta
-    from remit.board.orchestrator.meta import meta as build
+    from remit.board.meta import Kind, MetaRequest, dry_run_meta
+    from remit.board.meta import meta as build
     from remit.cli.main import COMMANDS
 
     if as_agent and as_command:

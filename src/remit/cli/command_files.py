@@ -1,4 +1,4 @@
-"""`remit NAME …` for command files of the project, and `remit commands`, which lists them. What they do is `orchestrator`'s."""
+"""`remit NAME …` for command files of the project, and `remit commands`, which lists them. `board.project_commands` runs them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from remit.cli.results import answer, print_return
 from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
-    from remit.board.orchestrator.command_files import CommandFile
+    from remit.board.command_files import CommandFile
 
 
 PANEL = "Commands of this project"
@@ -28,7 +28,7 @@ SHOWN = 300
 
 def register(app: typer.Typer, words: Sequence[str]) -> None:
     """Add the commands that files of the project define: of the folder one stands in, or of the one that `--root` names."""
-    from remit.board.orchestrator.command_files import places
+    from remit.board.command_files import places
 
     try:
         root = _root_in(words) or find_root(None)
@@ -49,7 +49,7 @@ def _described(file: Path, root: Path) -> str:
     """For the help. Other people's words: no markup is taken from them, and nothing that a terminal would obey."""
     from rich.markup import escape
 
-    from remit.board.orchestrator.command_files import read
+    from remit.board.command_files import read
 
     try:
         found = read(file, root)
@@ -89,8 +89,8 @@ def _command(name: str) -> Callable[..., Exit]:
 def run(name: str, arguments: list[str], timeout: str | None, root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
     """Have a command file carried out."""
 
-    from remit.board.orchestrator.command_files import find
-    from remit.board.orchestrator.command_runs import bound, dry_run_command, nobody
+    from remit.board.command_files import find
+    from remit.board.project_commands import bound, dry_run_command, nobody
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
     command = find(folder, name)
@@ -109,7 +109,7 @@ def run(name: str, arguments: list[str], timeout: str | None, root: Path | None,
 
 async def _run(command: "CommandFile", arguments: list[str], found: Any, limit: float | None, folder: Path, *, as_json: bool) -> Exit:
     from remit.app import Remit
-    from remit.board.orchestrator.command_runs import run
+    from remit.board.project_commands import run
 
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, settings=found.settings, approver=person_here()) as remit:
@@ -127,7 +127,7 @@ def _print_text(data: dict[str, Any]) -> None:
 
 def commands(root: Root = None, as_json: Json = False) -> Exit:
     """List the commands that files of the project add, and what is wrong with files that add none."""
-    from remit.board.orchestrator.command_files import OWN, every
+    from remit.board.command_files import OWN, every
 
     found, problems = every(find_root(root), COMMANDS)
     if as_json:

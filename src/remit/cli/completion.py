@@ -30,7 +30,7 @@ def some_tasks(incomplete: str) -> Offer:
 
 
 def some_statuses(incomplete: str) -> Offer:
-    from remit.board.statuses import Status
+    from remit.board.task import Status
 
     return [(str(status), f"[{status.marker}]") for status in Status if status.startswith(incomplete.lower())]
 

@@ -306,7 +306,7 @@ def _served(folder: Path) -> Finding:
 
 def _commands(root: Path) -> Iterator[Finding]:
     """Files that add no command, though they look like it."""
-    from remit.board.orchestrator.command_files import every
+    from remit.board.command_files import every
     from remit.cli.main import COMMANDS
 
     found, problems = every(root, COMMANDS)

@@ -36,7 +36,7 @@ from remit.core.states import State
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
-    from remit.board.orchestrator.outcome import Outcome
+    from remit.board.outcome import Outcome
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000

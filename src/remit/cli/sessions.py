@@ -165,7 +165,7 @@ def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
     yield "routed", str(extra.get("route", ""))
     context = extra.get("context")
     if isinstance(context, dict):
-        from remit.board.orchestrator.lifecycle import context_words
+        from remit.board.command_lifecycle import context_words
 
         yield "context", context_words(context)
 

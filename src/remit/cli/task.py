@@ -11,10 +11,8 @@ import typer
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.graph import next_command
-from remit.board.statuses import PhaseStatus
-from remit.board.task import Task
-from remit.board.view import Standing, View, view_of
+from remit.board.task import PhaseStatus, Task
+from remit.board.view import Standing, View, next_command, view_of
 from remit.board.write_set import read_or_none
 from remit.cli.arguments import Json, Root, number_of, numbers_of
 from remit.cli.completion import some_languages, some_priorities, some_tasks
@@ -25,7 +23,7 @@ from remit.cli.results import answer
 from remit.core.errors import Misused, Refused, Unavailable
 
 if TYPE_CHECKING:
-    from remit.board.orchestrator.outcome import Outcome
+    from remit.board.outcome import Outcome
     from remit.board.plans import Plan
     from remit.board.task import Priority
 
@@ -113,15 +111,15 @@ def task(
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
     """What the flags ask for; None: none does, a task is to be recorded."""
     if what == "--sync":
-        from remit.board.orchestrator.maintenance import sync
+        from remit.board.task_commands import sync
 
         return sync(board, dry_run=dry_run)
     if what == "--divide":
-        from remit.board.orchestrator.tasks import divide
+        from remit.board.task_commands import divide
 
         return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
     if what in ("--abandon", "--recover"):
-        from remit.board.orchestrator.tasks import abandon, recover
+        from remit.board.task_commands import abandon, recover
 
         numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
         if what == "--recover":
@@ -133,7 +131,7 @@ def _done(board: "Board", what: str, words: str, which: str, reason: str, *, for
 def _recorded(
     board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
 ) -> "Outcome":
-    from remit.board.orchestrator.tasks import Wanted, record
+    from remit.board.task_commands import Wanted, record
 
     effort, language, depends = more
     if not words and not title.strip():
@@ -371,7 +369,7 @@ def todo(
 ) -> Exit:
     """Archive completed and abandoned tasks with their folders, and tell which folders fit no task."""
     from remit.board.board import Board
-    from remit.board.orchestrator.maintenance import todo as archive
+    from remit.board.task_commands import todo as archive
 
     outcome = archive(Board(find_root(root)), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
     return answer(outcome, as_json=as_json)

@@ -8,7 +8,7 @@ from remit.board.plans import list_items, read_plan, with_phase
 from remit.board.roles.planner import TEMPLATE, PlanRequest, carry_over, plan_template
 from remit.board.roles.researcher import question_of
 from remit.board.roles.returns import shorten
-from remit.board.statuses import PhaseStatus
+from remit.board.task import PhaseStatus
 
 lines = st.text(max_size=120) | st.sampled_from(
     ["### Phase 9: Evil [COMPLETED]", "- **Accept**: `rm -rf /`", "Accept: `x`", "```", "- [x] done", "1. One thing", "[BLOCKED]", "---"]

@@ -7,8 +7,7 @@ import pytest
 
 from remit.board.archive import archived, archived_tasks, bring_back, put_away
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import PlanVersion, Task, TaskArtifact
+from remit.board.task import PlanVersion, Status, Task, TaskArtifact
 from remit.core.errors import Misused, Unavailable
 
 REPORT = "specs/002_two/reports/research-001.md"

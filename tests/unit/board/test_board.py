@@ -15,8 +15,7 @@ import pytest
 
 from remit.board import todo, write_set
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
 from remit.core.clock import Clock
 from remit.core.errors import Misused, Unavailable
 

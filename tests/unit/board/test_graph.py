@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.board.graph import closing, cycles, graph_of, next_command
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
+from remit.board.view import closing, cycles, graph_of, next_command
 
 
 def task(number: int, *dependencies: int, status: Status = Status.NOT_STARTED, parent: int | None = None) -> Task:

@@ -14,10 +14,8 @@ from rich.cells import cell_len
 
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.page import page
-from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw
-from remit.board.statuses import Status
-from remit.board.task import Priority, Task
+from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw, page
+from remit.board.task import Priority, Status, Task
 from remit.board.view import Standing, View, chosen, view_of
 from remit.builtin.graph_drawing import safe, wrap
 from remit.cli.board import lines_of

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.board.plans import read_plan, with_phase
-from remit.board.statuses import PhaseStatus
+from remit.board.task import PhaseStatus
 from remit.core.errors import Misused
 
 PLAN = """# Implementation plan: CSV export

@@ -1,7 +1,6 @@
 """TODO.md as it is drawn."""
 
-from remit.board.statuses import Status
-from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.todo import block, draw, text_of
 
 FULL = Task(

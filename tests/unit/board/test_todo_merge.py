@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from remit.board.statuses import Status
-from remit.board.task import Priority, State, Task
+from remit.board.task import Priority, State, Status, Task
 from remit.board.todo import draw
 from remit.board.todo_merge import Merged, merge
 from remit.core.errors import Refused

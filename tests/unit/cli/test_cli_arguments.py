@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.board.orchestrator.changes import spell_numbers
+from remit.board.outcome import spell_numbers
 from remit.cli.arguments import OPTIONS, budget, number_of, numbers_of, pairs, parse_time, seconds
 from remit.core.budget import Limits
 from remit.core.errors import Misused

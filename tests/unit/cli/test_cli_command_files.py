@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from remit import Remit
-from remit.board.orchestrator import command_runs
-from remit.board.orchestrator.command_files import find
-from remit.board.orchestrator.command_runs import bound
+from remit.board import project_commands
+from remit.board.command_files import find
+from remit.board.project_commands import bound
 from remit.testing import Scripted, answer
 from support.cli import run
 
@@ -35,6 +35,6 @@ async def test_words_that_can_be_no_file_are_handed_over_as_words(tmp_path: Path
     found = bound(tmp_path, command)
     async with Remit.open(tmp_path, agents=[reader], settings=found.settings) as remit:
         for words in ("x" * 6_000, "a\0b.md"):
-            carried = await command_runs.run(remit, command, [words], found)
+            carried = await project_commands.run(remit, command, [words], found)
             assert carried.outcome.status == "completed"
     assert "x" * 6_000 in reader.calls[0]["task"]

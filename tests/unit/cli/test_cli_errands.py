@@ -9,8 +9,7 @@ import pytest
 
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
 from remit.cli.board_commands import plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.sessions import show

@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents.function import FunctionAgent, agent
 from remit.board.plans import list_items, read_plan
 from remit.board.roles.returns import Words, answered, description_of, plain_list, put, read, shorten, title_of
-from remit.board.statuses import PhaseStatus
+from remit.board.task import PhaseStatus
 from remit.runtime.context import Context
 
 NAME_LENGTH = 60

@@ -15,8 +15,7 @@ from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.board.statuses import Status
-    from remit.board.task import Task
+    from remit.board.task import Status, Task
     from remit.runtime.settings import Settings
 
 TITLE_LENGTH = 120
@@ -58,7 +57,7 @@ async def status_keeper(
 ) -> dict[str, Any]:
     """Move a task of the board to another status, by the rules of the board; state.json and TODO.md are written as one."""
     from remit.board.board import Board
-    from remit.board.statuses import Status, check_move, status_of
+    from remit.board.task import Status, check_move, status_of
 
     new = status_of(status)
 

@@ -10,9 +10,8 @@ import pytest
 
 from remit import Remit, agent
 from remit.board.board import Board
-from remit.board.orchestrator.errors import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
-from remit.board.statuses import Status
-from remit.board.task import State
+from remit.board.error_tasks import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
+from remit.board.task import State, Status
 from remit.core.clock import iso
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
@@ -212,7 +211,7 @@ async def test_what_was_not_told_when_a_task_ended_is_set_right_later(
 
 def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
     """As after a crash between the two writes."""
-    from remit.board.orchestrator.tasks import Wanted, record
+    from remit.board.task_commands import Wanted, record
 
     board = Board(tmp_path)
     record(board, Wanted(text="Fix it"))

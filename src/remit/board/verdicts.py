@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.board import SPECS
+from remit.board.command_lifecycle import move_task
 from remit.board.commits import find_repository
-from remit.board.orchestrator.changes import one_line
-from remit.board.orchestrator.lifecycle import move_task
-from remit.board.orchestrator.prompts import Brief
+from remit.board.outcome import one_line
 from remit.board.plans import read_plan
-from remit.board.statuses import BEGINS, DONE, PhaseStatus, Status
-from remit.board.task import PlanVersion, Task, TaskArtifact
+from remit.board.task import BEGINS, DONE, PhaseStatus, PlanVersion, Status, Task, TaskArtifact
+from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason

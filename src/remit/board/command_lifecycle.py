@@ -19,11 +19,9 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import not_found
 from remit.board.board import Board, Draft, no_board
-from remit.board.orchestrator.changes import commit_debt
-from remit.board.orchestrator.outcome import Waiting, wait_for_result
+from remit.board.outcome import Waiting, commit_debt, wait_for_result
 from remit.board.pending_commits import owed
-from remit.board.statuses import BEGINS, IN_PROGRESS, Status, check_move
-from remit.board.task import State, Task
+from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.core.agents import is_built_in
 from remit.core.errors import Refused
 from remit.core.events import Event

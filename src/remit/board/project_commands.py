@@ -1,7 +1,7 @@
 """A command file carried out: its text handed to an agent as the command of its name, files that it names read by the policy's leave.
 
 The command is routed like those that come with remit: `settings_for` puts it into the routing table, unless the settings have a route of
-that name. `orchestrator.command_files` finds the files, `cli.command_file` calls this.
+that name. `command_files` finds the files.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from remit.agents.files import Declarations, declarations_of
 from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_uncarried
 from remit.app import Remit
-from remit.board.orchestrator.command_files import MAX_INCLUDED, CommandFile, fill_arguments
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.board.command_files import MAX_INCLUDED, CommandFile, fill_arguments
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.runtime.route import Rule

@@ -11,7 +11,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.orchestrator.lifecycle import (
+from remit.board.command_lifecycle import (
     FiledTask,
     Find,
     MarkedTask,
@@ -32,9 +32,12 @@ from remit.board.orchestrator.lifecycle import (
     run_to_end,
     unfiled_run,
 )
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.orchestrator.prompts import Brief, brief_parameters, depends_on, read_text
-from remit.board.orchestrator.verdicts import (
+from remit.board.outcome import Outcome, Waiting, wait_for_result
+from remit.board.pending_commits import pay_left
+from remit.board.plans import read_plan
+from remit.board.task import BEGINS, State, Status, Task
+from remit.board.task_prompts import Brief, brief_parameters, depends_on, read_text
+from remit.board.verdicts import (
     MAX_BYTES,
     DocumentVerdict,
     apply_verdict,
@@ -44,10 +47,6 @@ from remit.board.orchestrator.verdicts import (
     next_version,
     stays_inside,
 )
-from remit.board.pending_commits import pay_left
-from remit.board.plans import read_plan
-from remit.board.statuses import BEGINS, Status
-from remit.board.task import State, Task
 from remit.core import result as returns
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused

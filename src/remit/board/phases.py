@@ -20,11 +20,13 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board, Draft
 from remit.board.claims import Held
+from remit.board.command_lifecycle import file_task, hand_over, move_task, note_session, run_to_end
 from remit.board.commits import subject_of
-from remit.board.orchestrator.lifecycle import file_task, hand_over, move_task, note_session, run_to_end
-from remit.board.orchestrator.outcome import Waiting, wait_for_result
-from remit.board.orchestrator.prompts import depends_on, quote_files, task_block
-from remit.board.orchestrator.verdicts import (
+from remit.board.outcome import Waiting, wait_for_result
+from remit.board.plans import Phase, Plan, read_plan, with_phase
+from remit.board.task import PhaseStatus, State, Status, Task
+from remit.board.task_prompts import depends_on, quote_files, task_block
+from remit.board.verdicts import (
     Changes,
     WorkVerdict,
     judge_work,
@@ -33,9 +35,6 @@ from remit.board.orchestrator.verdicts import (
     unnamed_changes,
     untouched_changes,
 )
-from remit.board.plans import Phase, Plan, read_plan, with_phase
-from remit.board.statuses import PhaseStatus, Status
-from remit.board.task import State, Task
 from remit.core.errors import Misused, Refused
 from remit.core.prompts import fence_untrusted
 from remit.core.result import Return

@@ -10,7 +10,7 @@ from typing import Any
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.orchestrator.research_plan import Command, work_on
+from remit.board.research_plan import Command, work_on
 from remit.runtime.context import Context
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]

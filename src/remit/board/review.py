@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims, statuses
+from remit.board import claims
 from remit.board.board import Board
+from remit.board.command_lifecycle import Find, hand_over, require_agent, route_task
 from remit.board.commits import find_repository, literal, task_commits
-from remit.board.orchestrator.changes import commit_debt, count_words, find_tasks, one_line
-from remit.board.orchestrator.lifecycle import Find, hand_over, require_agent, route_task
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.orchestrator.prompts import read_text, review_words
-from remit.board.orchestrator.tasks import Wanted, number_task
-from remit.board.orchestrator.verdicts import find_document, next_path
+from remit.board.outcome import Outcome, Waiting, commit_debt, count_words, find_tasks, one_line, wait_for_result
 from remit.board.pending_commits import Debt, owed, pay_left
 from remit.board.plans import Plan, read_plan
-from remit.board.statuses import BEGINS, ENDED, IN_PROGRESS
-from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, State, Task, TaskArtifact
+from remit.board.task import Status as TaskStatus
+from remit.board.task_commands import Wanted, number_task
+from remit.board.task_prompts import read_text, review_words
+from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
@@ -509,7 +508,7 @@ def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
         yield Gap(what=f"`{path}` is linked, but missing or empty.", follow_up="Bring it back from git, or have it made again.")
     if paths and not missing:
         yield f"All {len(paths)} linked files are there." if len(paths) > 1 else "Its linked file is there."
-    if task.status is statuses.Status.COMPLETED and not paths:
+    if task.status is TaskStatus.COMPLETED and not paths:
         yield Gap(what="It is completed, but no file of it is linked.", follow_up="Say in TODO.md what was done.")
 
 
@@ -523,10 +522,10 @@ def _plan(root: Path, task: Task) -> Iterator[Gap | str]:
     if plan is None:
         return
     unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
-    if task.status is statuses.Status.COMPLETED and unfinished:
+    if task.status is TaskStatus.COMPLETED and unfinished:
         follow = "Carry them out, or mark in the plan what was done or given up."
         yield Gap(what=f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up=follow)
-    elif task.status is not statuses.Status.COMPLETED and plan.phases and not unfinished:
+    elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
         yield Gap(what=f"All phases of its plan are done, but it is [{task.status.marker}].", follow_up=f"`remit implement {task.number}`")
     elif plan.phases:
         yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
@@ -560,7 +559,7 @@ def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
         return
     if found:
         yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
-    elif task.status is statuses.Status.COMPLETED:
+    elif task.status is TaskStatus.COMPLETED:
         yield Gap(
             what=f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", follow_up="Commit its files."
         )

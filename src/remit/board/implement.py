@@ -13,11 +13,7 @@ from remit.app import Remit
 from remit.board.archive import archived_tasks
 from remit.board.board import SPECS, Board, Draft
 from remit.board.claims import claim
-from remit.board.commits import find_repository
-from remit.board.graph import cycles, graph_of
-from remit.board.orchestrator.changes import name_tasks
-from remit.board.orchestrator.errors import note_fixed
-from remit.board.orchestrator.lifecycle import (
+from remit.board.command_lifecycle import (
     Find,
     carried_by,
     check_entry,
@@ -34,8 +30,11 @@ from remit.board.orchestrator.lifecycle import (
     run_to_end,
     unfiled_run,
 )
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.orchestrator.phases import (
+from remit.board.commits import find_repository
+from remit.board.error_tasks import note_fixed
+from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
+from remit.board.pending_commits import pay_left
+from remit.board.phases import (
     MIN_SECONDS,
     WHOLE,
     FinishedPiece,
@@ -52,11 +51,10 @@ from remit.board.orchestrator.phases import (
     tell_nobody,
     without_records,
 )
-from remit.board.orchestrator.verdicts import STOPPED, stays_inside
-from remit.board.pending_commits import pay_left
 from remit.board.plans import Phase, Plan
-from remit.board.statuses import PhaseStatus, Status
-from remit.board.task import State, Task, TaskArtifact
+from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
+from remit.board.verdicts import STOPPED, stays_inside
+from remit.board.view import cycles, graph_of
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason

@@ -14,13 +14,11 @@ from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.orchestrator.changes import find_tasks
-from remit.board.orchestrator.implement import order_tasks
-from remit.board.orchestrator.lifecycle import carried_by, must_exist
-from remit.board.orchestrator.maintenance import sync, todo
-from remit.board.orchestrator.tasks import Wanted, abandon, divide, record, recover, title_of
-from remit.board.statuses import Status
-from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.board.command_lifecycle import carried_by, must_exist
+from remit.board.implement import order_tasks
+from remit.board.outcome import find_tasks
+from remit.board.task import Priority, State, Status, Task, TaskArtifact
+from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, title_of, todo
 from remit.cli.project import open_directory
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.runtime.route import DEFAULT_TABLE, GENERAL, route

@@ -16,6 +16,7 @@ from remit.core.errors import Misused
 if TYPE_CHECKING:
     from remit.agents.pages import Page
 
+
 OWN = ".remit/commands"
 FOLDERS = (OWN, ".claude/commands", ".opencode/command", ".opencode/commands")
 """Where command files are looked for. When two have one name, the first in this order is taken."""

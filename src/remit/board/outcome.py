@@ -1,19 +1,95 @@
-"""One change of the board as a command makes it: carried out or only tried, then committed. Light to import."""
+"""What a command of the board came to: for the person, for `--json`, and for whoever goes on from it.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+Light: commands that run no agent use it as well, and must not wait for the engine to be imported.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from remit.board.archive import archived_tasks, not_found
 from remit.board.board import Board, Draft, no_board
-from remit.board.orchestrator.outcome import Outcome
 from remit.board.pending_commits import Debt, owed, pay, pay_left
-from remit.board.statuses import Status
-from remit.board.task import State, Task
+from remit.board.task import State, Status, Task
 
 if TYPE_CHECKING:
+    from remit.app import Remit
     from remit.board.commits import Committed
+    from remit.core.errors import ErrorInfo
+    from remit.core.result import Artifact, Return
+    from remit.runtime.context import Handle
+
+
+# ---- What a command of the board came to: for the person, for `--json`, and for whoever goes on from it.
+
+
+Waiting: TypeAlias = "Callable[[Remit, Handle], Awaitable[Return]]"
+"""How a delegation is waited for: the command line shows it meanwhile and listens for Ctrl-C; a program just waits."""
+
+
+async def wait_for_result(remit: "Remit", handle: "Handle") -> "Return":
+    """Wait and show nothing."""
+    return await handle.result()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    command: str
+    status: str
+    """completed, partial, failed or blocked: as a return has it."""
+    summary: str
+    task_number: int | None = None
+    task_status: str = ""
+    """The marker its task has now."""
+    artifacts: "tuple[Artifact, ...]" = ()
+    errors: "tuple[ErrorInfo, ...]" = ()
+    next_steps: str = ""
+    warnings: tuple[str, ...] = ()
+    """Of the return, of the board (TODO.md edits), of git: each a sentence."""
+    commit: str = ""
+    """The commit that was made, abbreviated; empty: none."""
+    session_id: str = ""
+    """Of the last delegation; empty: nothing was delegated."""
+    stop_reason: str = "finished"
+    data: dict[str, Any] = field(default_factory=dict)
+    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never in the place of what stands above."""
+
+    @classmethod
+    def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
+        """What an agent returned, with what the command adds or changes."""
+        fields = {
+            "status": str(result.status),
+            "summary": result.summary,
+            "artifacts": tuple(result.artifacts),
+            "errors": tuple(result.errors),
+            "next_steps": result.next_steps,
+            "warnings": result.warnings,
+            "session_id": result.session_id,
+            "stop_reason": str(result.stop_reason),
+        }
+        return cls(command=command, **{**fields, **more})
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {
+            "command": self.command,
+            "status": self.status,
+            "summary": self.summary,
+            "task_number": self.task_number,
+            "task_status": self.task_status,
+            "artifacts": [artifact.to_dict() for artifact in self.artifacts],
+            "errors": [error.to_dict() for error in self.errors],
+            "next_steps": self.next_steps,
+            "warnings": list(self.warnings),
+            "commit": self.commit,
+            "session_id": self.session_id,
+            "stop_reason": self.stop_reason,
+        }
+        return {**told, **{name: value for name, value in self.data.items() if name not in told}}
+
+
+# ---- One change of the board as a command makes it: carried out or only tried, then committed. Light to import.
+
 
 T = TypeVar("T")
 

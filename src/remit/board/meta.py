@@ -17,12 +17,11 @@ from remit.agents.files import FOLDERS as AGENT_FOLDERS
 from remit.agents.pages import Page, be_modest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
+from remit.board import command_files
+from remit.board.command_lifecycle import Find, require_agent, route_task
 from remit.board.commits import commit
-from remit.board.orchestrator import command_files
-from remit.board.orchestrator.changes import note_failed_commit
-from remit.board.orchestrator.lifecycle import Find, require_agent, route_task
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.orchestrator.verdicts import find_document
+from remit.board.outcome import Outcome, Waiting, note_failed_commit, wait_for_result
+from remit.board.verdicts import find_document
 from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.board.orchestrator.meta import Kind, MetaRequest, find_place, meta
+from remit.board.meta import Kind, MetaRequest, find_place, meta
 from remit.cli.main import COMMANDS
 from remit.core.errors import RemitError
 from remit.runtime.context import Context

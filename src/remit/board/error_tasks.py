@@ -15,14 +15,12 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board, Draft
-from remit.board.orchestrator.changes import change_board, commit_debt, count_words, one_line
-from remit.board.orchestrator.lifecycle import Find, require_agent, route_task
-from remit.board.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.board.orchestrator.research_plan import Command, work_on
-from remit.board.orchestrator.tasks import Wanted, number_task
+from remit.board.command_lifecycle import Find, require_agent, route_task
+from remit.board.outcome import Outcome, Waiting, change_board, commit_debt, count_words, one_line, wait_for_result
 from remit.board.pending_commits import pay_left
-from remit.board.statuses import ENDED, Status, is_legal
-from remit.board.task import Priority, State, Task
+from remit.board.research_plan import Command, work_on
+from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
+from remit.board.task_commands import Wanted, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.secrets import redacted_text

@@ -14,11 +14,10 @@ import pytest
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.orchestrator.lifecycle import complexity_of, context_words, loaded_context
-from remit.board.orchestrator.outcome import Outcome
-from remit.board.orchestrator.research_plan import plan, research, revise
-from remit.board.statuses import Status
-from remit.board.task import State, Task, slug_of
+from remit.board.command_lifecycle import complexity_of, context_words, loaded_context
+from remit.board.outcome import Outcome
+from remit.board.research_plan import plan, research, revise
+from remit.board.task import State, Status, Task, slug_of
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.runtime.context import Context
 from support.repository import begin, git

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Remit
-from remit.board.orchestrator.command_files import CommandFile, every, fill_arguments, find, names
-from remit.board.orchestrator.command_runs import Bound, bound, dry_run_command, nobody, run
+from remit.board.command_files import CommandFile, every, fill_arguments, find, names
+from remit.board.project_commands import Bound, bound, dry_run_command, nobody, run
 from remit.core.errors import Misused
 from remit.testing import Scripted, answer
 from remit.testing.models import Reply, Say, ScriptedModels, valid_return
