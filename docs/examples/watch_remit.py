@@ -3,7 +3,7 @@
 import asyncio
 
 from remit import Context, Remit, agent
-from remit.core.happening import EVERYTHING, Happening
+from remit.core.lifecycle import EVERYTHING, LifecycleEvent
 from remit.core.tracing import span_id_of
 
 
@@ -15,7 +15,7 @@ async def look(ctx: Context, title: str) -> str:
     return f"{title} is on the second shelf."
 
 
-def show(one: Happening) -> None:
+def show(one: LifecycleEvent) -> None:
     print(one.kind, one.body.get("step") or one.body.get("message") or one.state)
 
 

@@ -105,7 +105,7 @@ class Remit(Looking):
         from remit.agents.attach.address import token_here
         from remit.engines.embedded.embedded import EmbeddedEngine
         from remit.engines.embedded.peers import this_owner
-        from remit.runtime.house import House
+        from remit.runtime.deps import RuntimeDeps
         from remit.runtime.ledger import ErrorLedger, LedgerWriter
         from remit.runtime.telemetry.telemetry import open_signals
         from remit.system.files import make_folder
@@ -124,7 +124,7 @@ class Remit(Looking):
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
         self._load_directory(self.root)
         self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
-        self._house = House(
+        self._deps = RuntimeDeps(
             root=self.root,
             agents=self.directory,
             rules=rules_of(self.settings),
@@ -134,7 +134,7 @@ class Remit(Looking):
             approver=self._approver,
             approval_seconds=self.settings.approval_seconds,
         )
-        self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, options_of(self.settings, self._project))
+        self.engine = EmbeddedEngine(self._deps, self.store, self.owner, self.folder, options_of(self.settings, self._project))
         self.directory.each(self._limit_slots)
         self._is_open = True
         try:
@@ -224,7 +224,7 @@ class Remit(Looking):
             if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
                 await off_loop(self.store.dismiss, self.owner.owner_id)
         await off_loop(self._ledger_writer.close)
-        self._house.policy.close()
+        self._deps.policy.close()
         if self._store_given is None:
             await off_loop(self.store.close)
         note_closed(self.owner.owner_id)
@@ -238,7 +238,7 @@ class Remit(Looking):
         if self._attachment is not None:
             return await self._attachment.delegate(call(agent, **asked))
         caller, origin = self._caller()
-        return await accept.delegate(call(agent, **asked), caller, self._house, self.engine, origin)
+        return await accept.delegate(call(agent, **asked), caller, self._deps, self.engine, origin)
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
@@ -246,7 +246,7 @@ class Remit(Looking):
         if self._attachment is not None:
             return await self._attachment.start(call(agent, **asked))
         caller, origin = self._caller()
-        return await accept.start(call(agent, **asked), caller, self._house, self.engine, origin)
+        return await accept.start(call(agent, **asked), caller, self._deps, self.engine, origin)
 
     def _caller(self) -> tuple[Any, Origin | None]:
         """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around.
@@ -275,7 +275,7 @@ class Remit(Looking):
         from remit.wiring import rules_read_again
 
         self._must_be_open()
-        return [] if self._attachment is not None else list(rules_read_again(self._house.policy))
+        return [] if self._attachment is not None else list(rules_read_again(self._deps.policy))
 
     def register(self, agent: "FunctionAgent | AgentPort") -> None:
         from remit.agents.function import FunctionAgent

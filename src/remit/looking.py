@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import Event
-from remit.core.happening import OUTCOMES, Happening, HappeningKind
+from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
@@ -21,7 +21,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.core.metrics import Metrics
     from remit.engines.embedded.embedded import EmbeddedEngine
-    from remit.engines.embedded.events import Happenings, Listeners, Watcher
+    from remit.engines.embedded.events import LifecycleEvents, Listeners, Watcher
     from remit.runtime.settings import Settings
 
 
@@ -86,13 +86,13 @@ class Looking:
         since = None if since_seconds is None else now - since_seconds
         return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
 
-    def on_event(self, listener: Callable[[Happening], None], kinds: Iterable[HappeningKind] = OUTCOMES) -> Callable[[], None]:
+    def on_event(self, listener: Callable[[LifecycleEvent], None], kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called.
 
         `kinds`: what to listen for instead; `EVERYTHING` is also each step of the flow, what delegations say, and who came to a door."""
         return self._listeners().hear(listener, kinds)
 
-    def happenings(self, kinds: Iterable[HappeningKind] = OUTCOMES) -> "Happenings":
+    def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
         """The same as an iterator, `async for`: what happens from now on, until this is closed."""
         return self._listeners().read(kinds)
 

@@ -13,7 +13,7 @@ from remit.core.policy import Policy
 from remit.core.record import Owner
 from remit.engines.embedded.slots import EngineOptions
 from remit.policy.project import ProjectPolicy, open_policy
-from remit.runtime.house import Rules
+from remit.runtime.deps import Rules
 from remit.runtime.ledger import LedgerWriter, Noted
 from remit.runtime.settings import Settings
 

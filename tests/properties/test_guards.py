@@ -13,7 +13,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.runtime.accept import LADDER, Case, accept, first_refusal
-from remit.runtime.house import House, Order, Rules, Tree
+from remit.runtime.deps import Rules, RuntimeDeps, Submission, Tree
 from remit.runtime.request import Request
 from remit.runtime.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
@@ -108,7 +108,7 @@ class _Directory:
 class _Calling:
     """An order that was accepted and now delegates."""
 
-    def __init__(self, order: Order, above: "_Calling | None") -> None:
+    def __init__(self, order: Submission, above: "_Calling | None") -> None:
         self.delegation: Delegation = order.delegation
         self.tree: Tree = order.tree
         self.budget: Budget = order.budget
@@ -133,9 +133,9 @@ requests = st.builds(
 )
 
 
-def _house(clock: ManualClock, max_depth: int) -> House:
+def _house(clock: ManualClock, max_depth: int) -> RuntimeDeps:
     rules = Rules(limits_for=lambda _: TimeLimits(default_seconds=50, maximum_seconds=90), routing=DEFAULT_TABLE, max_depth=max_depth)
-    return House(root=Path(), agents=_Directory(), rules=rules, clock=clock.as_clock())
+    return RuntimeDeps(root=Path(), agents=_Directory(), rules=rules, clock=clock.as_clock())
 
 
 @settings(max_examples=300, deadline=None)
@@ -159,7 +159,7 @@ def test_down_any_chain_of_requests_a_childs_limits_never_exceed_its_callers(cha
         clock.advance(pause)
 
 
-def _assert_within(order: Order, caller: _Calling, now: float) -> None:
+def _assert_within(order: Submission, caller: _Calling, now: float) -> None:
     child, above = order.delegation, caller.delegation
     assert child.lineage.depth == above.lineage.depth + 1
     assert child.lineage.path[:-1] == above.lineage.path

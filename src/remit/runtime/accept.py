@@ -1,4 +1,4 @@
-"""The half that accepts: a request becomes an order that an engine can run, or a refusal. Nothing runs here."""
+"""The half that accepts: a request becomes an submission that an engine can run, or a refusal. Nothing runs here."""
 
 import difflib
 import json
@@ -26,7 +26,7 @@ from remit.core.secrets import Held, hold_secrets, key_kept, redacted_parameters
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.context import Handle, level_of
-from remit.runtime.house import Caller, Engine, House, Order
+from remit.runtime.deps import Caller, Engine, RuntimeDeps, Submission
 from remit.runtime.permit import Principals, asked_for, effects_of, judged_all, refusal, standing
 from remit.runtime.plain import clean, weigh
 from remit.runtime.request import Request
@@ -200,31 +200,31 @@ class _Terms:
     warnings: tuple[str, ...] = ()
 
 
-def accept(request: Request, caller: Caller | None, house: House, origin: Origin | None = None) -> Order:
-    """The order for `request`, with its refusal when a guard said no. `origin`: who asks from outside."""
-    wall = house.clock.wall
+def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
+    """The submission for `request`, with its refusal when a guard said no. `origin`: who asks from outside."""
+    wall = deps.clock.wall
     steps = _BLANK_STEPS.copy()
     terms = _Terms(request.agent)
     if caller is None:
         steps[0] = wall()
-        _read_route(request, terms, house, steps)
-    terms.agent = house.agents.find(terms.target)
+        _read_route(request, terms, deps, steps)
+    terms.agent = deps.agents.find(terms.target)
     try:
-        _read_terms(request, terms, house)
+        _read_terms(request, terms, deps)
     except RemitError as fault:
         terms.fault = terms.fault or fault
     except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
         terms.fault = terms.fault or Misused(f"The parameters could not be checked: {type(error).__name__}: {error}.")
     if terms.task is None and caller is not None:
         terms.task = caller.delegation.task  # a child works on its caller's task
-    order = _order(request, terms, caller, house, steps, origin)
+    submission = _submission(request, terms, caller, deps, steps, origin)
     steps[4] = wall()
-    return order
+    return submission
 
 
-def _read_route(request: Request, terms: _Terms, house: House, steps: list[float | None]) -> None:
+def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[float | None]) -> None:
     """The first four steps: only a root caller's request has something to be routed."""
-    wall = house.clock.wall
+    wall = deps.clock.wall
     try:
         if request.task is not None:
             terms.task = task_of(request.task)
@@ -237,8 +237,8 @@ def _read_route(request: Request, terms: _Terms, house: House, steps: list[float
         if terms.target.startswith("/"):
             terms.command = terms.target[1:]
             has_plan = terms.task is not None and terms.task.has_plan
-            chosen = route(terms.command, language, has_plan, house.rules.routing, task_number=_task_number(terms.task))
-            check_route(chosen, language, has_plan, house.rules.routing)
+            chosen = route(terms.command, language, has_plan, deps.rules.routing, task_number=_task_number(terms.task))
+            check_route(chosen, language, has_plan, deps.rules.routing)
             if chosen.agent is None:
                 raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
             terms.target = chosen.agent
@@ -255,7 +255,7 @@ def _task_number(task: TaskContext | None) -> int | None:
     return task.task_number if task is not None else None
 
 
-def _read_terms(request: Request, terms: _Terms, house: House) -> None:
+def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
     agent = terms.agent
     if agent is None:
         return
@@ -264,7 +264,7 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
         terms.parameters = _plain(request.parameters)
         terms.secrets = hold_secrets(terms.parameters)
     terms.arguments = agent.check(dict(request.parameters))
-    limits = house.rules.limits_for(terms.command or terms.target)
+    limits = deps.rules.limits_for(terms.command or terms.target)
     if request.timeout is None and spec.timeout_seconds is not None:
         terms.timeout_seconds = min(spec.timeout_seconds, limits.maximum_seconds)
     else:
@@ -284,10 +284,12 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
         raise Misused(f"resume must be the id of a session, not {request.resume!r}.", advice="`remit history` lists them.")
 
 
-def _order(request: Request, terms: _Terms, caller: Caller | None, house: House, steps: list[float | None], origin: Origin | None) -> Order:
-    now = house.clock.monotonic()
-    created_at = house.clock.wall()
-    above, tree, budget, hard_at, max_depth, asks, came = standing(caller, origin, terms.limits, house, now)
+def _submission(
+    request: Request, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, steps: list[float | None], origin: Origin | None
+) -> Submission:
+    now = deps.clock.monotonic()
+    created_at = deps.clock.wall()
+    above, tree, budget, hard_at, max_depth, asks, came = standing(caller, origin, terms.limits, deps, now)
     lineage = _lineage(above, caller is None, terms, created_at)
     case = Case(
         target=terms.target,
@@ -298,17 +300,17 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         max_depth=max_depth,
         budget=budget,
         known=terms.agent is not None,
-        directory=house.agents.names,
+        directory=deps.agents.names,
     )
     if caller is not None:  # what most do not have is set apart: every delegation passes here
         case.closing = caller.closing
-    if house.rules.cycles_by_task:
+    if deps.rules.cycles_by_task:
         case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
     if terms.fault is not None:
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _policy_says(case, terms, caller, house, lineage, asks, ROOT_CALLER if came is None else came.principal)
+        error, pending = _policy_says(case, terms, caller, deps, lineage, asks, ROOT_CALLER if came is None else came.principal)
     delegation = Delegation(
         lineage,
         terms.target,
@@ -326,18 +328,18 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         request.resume if is_session_id(request.resume) else None,
         came,
     )
-    order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
+    submission = Submission(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
-        order.pending = pending
+        submission.pending = pending
     if terms.secrets is not None:
-        order.secrets = terms.secrets
+        submission.secrets = terms.secrets
     if error is not None:
-        order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
-    return order
+        submission.refusal = _remembered_refusal(submission, error.code, reply.refused(delegation, error))
+    return submission
 
 
 def _policy_says(
-    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: str, on_behalf: str
+    case: Case, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, asks: str, on_behalf: str
 ) -> tuple[ErrorInfo | None, Pending | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
@@ -345,16 +347,16 @@ def _policy_says(
     effects = effects_of(spec) if spec.effects else ()
     known = None
     if not spec.acts_on and on_behalf in (ROOT_CALLER, asks):  # else the log says on whose behalf
-        known = house.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
+        known = deps.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
-    workspace = house.root if caller is None else caller.workspace
+    workspace = deps.root if caller is None else caller.workspace
     who, left = Principals(asks, on_behalf), case.budget.spendable()
     try:
         asked = asked_for(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
-    about, decision = judged_all(house.policy, asked, workspace) if known is None else (asked[0], known)
+    about, decision = judged_all(deps.policy, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, Pending(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
@@ -368,13 +370,13 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
     return Lineage.root(session_id, terms.target, callers, above.depth + 1)
 
 
-def redrawn(order: Order, policy: Policy = EVERYTHING) -> None:
-    """A clash with an id that is taken: the order gets another one. Nothing has run under the old; the audit log is told."""
-    delegation = order.delegation
+def redrawn(submission: Submission, policy: Policy = EVERYTHING) -> None:
+    """A clash with an id that is taken: the submission gets another one. Nothing has run under the old; the audit log is told."""
+    delegation = submission.delegation
     old = delegation.lineage
     session_id = new_session_id(delegation.created_at)
     lineage = old._replace(session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
-    order.delegation = delegation._replace(lineage=lineage)
+    submission.delegation = delegation._replace(lineage=lineage)
     policy.renamed(old.session_id, session_id)
 
 
@@ -388,14 +390,14 @@ def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: B
     return effective_deadline(terms.timeout_seconds, now, caller_hard_at)
 
 
-def _remembered_refusal(order: Order, code: str, refusal: Return) -> Return:
+def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> Return:
     """An identical refused call in one tree is answered from memory: no retry storm."""
-    if order.caller is None or code in _REDRAWN_CODES:
+    if submission.caller is None or code in _REDRAWN_CODES:
         return refusal
     fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice
-    call = f"{order.delegation.agent}\n{normalised_task(order.delegation.parameters)}\n{code}\n{fault}"
-    earlier, times = order.tree.refusals.get(call, (refusal, 0))
-    order.tree.refusals[call] = (earlier, times + 1)
+    call = f"{submission.delegation.agent}\n{normalised_task(submission.delegation.parameters)}\n{code}\n{fault}"
+    earlier, times = submission.tree.refusals.get(call, (refusal, 0))
+    submission.tree.refusals[call] = (earlier, times + 1)
     return reply.refused_again(earlier, times + 1)
 
 
@@ -471,15 +473,15 @@ def task_of(value: TaskContext | Mapping[str, Any]) -> TaskContext:
     return TaskContext(**fields, extra={k: v for k, v in value.items() if k not in known})
 
 
-async def delegate(request: Request, caller: Caller | None, house: House, engine: Engine, origin: Origin | None = None) -> Return:
+async def delegate(request: Request, caller: Caller | None, deps: RuntimeDeps, engine: Engine, origin: Origin | None = None) -> Return:
     """The return of the delegation that `request` asks for: refused by a guard, or run by the engine."""
-    order = accept(request, caller, house, origin)
-    if order.refusal is not None:
-        return await engine.refuse(order)
-    return await engine.run(order)
+    submission = accept(request, caller, deps, origin)
+    if submission.refusal is not None:
+        return await engine.refuse(submission)
+    return await engine.run(submission)
 
 
-async def start(request: Request, caller: Caller | None, house: House, engine: Engine, origin: Origin | None = None) -> Handle:
+async def start(request: Request, caller: Caller | None, deps: RuntimeDeps, engine: Engine, origin: Origin | None = None) -> Handle:
     """Like `delegate`, for callers that go on meanwhile."""
-    order = accept(request, caller, house, origin)
-    return await engine.start(order)
+    submission = accept(request, caller, deps, origin)
+    return await engine.start(submission)

@@ -20,7 +20,7 @@ from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.runtime import reply
 from remit.runtime.artifacts import seen_artifacts
 from remit.runtime.context import Context, Repair
-from remit.runtime.house import House
+from remit.runtime.deps import RuntimeDeps
 from remit.runtime.output_schema import must_be_checkable, schema_faults
 from remit.runtime.permit import admitted
 from remit.runtime.plain import MAX_CHARACTERS, clean, plain, shown
@@ -55,7 +55,7 @@ class Work(Protocol):
     """What a person must say yes to before its agent runs."""
 
     @property
-    def house(self) -> House: ...
+    def deps(self) -> RuntimeDeps: ...
     def elapsed(self) -> float:
         """Seconds since the start, by our own clock."""
         ...

@@ -26,7 +26,7 @@ from remit.core.policy import Asked, Decision, Effect, Fact, Pending, Policy, Ve
 from remit.core.result import Return
 from remit.core.spelling import own_name
 from remit.runtime import reply
-from remit.runtime.house import ROOT_LINEAGE, Caller, House, Order, Tree
+from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
 
 if TYPE_CHECKING:
     from remit.runtime.perform import Work
@@ -36,28 +36,28 @@ Standing = tuple[Lineage, Tree, Budget, float | None, int, str, Came | None]
 principal of the policy; who came in from outside. Taken apart at once, and made for every delegation: hence a plain one."""
 
 
-def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
+def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None, deps: RuntimeDeps, now: float) -> Standing:
     """`limits`: what the request asks for itself."""
     if caller is not None:
-        return _of_child(caller, origin, limits, house, now)
+        return _of_child(caller, origin, limits, deps, now)
     if origin is not None:
-        return _of_visitor(origin, limits, house, now)
-    budget = Budget(house.rules.budget, opened_at=now)
+        return _of_visitor(origin, limits, deps, now)
+    budget = Budget(deps.rules.budget, opened_at=now)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return ROOT_LINEAGE, Tree(budget), budget, None, house.rules.max_depth, ROOT_CALLER, None
+    return ROOT_LINEAGE, Tree(budget), budget, None, deps.rules.max_depth, ROOT_CALLER, None
 
 
-def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
+def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, deps: RuntimeDeps, now: float) -> Standing:
     delegation = caller.delegation
-    budget, came, max_depth = caller.budget, delegation.came, house.rules.max_depth
+    budget, came, max_depth = caller.budget, delegation.came, deps.rules.max_depth
     if came is not None and came.max_depth is not None:  # whoever began the tree may go no deeper, and nobody below
         max_depth = min(max_depth, came.max_depth)
     hard_at: float | None = delegation.deadline.hard_at
     if origin is not None:  # a token of this delegation, which may have been narrowed on its way
         if origin.budget is not None and any(scope is budget for scope in origin.budget.scopes()):  # a scope inside of its own
             budget = origin.budget
-        budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, max_depth, house, now)
+        budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, max_depth, deps, now)
         if origin.max_depth is not None or origin.limits is not None:
             came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
     if limits is not None:
@@ -65,9 +65,9 @@ def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, hous
     return delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came
 
 
-def _of_visitor(origin: Origin, limits: Limits | None, house: House, now: float) -> Standing:
-    budget = Budget(house.rules.budget, opened_at=now, outer=origin.budget)
-    narrowed, hard_at, max_depth = _narrowed(origin, budget, None, house.rules.max_depth, house, now)
+def _of_visitor(origin: Origin, limits: Limits | None, deps: RuntimeDeps, now: float) -> Standing:
+    budget = Budget(deps.rules.budget, opened_at=now, outer=origin.budget)
+    narrowed, hard_at, max_depth = _narrowed(origin, budget, None, deps.rules.max_depth, deps, now)
     if limits is not None:
         narrowed = narrowed.narrowed(limits, now)
     above = Lineage("", "", None, origin.depth, origin.path)
@@ -82,12 +82,12 @@ def _kept(came: Came, origin: Origin, max_depth: int) -> Came:
 
 
 def _narrowed(
-    origin: Origin, budget: Budget, hard_at: float | None, max_depth: int, house: House, now: float
+    origin: Origin, budget: Budget, hard_at: float | None, max_depth: int, deps: RuntimeDeps, now: float
 ) -> tuple[Budget, float | None, int]:
     if origin.limits is not None:
         budget = budget.narrowed(origin.limits, now)
     if origin.deadline_at is not None:
-        theirs = now + origin.deadline_at - house.clock.wall()
+        theirs = now + origin.deadline_at - deps.clock.wall()
         hard_at = theirs if hard_at is None else min(hard_at, theirs)
     return budget, hard_at, max_depth if origin.max_depth is None else min(max_depth, origin.max_depth)
 
@@ -422,33 +422,33 @@ def judged_all(policy: Policy, asked: Sequence[Asked], workspace: Path) -> tuple
     return about, strictest
 
 
-def pending_again(order: Order, caller: Caller | None, house: House) -> Pending | None:
+def pending_again(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> Pending | None:
     """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
-    assert order.agent is not None
-    delegation = order.delegation
-    workspace = house.root if caller is None else caller.workspace
+    assert submission.agent is not None
+    delegation = submission.delegation
+    workspace = deps.root if caller is None else caller.workspace
     on_behalf = on_behalf_of(delegation.came)
     asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
-    left = order.budget.spendable()
+    left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
-    asked = asked_for(order.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
-    about, decision = judged_all(house.policy, asked, workspace)
+    asked = asked_for(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
+    about, decision = judged_all(deps.policy, asked, workspace)
     return None if decision.verdict is Verdict.ALLOW else Pending(asked=about, decision=decision)
 
 
-async def permit(work: "Work", house: House, action: str, facts: Mapping[str, Any]) -> None:
+async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     workspace = work.root if work.room is None else work.room.folder
-    asked, decision = judged_all(house.policy, asked_by(work, action, facts), workspace)
+    asked, decision = judged_all(deps.policy, asked_by(work, action, facts), workspace)
     if decision.verdict is Verdict.ASK:
-        no = await approved(work, house, asked, decision)
+        no = await approved(work, deps, asked, decision)
         if no is not None:
             raise no
     elif decision.verdict is Verdict.DENY:
         raise refusal(asked, decision)
 
 
-async def permitted(work: "Work", house: House, paths: Sequence[str]) -> list[str]:
+async def permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
     """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
     if not all(isinstance(path, str) for path in paths):
         raise Misused("Paths are texts.")
@@ -457,7 +457,7 @@ async def permitted(work: "Work", house: House, paths: Sequence[str]) -> list[st
     workspace = work.root if work.room is None else work.room.folder
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
-        says = house.policy.sift([replace(alike, facts=path_facts(path, workspace)) for path in some])
+        says = deps.policy.sift([replace(alike, facts=path_facts(path, workspace)) for path in some])
         allowed += [path for path, is_allowed in zip(some, says, strict=True) if is_allowed]
         await asyncio.sleep(0)  # others have their turn
     return allowed
@@ -474,10 +474,10 @@ LATE_SECONDS = 0.25
 
 async def admitted(work: "Work", pending: Pending) -> Return | None:
     """None when the person said yes; else the refusal that is the delegation's return: nothing ran."""
-    house = work.house
+    deps = work.deps
     asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
     is_asked = pending.decision.verdict is Verdict.ASK
-    no = await approved(work, house, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
+    no = await approved(work, deps, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
     if no is None:
         return None
     walk = " → ".join(work.delegation.lineage.path)
@@ -487,23 +487,23 @@ async def admitted(work: "Work", pending: Pending) -> Return | None:
     return replace(reply.refused(work.delegation, error), warnings=work.warnings)
 
 
-async def approved(work: "Work", house: House, asked: Asked, decision: Decision) -> Refused | None:
+async def approved(work: "Work", deps: RuntimeDeps, asked: Asked, decision: Decision) -> Refused | None:
     """None for yes; else why not."""
-    seconds = min(house.approval_seconds, max(0.0, work.remaining()))
-    if house.approver is None:
-        house.policy.settled(asked, decision, Verdict.DENY, NOBODY)
+    seconds = min(deps.approval_seconds, max(0.0, work.remaining()))
+    if deps.approver is None:
+        deps.policy.settled(asked, decision, Verdict.DENY, NOBODY)
         return _no(decision, NOBODY, "Run it at a terminal (`remit delegate`), or change the rule that asks in .remit/policy.cedar.")
     work.notice(f"Waiting for a person's approval: {decision.question or decision.because}")
     try:
         async with asyncio.timeout(seconds + LATE_SECONDS):
-            said = await house.approver.approve(asked, decision, seconds)
+            said = await deps.approver.approve(asked, decision, seconds)
     except TimeoutError:
         said = (False, f"nobody answered within {seconds:g} s")
     except asyncio.CancelledError:
-        house.policy.settled(asked, decision, Verdict.DENY, "it was stopped while it waited")
+        deps.policy.settled(asked, decision, Verdict.DENY, "it was stopped while it waited")
         raise
     is_yes, by = said
-    house.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
+    deps.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
     work.notice(f"{'Approved' if is_yes else 'Not approved'}: {by}.")
     return None if is_yes else _no(decision, by, "Ask again when somebody is there to say yes, or do it another way.")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.app import Remit
-from remit.runtime.telemetry.logs import set_up_logs, write_happenings
+from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 from remit.server.apis import Apis, bound_apis
 from remit.system.announced import announce, withdraw
 
@@ -67,7 +67,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
             if not is_open:
                 listener.stopped(Stopped(handed_over=0, ended=0))
                 return
-            write_happenings(remit.engine)
+            log_lifecycle(remit.engine)
             async with Apis(remit, places) as doors:
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=doors.grpc_address, http=doors.http_address, token_file=str(doors.token_file))

@@ -9,8 +9,8 @@ import pytest
 
 from remit import Remit, agent
 from remit.core.errors import Misused
-from remit.core.happening import Happening
-from remit.engines.embedded.events import Happenings, Listeners
+from remit.core.lifecycle import LifecycleEvent
+from remit.engines.embedded.events import LifecycleEvents, Listeners
 
 
 @agent("shelf.look")
@@ -30,13 +30,13 @@ async def caller(ctx: Any) -> str:
     return "done"
 
 
-def told(happenings: list[Happening]) -> list[tuple[str, str, bool | None]]:
+def told(happenings: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
     return [(str(one.kind).removeprefix("delegation."), one.agent, one.success) for one in happenings]
 
 
 async def test_each_delegation_is_told_when_it_starts_and_how_it_ended(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look, broken]) as remit:
-        heard: list[Happening] = []
+        heard: list[LifecycleEvent] = []
         remit.on_event(heard.append)
         await remit.delegate("shelf.look")
         await remit.delegate("broken")
@@ -55,7 +55,7 @@ async def test_each_delegation_is_told_when_it_starts_and_how_it_ended(tmp_path:
 
 async def test_children_are_told_with_their_caller(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look, caller]) as remit:
-        heard: list[Happening] = []
+        heard: list[LifecycleEvent] = []
         remit.on_event(heard.append)
         returned = await remit.delegate("caller")
     assert [one.agent for one in heard] == ["caller", "shelf.look", "shelf.look", "caller"]
@@ -64,7 +64,7 @@ async def test_children_are_told_with_their_caller(tmp_path: Path) -> None:
 
 async def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look]) as remit:
-        heard: list[Happening] = []
+        heard: list[LifecycleEvent] = []
         stop = remit.on_event(heard.append)
         await remit.delegate("shelf.look")
         stop()
@@ -75,11 +75,11 @@ async def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
 
 
 async def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
-    def raising(_: Happening) -> None:
+    def raising(_: LifecycleEvent) -> None:
         raise RuntimeError("mine")
 
     async with Remit.open(tmp_path, agents=[look]) as remit:
-        heard: list[Happening] = []
+        heard: list[LifecycleEvent] = []
         remit.on_event(raising)
         remit.on_event(heard.append)
         assert (await remit.delegate("shelf.look")).ok
@@ -96,13 +96,13 @@ async def test_the_iterator_gives_them_in_order_and_ends_with_the_remit(tmp_path
     assert happenings.lost == 0
 
 
-async def _all(happenings: Happenings) -> list[Happening]:
+async def _all(happenings: LifecycleEvents) -> list[LifecycleEvent]:
     return [one async for one in happenings]
 
 
 async def test_an_iterator_that_nobody_reads_keeps_the_newest_only() -> None:
     listeners = Listeners()
-    happenings = Happenings(listeners, room=2)
+    happenings = LifecycleEvents(listeners, room=2)
     for number in range(5):
         listeners.tell(_happening(f"sess_{number}"))
     happenings.close()
@@ -147,10 +147,10 @@ async def test_metrics_are_of_what_is_on_record(tmp_path: Path) -> None:
         assert (await again.metrics(since_seconds=-10)).total == 0
 
 
-def _happening(session_id: str) -> Happening:
-    from remit.core.happening import HappeningKind
+def _happening(session_id: str) -> LifecycleEvent:
+    from remit.core.lifecycle import LifecycleKind
 
-    return Happening(
-        kind=HappeningKind.STARTED, at=0.0, session_id=session_id, root_id=session_id, parent_id=None, depth=1, target="a", operation=None,
+    return LifecycleEvent(
+        kind=LifecycleKind.STARTED, at=0.0, session_id=session_id, root_id=session_id, parent_id=None, depth=1, target="a", operation=None,
         state="running",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
 from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task, redrawn
-from remit.runtime.house import House, Order, Rules
+from remit.runtime.deps import Rules, RuntimeDeps, Submission
 from remit.runtime.permit import effects_of
 from remit.runtime.request import Request, call
 from remit.runtime.route import DEFAULT_TABLE
@@ -29,7 +29,7 @@ class Known:
 
 
 CLOCK = ManualClock()
-HOUSE = House(
+HOUSE = RuntimeDeps(
     root=Path(),
     agents=Known(
         Scripted("worker"),
@@ -43,7 +43,7 @@ HOUSE = House(
 )
 
 
-def order_for(agent: str, /, **asked: Any) -> Order:
+def order_for(agent: str, /, **asked: Any) -> Submission:
     return accept(call(agent, **asked), None, HOUSE)
 
 

@@ -13,7 +13,7 @@ from remit import Remit, agent
 from remit.core.errors import ErrorInfo
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.tracing import parse
-from remit.runtime.telemetry.logs import set_up_logs, write_happenings
+from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LOG = logging.getLogger("remit.test")
@@ -42,7 +42,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
 @pytest.mark.parametrize("page", ["json"], indirect=True)
 async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_path: Path, page: io.StringIO) -> None:
     async with Remit.open(tmp_path, agents=[writer]) as remit:
-        write_happenings(remit.engine)
+        log_lifecycle(remit.engine)
         ORIGIN.set(Origin(came=Came("token:ci", "http", traceparent=GIVEN)))
         LOG.warning("at the door")
         returned = await remit.delegate("writer", words="plain")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from remit.core.happening import HappeningKind
+from remit.core.lifecycle import LifecycleKind
 from remit.runtime.telemetry.metrics import PRINCIPALS
 from remit.runtime.telemetry.names import INSTRUMENTS, Attribute, Span
 
@@ -26,4 +26,4 @@ def test_every_name_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_kind_of_event_is_on_its_page() -> None:
-    assert [row[0].strip("`") for row in rows("events.md", "What is told")] == list(HappeningKind)
+    assert [row[0].strip("`") for row in rows("events.md", "What is told")] == list(LifecycleKind)

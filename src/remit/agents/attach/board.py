@@ -30,7 +30,7 @@ from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.running import Running
 from remit.runtime.context import Context
-from remit.runtime.house import Agents, House
+from remit.runtime.deps import Agents, RuntimeDeps
 from remit.runtime.plain import plain
 from remit.runtime.request import Request
 from remit.system.processes import has_proc, look, mark_of, process_start
@@ -356,23 +356,23 @@ class CallersDesk(Service):
 
     async def _delegate_with(self, request: object, borrow: object = None) -> Any:
         asked = request_from_wire(request)
-        return (await self.backend.delegate(asked, self._house(asked, borrow))).to_dict()
+        return (await self.backend.delegate(asked, self._deps(asked, borrow))).to_dict()
 
     async def _start_with(self, request: object, borrow: object = None) -> str:
         asked = request_from_wire(request)
-        handle = await self.backend.start(asked, self._house(asked, borrow))
+        handle = await self.backend.start(asked, self._deps(asked, borrow))
         self._handles[handle.session_id] = handle
         return handle.session_id
 
-    def _house(self, request: Request, borrow: object) -> House | None:
-        """The house, with an agent in it that only the attached process has, for this one request."""
+    def _deps(self, request: Request, borrow: object) -> RuntimeDeps | None:
+        """The deps, with an agent in it that only the attached process has, for this one request."""
         if borrow is None:
             return None
         engine = self.running.engine
         agent = self._borrowed(request.agent, borrow)
-        if engine.house.agents.find(request.agent) is None:
+        if engine.deps.agents.find(request.agent) is None:
             engine.slots.limit(agent.spec.name, agent.spec.slots, is_lent=True)
-        return replace(engine.house, agents=_WithOneMore(agent, engine.house.agents))
+        return replace(engine.deps, agents=_WithOneMore(agent, engine.deps.agents))
 
     def _borrowed(self, name: str, borrow: object) -> BorrowedAgent:
         if not isinstance(borrow, Mapping):
@@ -526,7 +526,7 @@ class Switchboard:
         if tries <= TRIES_NOTED:
             running.notice(message)
             error = ErrorInfo(type="caller", message=message, code=REFUSED, recoverable=False, recommendation=UNSET)
-            self.engine.house.note_errors(running.delegation, [error], "")
+            self.engine.deps.note_errors(running.delegation, [error], "")
         return _refused(f"It was {what}.")
 
 

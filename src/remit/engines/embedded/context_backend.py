@@ -20,7 +20,7 @@ from remit.engines.embedded.replay import restored
 from remit.engines.embedded.running import Running
 from remit.runtime import accept, reply
 from remit.runtime.context import Handle, Repair, SettledHandle
-from remit.runtime.house import House
+from remit.runtime.deps import RuntimeDeps
 from remit.runtime.permit import on_behalf_of, permit, permitted
 from remit.runtime.plain import clean, plain
 from remit.runtime.reply import Stop
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from remit.engines.embedded.embedded import EmbeddedEngine
 
 
-async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Return:
+async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Request, deps: RuntimeDeps | None = None) -> Return:
     """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children.
 
-    `house`: where the caller knows agents that the engine's own house does not.
+    `deps`: where the caller knows agents that the engine's own deps does not.
     """
     engine.lend_slot(running)
     try:
@@ -43,18 +43,18 @@ async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Re
             child = await _reclaimed(engine, running, request)
             if child is not None:
                 return await asyncio.shield(child.done) if isinstance(child, Running) else child
-        return await accept.delegate(request, running, house or engine.house, engine)
+        return await accept.delegate(request, running, deps or engine.deps, engine)
     finally:
         engine.take_slot_back(running)
 
 
-async def start_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Handle:
+async def start_child(engine: "EmbeddedEngine", running: Running, request: Request, deps: RuntimeDeps | None = None) -> Handle:
     child = None if running.replay is None else await _reclaimed(engine, running, request)
     if isinstance(child, Running):
         return LocalHandle(child, engine, running)
     if child is not None:
         return SettledHandle(child)
-    handle = await accept.start(request, running, house or engine.house, engine)
+    handle = await accept.start(request, running, deps or engine.deps, engine)
     return handle.waited_for_by(running) if isinstance(handle, LocalHandle) else handle
 
 
@@ -158,13 +158,13 @@ class EngineBackend:
                 running.hand_in_event = asyncio.Event()
             await running.hand_in_event.wait()
 
-    async def delegate(self, request: Request, house: House | None = None) -> Return:
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
         running = self._alive()
-        return await delegate_child(running.engine, running, request, house)
+        return await delegate_child(running.engine, running, request, deps)
 
-    async def start(self, request: Request, house: House | None = None) -> Handle:
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
         running = self._alive()
-        return await start_child(running.engine, running, request, house)
+        return await start_child(running.engine, running, request, deps)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
         """At once as many as asked, as the budget has room for, and no more than a sensible number."""
@@ -238,12 +238,12 @@ class EngineBackend:
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
         running = self._alive()
         running.hear()
-        await permit(running, running.engine.house, action, facts)
+        await permit(running, running.engine.deps, action, facts)
 
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         running = self._alive()
         running.hear()
-        return await permitted(running, running.engine.house, paths)
+        return await permitted(running, running.engine.deps, paths)
 
     async def session_diff(self, session_id: str) -> str:
         running = self._alive()

@@ -30,7 +30,7 @@ from remit.engines.embedded.slots import EngineOptions, Purses, Slots
 from remit.runtime import reply
 from remit.runtime.accept import redrawn
 from remit.runtime.context import Context, Handle, SettledHandle
-from remit.runtime.house import House, Order
+from remit.runtime.deps import RuntimeDeps, Submission
 from remit.system.threads import off_loop
 
 CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)
@@ -38,10 +38,10 @@ CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_
 
 
 class EmbeddedEngine:
-    def __init__(self, house: House, store: Store, owner: Owner, folder: Path, options: EngineOptions) -> None:
-        self.house = house
-        self.root = house.root
-        self.clock: Clock = house.clock
+    def __init__(self, deps: RuntimeDeps, store: Store, owner: Owner, folder: Path, options: EngineOptions) -> None:
+        self.deps = deps
+        self.root = deps.root
+        self.clock: Clock = deps.clock
         self.store = store
         self.owner = owner
         self.scratch_root = folder / "scratch"
@@ -51,7 +51,7 @@ class EmbeddedEngine:
         self.loop = asyncio.get_running_loop()
         self._neutral = contextvars.copy_context()
         self._neutral.run(CURRENT.set, None)
-        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=house.policy.write_out)
+        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
         self.slots = Slots(options.slots_total, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds)
         self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT, lambda: list(self.running.values()))
@@ -82,10 +82,10 @@ class EmbeddedEngine:
         """The delegation whose agent is calling, on the loop or on a thread of its own."""
         return CURRENT.get()
 
-    async def run(self, order: Order) -> Return:
-        if order.delegation.resumes is not None and not await look_back(self, order):
-            return await self.refuse(order)
-        running = self.submit(order)
+    async def run(self, submission: Submission) -> Return:
+        if submission.delegation.resumes is not None and not await look_back(self, submission):
+            return await self.refuse(submission)
+        running = self.submit(submission)
         running.waiter = self.loop.create_future()
         try:
             return await running.waiter
@@ -93,15 +93,15 @@ class EmbeddedEngine:
             ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="its caller's task"))
             raise
 
-    async def start(self, order: Order) -> Handle:
-        if order.refusal is not None or (order.delegation.resumes is not None and not await look_back(self, order)):
-            return SettledHandle(await handles.refuse_whole(self, order))
-        running = self.submit(order)
+    async def start(self, submission: Submission) -> Handle:
+        if submission.refusal is not None or (submission.delegation.resumes is not None and not await look_back(self, submission)):
+            return SettledHandle(await handles.refuse_whole(self, submission))
+        running = self.submit(submission)
         holder = await until_recorded(running)
         return LocalHandle(running, self) if holder is None else await handles.handle_of_holder(self, running, holder)
 
-    async def refuse(self, order: Order) -> Return:
-        return await handles.refuse(self, order)
+    async def refuse(self, submission: Submission) -> Return:
+        return await handles.refuse(self, submission)
 
     async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         running = self.running.get(session_id)
@@ -124,12 +124,12 @@ class EmbeddedEngine:
 
     # ---- the life of a delegation
 
-    def submit(self, order: Order) -> Running:
+    def submit(self, submission: Submission) -> Running:
         if self.is_closed:
             raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
-        parent = order.caller if isinstance(order.caller, Running) else None
-        running = Running(order, self, parent)
-        agent = order.delegation.agent
+        parent = submission.caller if isinstance(submission.caller, Running) else None
+        running = Running(submission, self, parent)
+        agent = submission.delegation.agent
         if self.slots.is_free(agent):
             self.slots.take(agent)
             running.has_slot = True
@@ -214,8 +214,8 @@ class EmbeddedEngine:
     def _redraw(self, running: Running) -> None:
         """Its id was taken: nothing has run under it, so it simply gets another."""
         taken = running.delegation.session_id
-        redrawn(running.order, self.house.policy)
-        running.delegation = running.order.delegation
+        redrawn(running.submission, self.deps.policy)
+        running.delegation = running.submission.delegation
         drawn = running.delegation.session_id
         self.running[drawn] = self.running.pop(taken)
         if running.parent is not None and running.parent.live_children is not None:

@@ -362,4 +362,4 @@ def note_own_errors(engine: "EmbeddedEngine", running: Running, errors: Sequence
     inherited = set(running.failures or ())
     own = [error for error in errors if error not in inherited]
     if own:
-        engine.house.note_errors(running.delegation, own, running.trace)
+        engine.deps.note_errors(running.delegation, own, running.trace)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.events import BEFORE_RUN, NOT_REACHED, STEPS, Event, events_of_steps
-from remit.core.happening import AT_DOORS, OUTCOMES, Happening, HappeningKind
+from remit.core.lifecycle import AT_DOORS, OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.ports import Store
 from remit.core.record import Head, Record
 from remit.core.result import Return
@@ -36,29 +36,29 @@ ROOM = 10_000
 NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
 _LOG = logging.getLogger("remit")
 
-Listener = Callable[[Happening], None]
+Listener = Callable[[LifecycleEvent], None]
 
 
-class Listeners(list[tuple[Listener, frozenset[HappeningKind]]]):
+class Listeners(list[tuple[Listener, frozenset[LifecycleKind]]]):
     """A plain list for the engine, whose emptiness is asked on every call; and those who wait for the end of it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted: frozenset[HappeningKind] = frozenset()
+        self.wanted: frozenset[LifecycleKind] = frozenset()
         """What anybody listens for."""
         self.wants_more = False
         """Somebody listens for more of delegations than starts and ends."""
-        self._readers: weakref.WeakSet[Happenings] = weakref.WeakSet()
+        self._readers: weakref.WeakSet[LifecycleEvents] = weakref.WeakSet()
 
-    def hear(self, listener: Listener, kinds: Iterable[HappeningKind] = OUTCOMES) -> Callable[[], None]:
+    def hear(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Until what is given back is called."""
         heard = (listener, _known(kinds))
         self.append(heard)
         self.reckon()
         return partial(_forget, self, heard)
 
-    def read(self, kinds: Iterable[HappeningKind] = OUTCOMES) -> "Happenings":
-        reader = Happenings(self, kinds=kinds)
+    def read(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
+        reader = LifecycleEvents(self, kinds=kinds)
         self._readers.add(reader)
         return reader
 
@@ -72,39 +72,39 @@ class Listeners(list[tuple[Listener, frozenset[HappeningKind]]]):
         self.wanted = frozenset().union(*(kinds for _, kinds in self))
         self.wants_more = not self.wanted <= OUTCOMES | AT_DOORS
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, event: LifecycleEvent) -> None:
         for listener, kinds in tuple(self):
-            if happening.kind not in kinds:
+            if event.kind not in kinds:
                 continue
             try:
-                listener(happening)
+                listener(event)
             except Exception:  # noqa: BLE001 - users' code: whatever it raises must not become the delegation's
                 _LOG.warning("A listener of remit's events raised.", exc_info=True)
 
 
-class Happenings:
+class LifecycleEvents:
     """What happens from now on, in order. Ends when the `Remit` is closed, or this is."""
 
-    def __init__(self, listeners: Listeners, room: int = ROOM, kinds: Iterable[HappeningKind] = OUTCOMES) -> None:
+    def __init__(self, listeners: Listeners, room: int = ROOM, kinds: Iterable[LifecycleKind] = OUTCOMES) -> None:
         self.lost = 0
         """So many were not read in time; the oldest were dropped for newer ones."""
-        self._kept: deque[Happening] = deque()
+        self._kept: deque[LifecycleEvent] = deque()
         self._room = room
         self._is_closed = False
         self._news = asyncio.Event()
         itself = weakref.ref(self)  # whoever forgets it is not listened for any more
 
-        def take(happening: Happening) -> None:
+        def take(event: LifecycleEvent) -> None:
             reader = itself()
             if reader is not None:
-                reader._take(happening)
+                reader._take(event)
 
         weakref.finalize(self, listeners.hear(take, kinds))
 
-    def __aiter__(self) -> "Happenings":
+    def __aiter__(self) -> "LifecycleEvents":
         return self
 
-    async def __anext__(self) -> Happening:
+    async def __anext__(self) -> LifecycleEvent:
         while not self._kept:
             if self._is_closed:
                 raise StopAsyncIteration
@@ -117,13 +117,13 @@ class Happenings:
         self._is_closed = True
         self._news.set()
 
-    def _take(self, happening: Happening) -> None:
+    def _take(self, event: LifecycleEvent) -> None:
         if self._is_closed:
             return
         if len(self._kept) >= self._room:
             self._kept.popleft()
             self.lost += 1
-        self._kept.append(happening)
+        self._kept.append(event)
         self._news.set()
 
 
@@ -134,7 +134,7 @@ def tell_queued(engine: "EmbeddedEngine", running: "Running") -> None:
 
 def tell_started(engine: "EmbeddedEngine", running: "Running") -> None:
     _tell_steps(engine.listeners, running.delegation, running.step_times, running, State.RUNNING)
-    engine.listeners.tell(_of(HappeningKind.STARTED, running.delegation, engine.clock.wall(), State.RUNNING))
+    engine.listeners.tell(_of(LifecycleKind.STARTED, running.delegation, engine.clock.wall(), State.RUNNING))
 
 
 def tell_reached(running: "Running") -> None:
@@ -144,7 +144,7 @@ def tell_reached(running: "Running") -> None:
 
 def tell_said(running: "Running", event: Event) -> None:
     """What it says, as it says it; asked for where `wants_more`."""
-    listeners, kind = running.engine.listeners, HappeningKind(f"delegation.{event.kind}")
+    listeners, kind = running.engine.listeners, LifecycleKind(f"delegation.{event.kind}")
     if kind in listeners.wanted:
         listeners.tell(_of(kind, running.delegation, event.at, running.state, body=event.body))
 
@@ -167,36 +167,36 @@ def tell_ended(
     cost: float = 0.0,
     step_times: Sequence[float | None] = (),
 ) -> None:
-    now, kind = engine.clock.wall(), HappeningKind.COMPLETED if result.ok else HappeningKind.FAILED
+    now, kind = engine.clock.wall(), LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED
     steps = tuple(NOT_REACHED if at is None else at for at in step_times)
     engine.listeners.tell(_of(kind, delegation, now, state_of(result), result, tokens, cost, step_times=steps))
 
 
 def tell_at_door(listeners: Listeners, *, door: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
     """Of a request that was let in, or was not."""
-    kind = HappeningKind.ADMITTED if error is None else HappeningKind.TURNED_AWAY
+    kind = LifecycleKind.ADMITTED if error is None else LifecycleKind.TURNED_AWAY
     if kind in listeners.wanted:
-        listeners.tell(Happening(kind=kind, at=at, door=door, principal=principal, success=error is None, error=error))
+        listeners.tell(LifecycleEvent(kind=kind, at=at, door=door, principal=principal, success=error is None, error=error))
 
 
 def _tell_steps(
     listeners: Listeners, delegation: Delegation, step_times: Sequence[float | None], running: "Running | None", state: State
 ) -> None:
     """Those that were reached and not told yet, in their order, each with its own time."""
-    if HappeningKind.STEP not in listeners.wanted:
+    if LifecycleKind.STEP not in listeners.wanted:
         return
     begin, told = 0 if running is None else running.steps_told, 0
     for position in range(begin, len(step_times)):
         at = step_times[position]
         if at is not None and at == at:  # reached: neither None nor NOT_REACHED
             told = position + 1
-            listeners.tell(_of(HappeningKind.STEP, delegation, at, state, body={"step": str(STEPS[position])}))
+            listeners.tell(_of(LifecycleKind.STEP, delegation, at, state, body={"step": str(STEPS[position])}))
     if running is not None and told:
         running.steps_told = told
 
 
 def _of(
-    kind: HappeningKind,
+    kind: LifecycleKind,
     delegation: Delegation,
     at: float,
     state: State,
@@ -206,10 +206,10 @@ def _of(
     *,
     body: Mapping[str, Any] = NOTHING_SAID,
     step_times: tuple[float, ...] = (),
-) -> Happening:
+) -> LifecycleEvent:
     lineage, came = delegation.lineage, delegation.came
     target, _, operation = delegation.agent.partition(".")
-    return Happening(
+    return LifecycleEvent(
         kind=kind,
         at=at,
         session_id=lineage.session_id,
@@ -233,14 +233,14 @@ def _of(
     )
 
 
-def _known(kinds: Iterable[HappeningKind]) -> frozenset[HappeningKind]:
+def _known(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
     try:
-        return frozenset(map(HappeningKind, (kinds,) if isinstance(kinds, str) else kinds))
+        return frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds))
     except ValueError as error:
-        raise Misused(f"{error}.", advice=f"Use {', '.join(HappeningKind)}.") from None
+        raise Misused(f"{error}.", advice=f"Use {', '.join(LifecycleKind)}.") from None
 
 
-def _forget(listeners: Listeners, heard: tuple[Listener, frozenset[HappeningKind]]) -> None:
+def _forget(listeners: Listeners, heard: tuple[Listener, frozenset[LifecycleKind]]) -> None:
     if heard in listeners:
         listeners.remove(heard)
         listeners.reckon()

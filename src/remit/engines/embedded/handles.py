@@ -22,7 +22,7 @@ from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redrawn
 from remit.runtime.context import Handle, SettledHandle, final_event
-from remit.runtime.house import Order
+from remit.runtime.deps import Submission
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -178,24 +178,24 @@ async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> 
     return record
 
 
-async def refuse(engine: "EmbeddedEngine", order: Order) -> Return:
+async def refuse(engine: "EmbeddedEngine", submission: Submission) -> Return:
     """Recorded as refused, unless it was answered from memory: then it is on record already."""
-    refusal = order.refusal
+    refusal = submission.refusal
     assert refusal is not None
-    if refusal.metadata.session_id == order.delegation.session_id:
-        refusal = await _recorded(engine, order, refusal)
-        engine.house.note_errors(order.delegation, refusal.errors, "")
+    if refusal.metadata.session_id == submission.delegation.session_id:
+        refusal = await _recorded(engine, submission, refusal)
+        engine.deps.note_errors(submission.delegation, refusal.errors, "")
         if engine.listeners:
-            tell_refused(engine, order.delegation, refusal, order.step_times)
-    if isinstance(order.caller, Running):
-        order.caller.add_failure(refusal)
+            tell_refused(engine, submission.delegation, refusal, submission.step_times)
+    if isinstance(submission.caller, Running):
+        submission.caller.add_failure(refusal)
     return refusal
 
 
-async def refuse_whole(engine: "EmbeddedEngine", order: Order) -> Return:
+async def refuse_whole(engine: "EmbeddedEngine", submission: Submission) -> Return:
     """`refuse`, also where its caller leaves meanwhile. No task that the closing of the engine ends: the caller, whom nobody ended, would
     be ended by that; and the journal answers it also then."""
-    return await asyncio.shield(engine.loop.create_task(refuse(engine, order)))
+    return await asyncio.shield(engine.loop.create_task(refuse(engine, submission)))
 
 
 def refuse_for_lack_of_room(engine: "EmbeddedEngine", running: Running) -> None:
@@ -208,34 +208,34 @@ def refuse_for_lack_of_room(engine: "EmbeddedEngine", running: Running) -> None:
         recommendation="Try again when some have ended, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots.",
     )
     running.is_settled = True
-    order = running.order
-    order.refusal = reply.refused(order.delegation, error)
+    submission = running.submission
+    submission.refusal = reply.refused(submission.delegation, error)
 
     async def answer() -> None:
-        running.tell(await refuse(engine, order))
+        running.tell(await refuse(engine, submission))
 
     engine.spawn(answer())
 
 
-async def _recorded(engine: "EmbeddedEngine", order: Order, refusal: Return) -> Return:
+async def _recorded(engine: "EmbeddedEngine", submission: Submission, refusal: Return) -> Return:
     now = engine.clock.wall()
-    order.step_times[12] = now
+    submission.step_times[12] = now
     written: asyncio.Future[Problem] = engine.loop.create_future()
-    record = _record_of(order, refusal, engine.owner.owner_id, now)
+    record = _record_of(submission, refusal, engine.owner.owner_id, now)
     engine.journal.write(Recorded(record), lambda problem: None if written.done() else written.set_result(problem))
     problem = await written
     if isinstance(problem, Clash):
-        redrawn(order, engine.house.policy)
-        metadata = refusal.metadata._replace(session_id=order.delegation.session_id)
-        return await _recorded(engine, order, replace(refusal, metadata=metadata))
+        redrawn(submission, engine.deps.policy)
+        metadata = refusal.metadata._replace(session_id=submission.delegation.session_id)
+        return await _recorded(engine, submission, replace(refusal, metadata=metadata))
     if isinstance(problem, Unavailable):
         return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))
     return refusal
 
 
-def _record_of(order: Order, refusal: Return, owner_id: str, settled_at: float) -> Record:
+def _record_of(submission: Submission, refusal: Return, owner_id: str, settled_at: float) -> Record:
     """Without its idempotency key: a refusal does not use it up."""
-    delegation = order.delegation
+    delegation = submission.delegation
     lineage = delegation.lineage
     timeout_seconds = delegation.deadline.timeout_seconds
     return Record(
@@ -260,7 +260,7 @@ def _record_of(order: Order, refusal: Return, owner_id: str, settled_at: float) 
         limits=delegation.limits,
         idle_seconds=delegation.idle_seconds,
         came=delegation.came,
-        step_times=tuple(order.step_times),
+        step_times=tuple(submission.step_times),
         result=refusal,
     )
 

@@ -76,7 +76,7 @@ async def _left_waiting(engine: EmbeddedEngine, live: list[Record]) -> set[str]:
     roots = [
         record
         for record in live
-        if record.parent_id is None and record.agent in known and engine.house.agents.find(record.agent) is None
+        if record.parent_id is None and record.agent in known and engine.deps.agents.find(record.agent) is None
         if record.deadline_at > now and not is_redacted(record.parameters)
     ]
     if roots and engine.recover is not None:
@@ -152,7 +152,7 @@ def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
 
 def _can_run_again(engine: EmbeddedEngine, record: Record) -> bool:
     """It is there, it declared itself resumable, and it still takes the parameters that were recorded: all of them, secrets too."""
-    agent = engine.house.agents.find(record.agent)
+    agent = engine.deps.agents.find(record.agent)
     if agent is None or not agent.spec.resumable or is_redacted(record.parameters):
         return False
     try:
@@ -198,7 +198,7 @@ async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str)
         if record.started_at is not None
         else f"{record.agent} was still queued when its orchestrator ended: it never ran."
     )
-    agent = engine.house.agents.find(record.agent)
+    agent = engine.deps.agents.find(record.agent)
     if agent is not None and agent.spec.resumable and is_redacted(record.parameters):
         detail += " It was not run again: secrets among its parameters are not on record. Delegate it again with them."
     await _settle(engine, record, reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail))
@@ -207,7 +207,7 @@ async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str)
 async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> None:
     """The outcome of a delegation that nobody runs any more, through the same door as every other."""
     delegation = delegation_of(record, engine)
-    agent = engine.house.agents.find(record.agent)
+    agent = engine.deps.agents.find(record.agent)
     duration = max(0.0, min(engine.clock.wall() - record.created_at, record.timeout_seconds))
     left = await _left_behind(engine, record) if record.started_at is not None else reply.NOTHING_LEFT
     resumable = agent is not None and agent.spec.resumable
@@ -224,7 +224,7 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
         clear_later(engine, left.spare_room)
     engine.pending.pop(record.session_id, None)
     engine.watcher.tell(record.session_id)
-    engine.house.note_errors(delegation, result.errors, "")
+    engine.deps.note_errors(delegation, result.errors, "")
     if engine.listeners:
         tell_ended(engine, delegation, result, tokens, cost, settled.step_times)
 

@@ -16,7 +16,7 @@ from remit.core.states import State
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.accept import Case, budget, expired, normalised_call
-from remit.runtime.house import Order, Tree
+from remit.runtime.deps import Submission, Tree
 from remit.runtime.permit import pending_again
 from remit.runtime.request import Request
 from remit.system.threads import off_loop
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | None) -> Running:
     """A delegation of a dead process, running again from its start under its old id and deadline."""
-    agent = engine.house.agents.find(record.agent)
+    agent = engine.deps.agents.find(record.agent)
     assert agent is not None
     tree = await off_loop(engine.store.tree, record.root_id)
     budget = _spent_budget(engine, record, tree, parent, await engine.purses.of_restored(record) if parent is None else None)
-    order = Order(
+    submission = Submission(
         delegation=delegation_of(record, engine),
         agent=agent,
         arguments=agent.check(dict(record.parameters)),
@@ -41,11 +41,11 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
         step_times=list(record.step_times),
         warnings=("Resumed after the end of its orchestrator.",),
     )
-    order.pending = pending_again(order, parent, engine.house)
-    running = Running(order, engine, parent)
+    submission.pending = pending_again(submission, parent, engine.deps)
+    running = Running(submission, engine, parent)
     running.attempt = record.attempt + 1
     running.started_wall = record.started_at or record.created_at
-    before = await off_loop(_before, engine, order)
+    before = await off_loop(_before, engine, submission)
     saved = await off_loop(engine.store.checkpoint, record.session_id)
     running.saved = before.saved if saved is None else saved
     earlier = before.replay.finished() if before.replay is not None else []
@@ -58,10 +58,10 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     return running
 
 
-def _before(engine: "EmbeddedEngine", order: Order) -> "Earlier":
+def _before(engine: "EmbeddedEngine", submission: Submission) -> "Earlier":
     """What the run it goes on from left; nothing, when that has been forgotten since."""
     try:
-        return earlier_of(engine, order) if order.delegation.resumes is not None else Earlier(None, None)
+        return earlier_of(engine, submission) if submission.delegation.resumes is not None else Earlier(None, None)
     except Misused:
         return Earlier(None, None)
 
@@ -70,7 +70,7 @@ def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], 
     """The scope it draws from. Nothing is refilled: what was drawn before the crash stays drawn."""
     opened_at = engine.loop.time() - max(0.0, engine.clock.wall() - record.created_at)
     if parent is None:
-        budget = Budget(engine.house.rules.budget, opened_at=opened_at, outer=purse)
+        budget = Budget(engine.deps.rules.budget, opened_at=opened_at, outer=purse)
         _draw(engine.store, budget, tree)
     else:
         budget = parent.budget
@@ -195,44 +195,44 @@ CHAIN_LIMIT = 100
 """How many runs back a chain of resumed runs is followed."""
 
 
-async def look_back(engine: "EmbeddedEngine", order: Order) -> bool:
-    """Gather what the run that `order` resumes left; False, and a refusal in the order, when it cannot be gone on from."""
+async def look_back(engine: "EmbeddedEngine", submission: Submission) -> bool:
+    """Gather what the run that `submission` resumes left; False, and a refusal in the submission, when it cannot be gone on from."""
     try:
-        order.earlier = await off_loop(earlier_of, engine, order)
+        submission.earlier = await off_loop(earlier_of, engine, submission)
     except Misused as fault:
         error = ErrorInfo(type="invalid_parameters", message=fault.message, code=fault.code, recoverable=False, recommendation=fault.advice)
-        order.refusal = reply.refused(order.delegation, error)
+        submission.refusal = reply.refused(submission.delegation, error)
         return False
-    order.refusal = _refused_meanwhile(engine, order)
-    return order.refusal is None
+    submission.refusal = _refused_meanwhile(engine, submission)
+    return submission.refusal is None
 
 
-def _refused_meanwhile(engine: "EmbeddedEngine", order: Order) -> Return | None:
+def _refused_meanwhile(engine: "EmbeddedEngine", submission: Submission) -> Return | None:
     """Looking back took time: what the guards saw before may no longer hold."""
     case = Case(
-        target=order.delegation.agent,
+        target=submission.delegation.agent,
         now=engine.loop.time(),
-        caller_path=order.delegation.lineage.path[:-1],
-        caller_depth=order.delegation.lineage.depth - 1,
-        caller_hard_at=None if order.caller is None else order.caller.delegation.deadline.hard_at,
-        max_depth=engine.house.rules.max_depth,
-        budget=order.budget,
-        closing=None if order.caller is None else order.caller.closing,
+        caller_path=submission.delegation.lineage.path[:-1],
+        caller_depth=submission.delegation.lineage.depth - 1,
+        caller_hard_at=None if submission.caller is None else submission.caller.delegation.deadline.hard_at,
+        max_depth=engine.deps.rules.max_depth,
+        budget=submission.budget,
+        closing=None if submission.caller is None else submission.caller.closing,
     )
     error = expired(case) or budget(case)
-    return None if error is None else reply.refused(order.delegation, error)
+    return None if error is None else reply.refused(submission.delegation, error)
 
 
-def earlier_of(engine: "EmbeddedEngine", order: Order) -> "Earlier":
-    assert order.agent is not None
-    session_id, agent = order.delegation.resumes, order.delegation.agent
+def earlier_of(engine: "EmbeddedEngine", submission: Submission) -> "Earlier":
+    assert submission.agent is not None
+    session_id, agent = submission.delegation.resumes, submission.delegation.agent
     saved: Any = None
     children: list[Record] = []
     for _ in range(CHAIN_LIMIT):
         if session_id is None:
             break
         record = engine.store.get(session_id)
-        if record is None and session_id != order.delegation.resumes:
+        if record is None and session_id != submission.delegation.resumes:
             break  # forgotten by the history: what came after it is still there
         if record is None:
             raise Misused(f"There is no delegation {session_id} to resume.", code="INVALID_TARGET", advice="`remit history` lists them.")
@@ -248,4 +248,4 @@ def earlier_of(engine: "EmbeddedEngine", order: Order) -> "Earlier":
         # What its own end stopped is no result: only what was completed is not done again.
         children = [child for child in engine.store.children(session_id) if child.result is not None and child.result.ok] + children
         session_id = record.resumes
-    return Earlier(saved, Replay(children) if order.agent.spec.resumable else None)
+    return Earlier(saved, Replay(children) if submission.agent.spec.resumable else None)

@@ -22,7 +22,7 @@ from remit.core.states import State
 from remit.core.tracing import VARIABLE, traceparent_of
 from remit.engines.embedded.events import tell_reached, tell_said
 from remit.runtime.context import Context, Repair
-from remit.runtime.house import House, Order
+from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.perform import Work
 from remit.runtime.reply import Stop
 from remit.system.files import write_beside
@@ -121,33 +121,33 @@ class Running:
     carrier: tuple[int, str] | None = None
     """The process, pid and start, that carries it out for us; None: this one, or a worker below it."""
 
-    def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
-        assert order.agent is not None
+    def __init__(self, submission: Submission, engine: "EmbeddedEngine", parent: "Running | None") -> None:
+        assert submission.agent is not None
         self.engine = engine
-        self.order = order
-        self.delegation: Delegation = order.delegation
-        self.agent: AgentPort = order.agent
-        self.arguments = order.arguments
-        self.tree = order.tree
-        self.budget = order.budget
+        self.submission = submission
+        self.delegation: Delegation = submission.delegation
+        self.agent: AgentPort = submission.agent
+        self.arguments = submission.arguments
+        self.tree = submission.tree
+        self.budget = submission.budget
         self.parent = parent
         self.root: Path = engine.root
-        self.step_times = order.step_times
-        self.warnings = order.warnings
-        self.started_wall = order.delegation.created_at
+        self.step_times = submission.step_times
+        self.warnings = submission.warnings
+        self.started_wall = submission.delegation.created_at
         if parent is not None and parent.room is not None:
             self.room = parent.room
-        if order.pending is not None:
-            self.pending = order.pending
-        if order.earlier is not None:
-            self.saved = order.earlier.saved
-            self.replay = order.earlier.replay
+        if submission.pending is not None:
+            self.pending = submission.pending
+        if submission.earlier is not None:
+            self.saved = submission.earlier.saved
+            self.replay = submission.earlier.replay
 
     @property
-    def house(self) -> House:
-        return self.engine.house
+    def deps(self) -> RuntimeDeps:
+        return self.engine.deps
 
-    # ---- as the caller of its children (flow.house.Caller)
+    # ---- as the caller of its children (flow.deps.Caller)
 
     @property
     def closing(self) -> str | None:
@@ -302,7 +302,7 @@ class Running:
         self.rouse()
 
     def _written(self, _problem: object) -> None:
-        """In order, one for each. What could not be written is owed, and told all the same."""
+        """In submission, one for each. What could not be written is owed, and told all the same."""
         self.on_record += 1
         self.rouse()
 

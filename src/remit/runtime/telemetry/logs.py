@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from remit.core.happening import Happening, HappeningKind
+from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.origin import ORIGIN
 from remit.core.secrets import redacted_text
 from remit.core.tracing import context_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOGGERS = ("remit", "opentelemetry")
 MAX_CHARACTERS = 20_000
-_HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
+_HEARD = (LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.TURNED_AWAY)
 _OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
 """Made by remit of letters and digits: nothing to remove."""
 _LOG = logging.getLogger("remit.delegations")
@@ -112,35 +112,35 @@ def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextI
     return undo
 
 
-def write_happenings(engine: "EmbeddedEngine") -> Callable[[], None]:
+def log_lifecycle(engine: "EmbeddedEngine") -> Callable[[], None]:
     """Log each delegation that starts or ends and each refused caller, until the returned function is called."""
     return engine.listeners.hear(_write, _HEARD)
 
 
-def _write(happening: Happening) -> None:
-    error = happening.error
-    if happening.kind is HappeningKind.TURNED_AWAY:
-        shown = (("principal", happening.principal), ("door", happening.door), ("code", None if error is None else error.code))
+def _write(event: LifecycleEvent) -> None:
+    error = event.error
+    if event.kind is LifecycleKind.TURNED_AWAY:
+        shown = (("principal", event.principal), ("door", event.door), ("code", None if error is None else error.code))
         fields: dict[str, Any] = {name: value for name, value in shown if value is not None}
         _LOG.warning("turned away: %s", "" if error is None else error.message, extra={"remit_fields": fields})
         return
-    is_news = happening.kind is HappeningKind.STARTED or happening.success or happening.state == "cancelled"
+    is_news = event.kind is LifecycleKind.STARTED or event.success or event.state == "cancelled"
     level = logging.INFO if is_news else logging.WARNING
     if not _LOG.isEnabledFor(level):
         return
-    fields = {} if happening.delegation is None else _delegation_fields(happening.delegation)
-    fields["state"] = happening.state
-    if happening.kind is HappeningKind.STARTED:
-        _LOG.log(level, "%s started", happening.agent, extra={"remit_fields": fields})
+    fields = {} if event.delegation is None else _delegation_fields(event.delegation)
+    fields["state"] = event.state
+    if event.kind is LifecycleKind.STARTED:
+        _LOG.log(level, "%s started", event.agent, extra={"remit_fields": fields})
         return
-    if happening.duration_seconds is not None:
-        fields["duration"] = happening.duration_seconds
-    if happening.tokens:
-        fields["tokens"] = happening.tokens
+    if event.duration_seconds is not None:
+        fields["duration"] = event.duration_seconds
+    if event.tokens:
+        fields["tokens"] = event.tokens
     if error is not None:
         fields["code"] = error.code
     why = "" if error is None else f": {error.message}"
-    _LOG.log(level, "%s %s%s", happening.agent, happening.state, why, extra={"remit_fields": fields})
+    _LOG.log(level, "%s %s%s", event.agent, event.state, why, extra={"remit_fields": fields})
 
 
 def _one_word(value: Any) -> str:

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 
-from remit.core.happening import Happening, HappeningKind
+from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
 from remit.core.states import State
@@ -37,7 +37,7 @@ PATH = "/metrics"
 VISITOR = "remit.visitor"
 """Where the authentication middleware puts the caller."""
 _HEARD = (
-    HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.ADMITTED, HappeningKind.TURNED_AWAY,
+    LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip
 _NOT_TIMED = (State.REFUSED, State.CANCELLED)
 
@@ -96,33 +96,33 @@ class EngineMetrics:
         for kind, tokens in zip(("input", "output"), used or (), strict=False):
             self._instruments[names.MODEL_USAGE].record(tokens, _labelled(names.MODEL_USAGE, (*labels, kind)))
 
-    def _hear(self, happening: Happening) -> None:
-        if happening.kind is HappeningKind.STARTED:
-            target, operation, _ = self._names(happening)
+    def _hear(self, event: LifecycleEvent) -> None:
+        if event.kind is LifecycleKind.STARTED:
+            target, operation, _ = self._names(event)
             self._count(names.STARTED, (target, operation), 1.0)
-        elif happening.success is not None and happening.session_id:
-            self._ended(happening)
-        elif happening.door:
-            self._count(names.VISITS, (happening.door, "" if happening.error is None else happening.error.code), 1.0)
+        elif event.success is not None and event.session_id:
+            self._ended(event)
+        elif event.door:
+            self._count(names.VISITS, (event.door, "" if event.error is None else event.error.code), 1.0)
 
-    def _ended(self, happening: Happening) -> None:
-        target, operation, principal = self._names(happening)
-        state, seconds = State(happening.state), happening.duration_seconds or 0.0
+    def _ended(self, event: LifecycleEvent) -> None:
+        target, operation, principal = self._names(event)
+        state, seconds = State(event.state), event.duration_seconds or 0.0
         self._count(names.ENDED, (target, operation, str(state), principal), 1.0)
         if state not in _NOT_TIMED:
             self._instruments[names.LATENCY].record(seconds, _labelled(names.LATENCY, (target, operation)))
-        if happening.tokens:
-            self._count(names.TOKENS, (target,), happening.tokens)
-        if happening.cost:
-            self._count(names.COST, (target,), happening.cost)
-        self._window.add(happening.at, f"{target}.{operation}" if operation else target, state, seconds)
+        if event.tokens:
+            self._count(names.TOKENS, (target,), event.tokens)
+        if event.cost:
+            self._count(names.COST, (target,), event.cost)
+        self._window.add(event.at, f"{target}.{operation}" if operation else target, state, seconds)
 
-    def _names(self, happening: Happening) -> tuple[str, str, str]:
-        principal = (happening.principal or PRINCIPALS[0]).partition(":")[0]
-        labels = (happening.target, happening.operation or "", principal if principal in PRINCIPALS else "other")
+    def _names(self, event: LifecycleEvent) -> tuple[str, str, str]:
+        principal = (event.principal or PRINCIPALS[0]).partition(":")[0]
+        labels = (event.target, event.operation or "", principal if principal in PRINCIPALS else "other")
         if labels in self._labels:
             return labels
-        if len(self._labels) >= MAX_SERIES or self._engine.house.agents.find(happening.agent) is None:
+        if len(self._labels) >= MAX_SERIES or self._engine.deps.agents.find(event.agent) is None:
             return (OTHERS, "", labels[2])
         self._labels.add(labels)
         for state in names.ENDINGS:  # all outcomes at zero: Prometheus sees a rise only from a value it has seen

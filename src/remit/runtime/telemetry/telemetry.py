@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from remit.core.errors import Misused, Unavailable
-from remit.core.happening import HappeningKind
+from remit.core.lifecycle import LifecycleKind
 from remit.core.origin import Origin
 from remit.runtime.settings.values import Settings
 from remit.system.threads import off_loop
@@ -131,9 +131,9 @@ def _begin(asked_for: Wanted, engine: "EmbeddedEngine", models: "Models", settin
         shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
     if asked_for.traces:
         processor = BatchSpanProcessor(_exporter(asked_for, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
-        agents = engine.house.agents
+        agents = engine.deps.agents
         traces = Traces(processor.on_end, resource, lambda name: _spec(agents, name), content=settings.signals.content)
-        stops.append(engine.listeners.hear(traces.ended, (HappeningKind.COMPLETED, HappeningKind.FAILED)))
+        stops.append(engine.listeners.hear(traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)))
         engine.dress = lambda running, context: set_current(running.delegation, context)
         shutdowns.append(processor.shutdown)
     models.hear = _hearing(engine, metrics, traces)

@@ -23,7 +23,7 @@ from opentelemetry.trace.status import Status, StatusCode
 from remit.core.agents import AgentSpec
 from remit.core.delegation import Delegation
 from remit.core.events import STEPS
-from remit.core.happening import Happening
+from remit.core.lifecycle import LifecycleEvent
 from remit.core.lineage import ROOT_CALLER
 from remit.core.origin import Came, Origin
 from remit.core.secrets import redacted_parameters, redacted_text, redacted_value
@@ -50,21 +50,21 @@ class Traces:
 
     # ---- delegations
 
-    def ended(self, happening: Happening) -> None:
-        delegation = happening.delegation
-        if delegation is None or happening.success is None:
+    def ended(self, event: LifecycleEvent) -> None:
+        delegation = event.delegation
+        if delegation is None or event.success is None:
             return
         here = context_of(delegation)
         if not here.is_sampled:  # whoever asked keeps no trace of it
             return
-        attributes = self._attributes(delegation, happening)
+        attributes = self._attributes(delegation, event)
         spec = self._spec_of(delegation.agent)
         if spec is not None:
             attributes[Attribute.KIND] = spec.kind
         is_remote = spec is not None and spec.kind in REMOTE_KINDS
         if is_remote and spec is not None:
             attributes[Attribute.PROVIDER] = "a2a" if spec.kind == "a2a" else "remit"
-        span = Span.TOOL if happening.operation else Span.AGENT
+        span = Span.TOOL if event.operation else Span.AGENT
         self._put(
             self._span(
                 f"{span} {delegation.agent}",
@@ -72,16 +72,16 @@ class Traces:
                 parent_of(delegation),
                 {Attribute.OPERATION: str(span), **_named(span, delegation), **attributes},
                 begin=delegation.created_at,
-                end=happening.at,
-                status=self._status(happening),
-                step_times=happening.step_times,
+                end=event.at,
+                status=self._status(event),
+                step_times=event.step_times,
                 kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.INTERNAL,
             )
         )
         if delegation.lineage.parent_id is None:
-            self._put(self._tree(delegation, happening, attributes))
+            self._put(self._tree(delegation, event, attributes))
 
-    def _tree(self, delegation: Delegation, happening: Happening, attributes: Mapping[str, Any]) -> ReadableSpan:
+    def _tree(self, delegation: Delegation, event: LifecycleEvent, attributes: Mapping[str, Any]) -> ReadableSpan:
         name = delegation.command or delegation.agent
         tree, above = tree_of(delegation.lineage.root_id, delegation.came), above_tree(delegation.came)
         return self._span(
@@ -90,12 +90,12 @@ class Traces:
             above,
             {Attribute.OPERATION: str(Span.WORKFLOW), Attribute.WORKFLOW_NAME: name, **attributes},
             begin=delegation.created_at,
-            end=happening.at,
-            status=self._status(happening),
-            kind=api.SpanKind.SERVER if happening.door else api.SpanKind.INTERNAL,
+            end=event.at,
+            status=self._status(event),
+            kind=api.SpanKind.SERVER if event.door else api.SpanKind.INTERNAL,
         )
 
-    def _attributes(self, delegation: Delegation, happening: Happening) -> dict[str, Any]:
+    def _attributes(self, delegation: Delegation, event: LifecycleEvent) -> dict[str, Any]:
         lineage, task, came = delegation.lineage, delegation.task, delegation.came
         found: dict[str, Any] = {
             Attribute.CONVERSATION: came.session if came is not None and came.session else lineage.root_id,
@@ -104,32 +104,32 @@ class Traces:
             Attribute.PARENT: lineage.parent_id,
             Attribute.DEPTH: lineage.depth,
             Attribute.PATH: list(lineage.path),
-            Attribute.STATE: happening.state,
+            Attribute.STATE: event.state,
             Attribute.PRIORITY: delegation.priority.name.lower(),
             Attribute.COMMAND: delegation.command,
             Attribute.TASK: None if task is None else task.task_number,
-            Attribute.TOKENS: happening.tokens or None,
-            Attribute.COST: happening.cost or None,
-            Attribute.PRINCIPAL: happening.principal,
-            Attribute.DOOR: happening.door,
-            Attribute.ERROR: None if happening.error is None or happening.success else happening.error.code,
+            Attribute.TOKENS: event.tokens or None,
+            Attribute.COST: event.cost or None,
+            Attribute.PRINCIPAL: event.principal,
+            Attribute.DOOR: event.door,
+            Attribute.ERROR: None if event.error is None or event.success else event.error.code,
         }
         if self._has_content:
-            result = happening.result
+            result = event.result
             found[Attribute.ARGUMENTS] = _content(redacted_parameters(delegation.parameters))
             if result is not None:
                 found[Attribute.SUMMARY] = _content(redacted_text(result.summary))
                 found[Attribute.RESULT] = None if result.data is None else _content(redacted_value(result.data))
         return {str(name): value for name, value in found.items() if value is not None}
 
-    def _status(self, happening: Happening) -> Status:
+    def _status(self, event: LifecycleEvent) -> Status:
         """Somebody's decision to cancel is neither success nor error, as in the metrics."""
-        if happening.success:
+        if event.success:
             return Status(StatusCode.OK)
-        if happening.state == State.CANCELLED:
+        if event.state == State.CANCELLED:
             return Status(StatusCode.UNSET)
-        error = happening.error
-        words = happening.state if error is None else redacted_text(error.message)[:500] if self._has_content else error.code
+        error = event.error
+        words = event.state if error is None else redacted_text(error.message)[:500] if self._has_content else error.code
         return Status(StatusCode.ERROR, _sound(words))
 
     # ---- questions to models

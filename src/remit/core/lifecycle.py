@@ -1,6 +1,4 @@
-"""What is told to whoever listens: that a delegation started and how it ended, each of its steps and what it said meanwhile, and
-who came in by a door or was turned away there. A value; `engine.happenings` tells it.
-"""
+"""Lifecycle events for listeners in this process: starts, ends, steps and output of delegations; requests an API admitted or refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 
 
-class HappeningKind(StrEnum):
+class LifecycleKind(StrEnum):
     STARTED = "delegation.started"
     COMPLETED = "delegation.completed"
     FAILED = "delegation.failed"
@@ -32,15 +30,15 @@ class HappeningKind(StrEnum):
     """It was not let in; `error` says why."""
 
 
-OUTCOMES = frozenset({HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED})
+OUTCOMES = frozenset({LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED})
 """What is told unless somebody asks for more."""
-AT_DOORS = frozenset({HappeningKind.ADMITTED, HappeningKind.TURNED_AWAY})
-EVERYTHING = frozenset(HappeningKind)
+AT_DOORS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
+EVERYTHING = frozenset(LifecycleKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
-    kind: HappeningKind
+class LifecycleEvent:
+    kind: LifecycleKind
     at: float
     """Wall clock, seconds."""
     session_id: str = ""

@@ -1,4 +1,4 @@
-"""What the flow is given by whoever wires it (`app`): the directory, the rules, the clock, and the tree a delegation belongs to."""
+"""What the runtime is given by `app`: the directory, the rules, the clock, the policy; and a submission, which an engine runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class RuntimeDeps:
     root: Path
     agents: Agents
     rules: Rules
@@ -85,7 +85,7 @@ class Caller(Protocol):
 
 
 @dataclass(slots=True)
-class Order:
+class Submission:
     """A delegation on its way: what was asked, made precise, and what it needs to run. Handed from `delegate` to the engine."""
 
     delegation: Delegation
@@ -113,15 +113,15 @@ ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=
 class Engine(Protocol):
     """Runs delegations and keeps them: run this one, tell how it ends, cancel it. The embedded one, or a distributed one."""
 
-    async def run(self, order: Order) -> Return:
+    async def run(self, submission: Submission) -> Return:
         """Recorded before it runs, settled before this returns; by its deadline, whatever the agent does."""
         ...
 
-    async def start(self, order: Order) -> Handle:
+    async def start(self, submission: Submission) -> Handle:
         """Like `run`, but back as soon as it is recorded."""
         ...
 
-    async def refuse(self, order: Order) -> Return:
+    async def refuse(self, submission: Submission) -> Return:
         """Record a refusal; nothing runs."""
         ...
 
