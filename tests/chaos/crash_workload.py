@@ -25,7 +25,7 @@ from remit import Context, Remit, agent, call
 from remit.agents.directory import ENTRY_POINTS
 from remit.core.record import Record
 from remit.core.states import State
-from remit.system.installed import offered
+from remit.system.packages import offered
 from remit.system.processes import marked
 
 STAGES = 6

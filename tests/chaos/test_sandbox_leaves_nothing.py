@@ -17,7 +17,7 @@ from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, descendants
 from remit.system.sandbox import boxes, probe
 from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.inside.usage import clear
+from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.limits import MEBIBYTE, Limits
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.run import run

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import httpx
 
-from remit.system.announced import Announced, announced
+from remit.server.discovery import Announced, announced
 
 AGENTS = """
 import asyncio

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remit.cli.doctor import EXTRAS
-from remit.system.announced import announce
+from remit.server.discovery import announce
 from support import cli
 
 

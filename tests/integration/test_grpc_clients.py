@@ -124,7 +124,7 @@ async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
 
 async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit import Unavailable
-    from remit.system.announced import announce, withdraw
+    from remit.server.discovery import announce, withdraw
 
     with pytest.raises(Unavailable, match="remit serve"):
         discover(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 from remote_stage import joined, remote_stage
 
 from forking import run
-from remit.system.announced import announce, withdraw
+from remit.server.discovery import announce, withdraw
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.system.announced import FILE, announce, announced, withdraw
+from remit.server.discovery import FILE, announce, announced, withdraw
 
 OTHER = """
 import sys
 from pathlib import Path
-from remit.system.announced import announce, withdraw
+from remit.server.discovery import announce, withdraw
 folder = Path(sys.argv[1])
 announce(folder, grpc="unix:/other", http=None, token_file=None)
 print("announced", flush=True)

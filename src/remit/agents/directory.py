@@ -26,7 +26,7 @@ from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserve
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.runtime.settings import Settings
-from remit.system.installed import offered
+from remit.system.packages import offered
 
 ENTRY_POINTS = "remit.agents"
 

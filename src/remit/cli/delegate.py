@@ -24,7 +24,7 @@ from remit.core.caller import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Return
 from remit.core.states import priority_of
-from remit.system.announced import announced
+from remit.server.discovery import announced
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory

@@ -295,7 +295,7 @@ def _database(root: Path) -> Finding:
 
 
 def _served(folder: Path) -> Finding:
-    from remit.system.announced import announced
+    from remit.server.discovery import announced
 
     server = announced(folder / "run")
     if server is None:

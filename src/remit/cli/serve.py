@@ -73,7 +73,7 @@ def serve(
 
 def _with_who_serves(error: "Unavailable", folder: Path) -> "Unavailable":
     """A place that is taken is mostly taken by another server of the same project: that says more than that it is."""
-    from remit.system.announced import announced
+    from remit.server.discovery import announced
 
     other = announced(folder / ".remit" / "run")
     if other is None or error.code != "TOOL_UNAVAILABLE":

@@ -11,7 +11,7 @@ import threading
 import urllib.request
 from typing import Any
 
-from remit.system.prctl import die_with_parent
+from remit.system.processes import die_with_parent
 
 
 def main() -> None:

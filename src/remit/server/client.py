@@ -25,7 +25,7 @@ from remit.runtime.tool.catalogue import DelegateError
 from remit.runtime.tool.request import milliseconds
 from remit.runtime.tool.result import Chunk, DelegateResult, TaskState, ended, result_of_error
 from remit.server.access.local import local_token
-from remit.system.announced import announced
+from remit.server.discovery import announced
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from remit.app import Remit
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 from remit.server.apis import Apis, bound_apis
-from remit.system.announced import announce, withdraw
+from remit.server.discovery import announce, withdraw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from remit.system.globs import Rules, compile_glob, read_rules
 from remit.system.listing import Walk
-from remit.system.prctl import die_with_parent
+from remit.system.processes import die_with_parent
 
 FILE_BYTES = 64 * 1024 * 1024
 """Of one file; what is beyond is not searched."""

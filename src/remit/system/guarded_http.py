@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 from remit.core.errors import Misused, Refused
 from remit.core.secret_looks import is_secret_in_query
-from remit.system.extras import need
+from remit.system.packages import need
 from remit.system.threads import off_loop
 
 # ---- addresses

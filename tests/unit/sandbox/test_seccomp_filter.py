@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.system.sandbox.seccomp import OWN_PID, Filter, program
-from remit.system.sandbox.syscalls import BY_PATH, FORBIDDEN, GROUPS, NEWEST, WATCHED, WATCHING
+from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, NEWEST, OWN_PID, WATCHED, WATCHING, Filter, program
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000

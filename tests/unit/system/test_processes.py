@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from remit.system import processes
-from remit.system.prctl import MARK_LENGTH, padded
+from remit.system.processes import MARK_LENGTH, padded
 from support.pace import allowed
 from support.witness import LoopWatch
 

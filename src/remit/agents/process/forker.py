@@ -22,8 +22,7 @@ from typing import Any
 
 from remit.agents.process import frames
 from remit.agents.process.supervisor import Supervisor, child_alarm
-from remit.system.prctl import adopt_orphans, find_mark, write_mark
-from remit.system.processes import children, kill_tree, process_start
+from remit.system.processes import adopt_orphans, children, find_mark, kill_tree, process_start, write_mark
 
 # ---- Starting a command below its supervisor: a session of its own, only its three streams, then the program itself.
 

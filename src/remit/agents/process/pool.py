@@ -23,8 +23,7 @@ from remit.core.errors import Misused, Unavailable
 from remit.models.optional import Writes
 from remit.runtime.context import Context
 from remit.system.interpreter import agent_path
-from remit.system.prctl import padded
-from remit.system.processes import MARK, is_alive, kill_tree_async, process_start
+from remit.system.processes import MARK, is_alive, kill_tree_async, padded, process_start
 
 # ---- fork servers
 

@@ -19,7 +19,7 @@ from remit.agents.process import frames, worker
 from remit.agents.process.forker import Forker, own_life, settle_down
 from remit.agents.process.supervisor import Supervisor
 from remit.agents.process.target import Target
-from remit.system.prctl import adopt_orphans, die_with_parent, find_mark, write_mark
+from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
 
 
 class Zygote(Forker):

@@ -12,7 +12,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.agents.process.remote import models_of
 from remit.core.errors import Misused
 from remit.runtime.context import Context
-from remit.system.extras import need
+from remit.system.packages import need
 
 _WHERE = "files, docs, web, academic, a path, docs:FOLDER or an address; the project's files unless given. !PATH leaves one out."
 _WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 40.'

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from remit.builtin.researcher.passages import Document, Passage
-from remit.system.extras import need
+from remit.system.packages import need
 
 MAX_PARTS = 5
 MAX_TERMS = 14

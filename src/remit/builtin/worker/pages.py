@@ -28,9 +28,9 @@ from remit.runtime.context import Context
 from remit.runtime.plain import plain
 from remit.runtime.settings import load_settings
 from remit.runtime.settings.values import Web
-from remit.system.extras import need
 from remit.system.guarded_http import Headers, Network, Target, Trail, Unreached, WebRequest, follow_redirects, parse_target, tls_context
 from remit.system.http import ACCEPT_ENCODING, Body, BodyError, read_body
+from remit.system.packages import need
 from remit.system.threads import off_loop
 
 # ---- limits

@@ -17,10 +17,10 @@ from typing import Any
 
 from remit.system.processes import MARK
 from remit.system.sandbox import bubblewrap, landlock, recipe, seccomp
-from remit.system.sandbox.inside.usage import clear
+from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
+from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.limits import Grants, Limits
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
-from remit.system.sandbox.standing import changes_user, is_ours, spare_uid
 from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
 

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from remit.system.sandbox import recipe
+from remit.system.sandbox.identity import changes_user
 from remit.system.sandbox.limits import Grants, Limits
-from remit.system.sandbox.standing import changes_user
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)

@@ -1,4 +1,4 @@
-"""Landlock: what this kernel can refuse, and the rules for code in the sandbox. Only numbers and paths: `inside` makes the calls.
+"""Landlock: what this kernel can refuse, and the rules for code in the sandbox. Only numbers and paths: `keeper` makes the calls.
 
 Rules only ever add: a folder that must stay hidden inside of a readable one is left out by naming all that is beside it (`readable`).
 """

@@ -1,4 +1,4 @@
-"""What code in the sandbox may use up, and what it is granted beyond the least. Plain values; `run` and `inside` hold code to them."""
+"""What code in the sandbox may use up, and what it is granted beyond the least. Plain values; `run` and `keeper` hold code to them."""
 
 from dataclasses import dataclass
 from pathlib import Path

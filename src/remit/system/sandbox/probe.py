@@ -19,8 +19,8 @@ from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipe, seccomp
 from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.identity import is_powerless_root
 from remit.system.sandbox.limits import Grants, Limits
-from remit.system.sandbox.standing import is_powerless_root
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21

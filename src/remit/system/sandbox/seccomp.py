@@ -1,7 +1,7 @@
 """The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
 
 Most calls are allowed, since any program may be run; what is refused leads out of the sandbox, into the kernel's less trodden parts, or to
-memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `inside`.
+memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `keeper`.
 """
 
 import errno
@@ -11,7 +11,154 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-from remit.system.sandbox.syscalls import BY_PATH, FORBIDDEN, GROUPS, NEWEST, WATCHED, WATCHING
+# ---- Numbers of the system calls that the filter speaks of: (x86_64, aarch64); None where that machine has no such call. Used
+
+
+NEWEST = 462
+"""The last call that was looked at (mseal). Whatever a newer kernel adds does not exist for code in the sandbox."""
+
+FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
+    # Other processes.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    # Mounts and namespaces.
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    # Doors into the kernel that have let people through, and that ordinary code has no use for.
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    "vmsplice": (278, 75),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+    "sysfs": (139, None),
+    "_sysctl": (156, None),
+    "nfsservctl": (180, 42),
+    "lookup_dcookie": (212, 18),
+    # The machine.
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "mbind": (237, 235),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "set_mempolicy": (238, 237),
+    # Memory that belongs to no process, so that no limit and no watch would see it.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+}
+
+WATCHED: dict[str, tuple[int, int]] = {
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "ioctl": (16, 29),
+    "personality": (135, 92),
+    "prctl": (157, 167),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "prlimit64": (302, 261),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "fcntl": (72, 25),
+    "utimensat": (280, 88),
+}
+"""Allowed or not by what they are called with."""
+
+BY_PATH: dict[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+}
+"""What Landlock does not look at: rights and times of files by their names, wherever they are."""
+
+GROUPS: dict[str, tuple[int | None, int | None]] = {"setpgid": (109, 154), "setsid": (112, 157)}
+"""By these a process leaves its group, and with it the one signal that ends them all."""
+
+WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26), "truncate": (76, 45)}
+"""The same, of what happens in folders; and cutting files off, which older versions of Landlock do not look at."""
+
+
+# ---- The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
+
 
 _LOAD, _EQUAL, _GREATER, _SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 """BPF instructions: load a word, jump if equal, if greater, if any bit is set; return."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from io import FileIO
 from pathlib import Path, PurePosixPath
+from types import CodeType
 from typing import Any
 
 from remit.core.errors import Unavailable
-from remit.system.sandbox import inside
-from remit.system.sandbox.inside.keeper import MOST_LISTED
+from remit.system.sandbox import keeper
 from remit.system.sandbox.limits import LIMIT_NAMES
 from remit.system.threads import off_loop
 
@@ -41,13 +41,10 @@ def take(count):
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
-parts, job = marshal.loads(take(int.from_bytes(take(8), "little")))
-for name, code in parts:
-    sys.modules[name] = part = type(sys)(name)
-    exec(code, part.__dict__)
-for name, code in parts:
-    del sys.modules[name]
-part.main(job)
+code, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+keeper = type(sys)("keeper")
+exec(code, keeper.__dict__)
+keeper.main(job)
 """
 """What the interpreter is started with: the rest comes over its standard input, compiled. Its arguments are the folders to be removed
 when that never comes."""
@@ -83,16 +80,12 @@ Choose = Callable[[Sequence[Left]], Sequence[int]]
 
 
 @cache
-def _parts() -> list[tuple[str, Any]]:
-    folder = Path(inside.__file__).parent
-    return [
-        (f"{inside.__name__}.{name}", compile((folder / f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True, optimize=2))
-        for name in inside.PARTS
-    ]
+def _compiled() -> CodeType:
+    return compile(Path(keeper.__file__).read_bytes(), "<keeper>", "exec", dont_inherit=True, optimize=2)
 
 
 def message(job: dict[str, Any]) -> bytes:
-    body = marshal.dumps((_parts(), job))
+    body = marshal.dumps((_compiled(), job))
     return len(body).to_bytes(8, "little") + body
 
 
@@ -111,7 +104,7 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
         )
     ended = _ended(line)
     listed: list[Left | None] = []
-    while (line := await _line(reports)).startswith("L ") and len(listed) <= MOST_LISTED:
+    while (line := await _line(reports)).startswith("L ") and len(listed) <= keeper.MOST_LISTED:
         listed.append(_left(line))
     usable = [(place, left) for place, left in enumerate(listed) if left is not None]
     found = [left for _, left in usable]

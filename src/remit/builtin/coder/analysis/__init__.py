@@ -14,8 +14,8 @@ from pydantic import Field
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
-from remit.system.extras import need
 from remit.system.globs import read_rules
+from remit.system.packages import need
 
 __all__ = ["ANALYSIS", "analyze_code"]
 

@@ -1,9 +1,19 @@
 """Optional packages, imported when they are needed. Without one the delegation is blocked, and the message says what to install."""
 
 import importlib
+import os
+import sys
+from functools import lru_cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+# ---- Optional packages, imported when they are needed. Without one the delegation is blocked, and the message says what to in
 
 
 def need(module: str, extra: str) -> ModuleType:
@@ -21,3 +31,28 @@ def need(module: str, extra: str) -> ModuleType:
 
 def _missing(what: str, extra: str) -> Unavailable:
     return Unavailable(what, code="TOOL_UNAVAILABLE", advice=f"pip install 'remit[{extra}]'")
+
+
+# ---- What installed packages offer under a name of ours, read again only when something may have been installed meanwhile.
+
+
+__all__ = ["offered"]
+
+
+def offered(group: str) -> tuple["EntryPoint", ...]:
+    return _read(group, tuple((folder, _changed(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=16)
+def _read(group: str, places: tuple[tuple[str, int], ...]) -> tuple["EntryPoint", ...]:
+    """A package that comes or goes changes the folder it is in."""
+    import importlib.metadata
+
+    return tuple(importlib.metadata.entry_points(group=group))
+
+
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0

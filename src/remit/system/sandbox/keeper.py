@@ -1,0 +1,721 @@
+"""Runs inside the sandbox, before the code and beside it. The keeper gives up its rights, starts the code in a process of its own, watches
+what all its processes use, ends them, and hands out the files they leave.
+
+Python code runs in a fork of this very interpreter. `wire` compiles this module and sends it in, since the package cannot be seen from the
+inside, so it imports the standard library alone, and little of it: every run pays for each import. The keeper reports in lines on a pipe
+(see `wire`). End of file on its standard input means that the caller is gone.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import gc
+import os
+import select
+import sys
+import time
+from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_NOFILE, RLIMIT_NPROC, setrlimit
+
+TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+TICK_SECONDS = 0.05
+DISK_TICKS = 4
+"""Folders are walked less often than processes are counted: it costs more."""
+STOP_OUTPUT = b"O"
+SPARE_BYTES = 256 << 20
+"""Of address space beyond the limit of memory: programs reserve what they never touch."""
+MOST_LISTED = 10_000
+DEEPEST = 32
+SIGKILL = 9
+BEYOND_COUNTING = 1 << 62
+"""More bytes than any limit."""
+DEEPEST_COUNTED = 100
+"""Nobody has folders so deep but to hide something; each level takes an open file of the keeper's."""
+_HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_SECCOMP_MODE_FILTER, _CLEAR_ALL, _LAST_CAPABILITY = 2, 4, 63
+_CAPABILITIES_OF_SELF = (0x20080522).to_bytes(8, "little")
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_PATH_BENEATH = 1
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_NET_TCP = 3
+
+
+# ---- processes and folders
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def looked_at(pid: int) -> tuple[int, int]:
+    """Bytes in memory, swapped out, or used by the kernel to find them; and threads."""
+    held = threads = 0
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(_HELD):
+                    held += int(line.split()[1]) * 1024
+                elif line.startswith(b"Threads:"):
+                    threads = int(line.split()[1])
+    except OSError:  # it has ended
+        return 0, 0
+    return held, threads
+
+
+def proportional(pid: int) -> int:
+    """The same bytes, those in memory that several processes share divided among them."""
+    shared = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Rss:"):
+                    shared += int(line.split()[1]) * 1024
+                elif line.startswith(b"Pss:"):
+                    shared -= int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return max(0, looked_at(pid)[0] - shared)
+
+
+def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
+    """Bytes and files in folders, and in files that were deleted and are still open."""
+    used = made = 0
+    for folder in folders:
+        try:
+            found = _in_folder(_opened(folder, None), 0)
+        except OSError:
+            found = BEYOND_COUNTING, 0
+        used, made = used + found[0], made + found[1]
+    gone: dict[tuple[int, int], int] = {}
+    for pid in processes:
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                about = os.stat(f"/proc/{pid}/fd/{number}")
+                if about.st_nlink == 0 and about.st_mode & 0o170000 == 0o100000:
+                    gone[about.st_dev, about.st_ino] = about.st_blocks * 512
+        except OSError:
+            pass
+    return used + sum(gone.values()), made
+
+
+def _in_folder(folder: int, depth: int) -> tuple[int, int]:
+    """By open folders, never by paths: those can be led elsewhere meanwhile, or be too long. `folder` is closed."""
+    used = made = 0
+    try:
+        for entry in list(os.scandir(folder)):
+            made += 1
+            try:
+                used += entry.stat(follow_symlinks=False).st_blocks * 512
+                below = _opened(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # it is gone meanwhile
+            if below >= 0:
+                if depth == DEEPEST_COUNTED:
+                    os.close(below)
+                    return BEYOND_COUNTING, made
+                found = _in_folder(below, depth + 1)
+                used, made = used + found[0], made + found[1]
+    except OSError:  # what cannot be counted is too much
+        return BEYOND_COUNTING, made
+    finally:
+        os.close(folder)
+    return used, made
+
+
+def _opened(name: str, folder: int | None) -> int:
+    """A folder that the code may have closed to itself, and so to us: opened for a moment, with its rights as before."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        held = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)  # this very folder, whatever its name means by now
+    try:
+        rights = os.fstat(held).st_mode & 0o7777
+        os.chmod(f"/proc/self/fd/{held}", 0o700)
+        try:
+            return os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_DIRECTORY)
+        finally:
+            os.chmod(f"/proc/self/fd/{held}", rights)
+    finally:
+        os.close(held)
+
+
+def clear(folder: str) -> None:
+    """Remove a folder with all that is in it, as far as it can be, once nobody is left who changes it."""
+    try:
+        top = os.open(folder, _FOLDER)
+    except OSError:
+        return
+    moved: list[str] = []
+    try:
+        _empty(top, top, moved, 0)
+        while moved:
+            name = moved.pop()
+            inside = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                _empty(inside, top, moved, 0)
+            finally:
+                os.close(inside)
+            os.rmdir(name, dir_fd=top)
+        os.rmdir(folder)
+    except OSError:
+        return
+    finally:
+        os.close(top)
+
+
+def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
+    """However deep it is: folders that are deep down are moved up to the top, to be emptied from there."""
+    for entry in list(os.scandir(folder)):
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=folder)
+            continue
+        if os.geteuid() != 0:  # root needs no rights
+            held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=folder)
+            os.chmod(f"/proc/self/fd/{held}", 0o700)
+            os.close(held)
+        if depth == DEEPEST_COUNTED:
+            moved.append(f".{os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_ino}")
+            os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
+            continue
+        below = os.open(entry.name, _FOLDER, dir_fd=folder)
+        try:
+            _empty(below, top, moved, depth + 1)
+        finally:
+            os.close(below)
+        os.rmdir(entry.name, dir_fd=folder)
+
+
+def sealed(data: bytes) -> int:
+    """An open file with `data` that nobody can change: what is written to it would be memory of no process."""
+    import fcntl
+
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(os.dup(file), "wb") as writing:
+        writing.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    return file
+
+
+# ---- confinement
+
+
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "l"
+
+
+class _Character(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Function(_ctypes.CFuncPtr):
+    """A function of the C library. What `ctypes` is made of: importing all of that would take longer than what is done here."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
+class Confinement:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process itself
+        self._syscall, self._prctl, self._capset = (_Function(_ctypes.dlsym(library, name)) for name in ("syscall", "prctl", "capset"))
+
+    def prctl(self, option: int, *values: int | bytes) -> int:
+        # The C library's own function gives an int: of what comes back only that much is meant.
+        done = self._prctl(_Long(option), *_given(values), *[_Long(0)] * (4 - len(values))) & 0xFFFFFFFF
+        return -1 if done == 0xFFFFFFFF else int(done)
+
+    def call(self, number: int, *values: int | bytes) -> int:
+        done = int(self._syscall(_Long(number), *_given(values)))
+        if done < 0:
+            error = _ctypes.get_errno()
+            raise OSError(error, f"system call {number}: {os.strerror(error)}")
+        return done
+
+    def give_up_rights(self) -> None:
+        """The keeper: an ordinary user with no capability, whom nobody in here can look into."""
+        uid = self.job["uid"]
+        if uid:
+            for capability in range(_LAST_CAPABILITY + 1):
+                self.prctl(_PR_CAPBSET_DROP, capability)
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            self._capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
+        if os.getuid() == 0 or os.geteuid() == 0:
+            raise PermissionError("the sandbox would run as root")
+        self.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
+        if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
+            raise OSError(_ctypes.get_errno(), "no_new_privs")
+        self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if os.getpid() == 1:  # else it must outlive its parent for a moment: nobody but it can end the others
+            self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
+        self.prctl(_PR_SET_DUMPABLE, 0)
+
+    def keeps_signals_in(self) -> bool:
+        """A domain of its own, out of which no signal gets; tried on our parent, before anything relies on it."""
+        if self.job["abi"] < 6:
+            return False
+        self.restrict(self.ruleset(0, 0, _SCOPE_SIGNALS))
+        try:
+            os.kill(os.getppid(), 0)
+        except PermissionError:
+            return True
+        return False
+
+    def show(self) -> None:
+        """The code's process: the keeper, and nobody else, looks into it; and it may set what the kernel keeps of it."""
+        self.prctl(_PR_SET_DUMPABLE, 1)
+        self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
+
+    def confine(self) -> None:
+        """The code's process, and by inheritance all it will start."""
+        job = self.job
+        if job["abi"]:
+            scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if job["abi"] >= 6 else 0
+            rules = self.ruleset(job["handled"], 0 if job["network"] else _NET_TCP, scope)
+            for path, allowed in job["rules"]:
+                self.allow(rules, path, allowed)
+            self.restrict(rules)
+        if job["filter"]:
+            self.filter(job["filter"].replace(job["own_pid"], os.getpid().to_bytes(4, "little")))
+
+    def ruleset(self, files: int, network: int, scope: int) -> int:
+        abi = self.job["abi"]
+        attributes = files.to_bytes(8, "little")
+        if abi >= 4:
+            attributes += network.to_bytes(8, "little")
+        if abi >= 6:
+            attributes += scope.to_bytes(8, "little")
+        return self.call(_CREATE_RULESET, attributes, len(attributes), 0)
+
+    def allow(self, rules: int, path: str, allowed: int) -> None:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return  # what is not there needs no rule
+        if os.fstat(place).st_mode & 0o170000 != 0o040000:
+            allowed &= self.job["of_files"]
+        beneath = (allowed & self.job["handled"]).to_bytes(8, "little") + place.to_bytes(4, "little")
+        try:
+            self.call(_ADD_RULE, rules, _PATH_BENEATH, beneath, 0)
+        finally:
+            os.close(place)
+
+    def restrict(self, rules: int) -> None:
+        self.call(_RESTRICT_SELF, rules, 0)
+        os.close(rules)
+
+    def filter(self, program: bytes) -> None:
+        kind: Any = type("Program", (_ctypes.Array,), {"_type_": _Character, "_length_": len(program)})
+        held = kind.from_buffer_copy(program)
+        # struct sock_fprog: the number of instructions, padded, and where they stand
+        described = (len(program) // 8).to_bytes(8, "little") + _ctypes.addressof(held).to_bytes(8, "little")
+        if self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described) != 0:
+            error = _ctypes.get_errno()
+            raise OSError(error, f"seccomp: {os.strerror(error)}")
+
+
+def _given(values: tuple[int | bytes, ...]) -> list[Any]:
+    """Numbers as wide as the machine's; bytes are handed over by where they stand."""
+    return [_Long(value) if isinstance(value, int) else value for value in values]
+
+
+# ---- Python code
+
+
+def run_python(job: dict[str, Any]) -> None:
+    """The code as `__main__`, in this process, as if the interpreter had been started for it."""
+    import _sitebuiltins
+    import builtins
+
+    path = f"{job['workspace']}/{job['script']}"
+    module = type(sys)("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    sys.argv[:] = [path]
+    sys.path.insert(0, job["workspace"])
+    setattr(builtins, "exit", _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - what `site` does
+    setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    status = 0
+    try:
+        exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as leaving:
+        status = _status_of(leaving.code)
+    except BaseException as error:  # noqa: BLE001 - whatever the code raises is shown as the interpreter would, without our lines
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != path:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        status = 1
+    _leave(job["workspace"], status)
+
+
+def _status_of(code: object) -> int:
+    """What `sys.exit(code)` means."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with what is no number to C
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _leave(workspace: str, status: int) -> None:
+    """As an interpreter ends: threads awaited, `atexit` called, files of the code closed. But the interpreter itself is not taken apart:
+    in a fork that takes longer than everything else."""
+    import atexit
+
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    own = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(workspace)]
+    for module in own:
+        module.__dict__.clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed by the code, or nobody reads it any more
+            continue
+    os._exit(status)
+
+
+# ---- the keeper
+
+
+class Keeper:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        self.limits: dict[str, Any] = job["limits"]
+        self.hits: set[str] = set()
+        self.killed = ""
+        self.peak = 0
+        self.made: dict[str, int] = {}
+        self.is_first = os.getpid() == 1
+        self.is_alone = False
+        """Whether a signal to everybody reaches only what was started in here."""
+
+    def say(self, line: str, more: bytes = b"") -> None:
+        data = line.encode() + b"\n" + more
+        while data:
+            data = data[os.write(self.job["report"], data) :]
+
+    # ---- before the code
+
+    def prepare(self) -> None:
+        job = self.job
+        confinement = Confinement(job)
+        confinement.give_up_rights()
+        self.is_alone = self.is_first or bool(job["uid"]) or confinement.keeps_signals_in()
+        os.chdir(job["workspace"])
+        for name, content in job["files"]:
+            folder = os.path.dirname(name)
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+            with open(name, "wb") as file:
+                file.write(content)
+            self.made[name] = os.stat(name).st_ctime_ns
+        self.made[job["script"]] = -1
+        self.confinement = confinement
+
+    def start(self) -> int:
+        """The code's process; in that process it does not return but goes on to run the code."""
+        stdin = os.open("/dev/null", os.O_RDONLY)
+        if self.job["stdin"]:
+            stdin = sealed(self.job["stdin"])
+        os.set_blocking(0, False)
+        self.say("S")
+        gc.freeze()  # what is there now need not be looked through for garbage in the fork
+        child = os.fork()
+        if child:
+            os.close(stdin)
+            for stream in (1, 2):  # the code alone holds them: what it wrote is over when it is
+                os.dup2(self.job["report"], stream)
+            return child
+        os.dup2(stdin, 0)
+        os.setsid()
+        try:
+            self.confinement.show()
+            self.bound()
+            self.confinement.confine()
+        except OSError as error:  # the code must not run in a sandbox that is open on one side
+            self.refuse(error)
+            os._exit(125)
+        self.close_all(keep=self.job["keep"])
+        return 0
+
+    def refuse(self, error: OSError) -> None:
+        try:
+            self.say("X " + " ".join(str(error).split()))
+        except OSError:
+            return  # nobody listens any more
+
+    @staticmethod
+    def close_all(keep: list[int]) -> None:
+        lowest = 3
+        for kept in sorted(keep):
+            os.closerange(lowest, kept)
+            lowest = kept + 1
+        os.closerange(lowest, 1 << 20)
+
+    def bound(self) -> None:
+        """Limits that the kernel keeps, for each process by itself."""
+        limits = self.limits
+        os.nice(5)  # the keeper must get its turn however many processes there are
+        try:
+            with open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")  # if the machine itself runs out of memory, this is what it can do without
+        except OSError:
+            pass
+        bounded = limits["memory_bytes"] + SPARE_BYTES
+        # JavaScript reserves far more address space than it uses, and other programs as well: of those, what they could write to counts.
+        setrlimit(RLIMIT_AS if self.job["argv"] is None else RLIMIT_DATA, (bounded, bounded))
+        setrlimit(RLIMIT_NPROC, (self.job["process_limit"], self.job["process_limit"]))
+        setrlimit(RLIMIT_FSIZE, (limits["disk_bytes"], limits["disk_bytes"]))
+        setrlimit(RLIMIT_NOFILE, (limits["open_files"], limits["open_files"]))
+        setrlimit(RLIMIT_CORE, (0, 0))
+
+    # ---- beside the code
+
+    def watch(self, child: int) -> tuple[int, float]:
+        """Until the code has ended by itself or by a limit: its status as the kernel tells it, and how long it took."""
+        began = time.monotonic()
+        end = began + self.limits["seconds"]
+        events = select.poll()
+        events.register(0, select.POLLIN)
+        try:  # noqa: SIM105 - contextlib would be one import more
+            events.register(os.pidfd_open(child), select.POLLIN)
+        except OSError:
+            pass  # an old kernel: its end is noticed at the next tick
+        tick = 0
+        status: int | None = None
+        while status is None:
+            left = min(TICK_SECONDS, max(0.0, end - time.monotonic()))
+            heard = {number for number, _ in events.poll(left * 1000)}
+            if 0 in heard and not self.killed:
+                self.killed = self.told()
+            status = self.reap(child)
+            if status is None and not self.killed:
+                tick += 1
+                self.killed = "time" if time.monotonic() >= end else self.over(tick)
+                if self.killed:
+                    events.unregister(0)
+                    self.end_all()
+                    status = self.reap(child)
+        took = time.monotonic() - began
+        if os.WIFEXITED(status):
+            self.killed = ""  # it was quicker
+        self.end_all()
+        self.over(0)
+        return status, took
+
+    def told(self) -> str:
+        try:
+            word = os.read(0, 1)
+        except BlockingIOError:
+            return ""
+        if word == STOP_OUTPUT:
+            self.end_all()
+            return "output"
+        return self.abandon()
+
+    def abandon(self) -> NoReturn:
+        """Whoever wanted this is gone."""
+        self.end_all()
+        if self.job["box"]:
+            clear(self.job["box"])
+        os._exit(1)
+
+    def reap(self, child: int) -> int | None:
+        """Whatever has ended; the status of the code itself if it is among them."""
+        found = self.job.get("status")
+        while found is None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if pid == child:
+                found = self.job["status"] = status
+        return found
+
+    def end_all(self) -> None:
+        """Nothing that was started in here outlives this. One signal to everybody cannot be outrun by forking."""
+        while True:
+            try:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return  # nobody is left; and from here on the number of their group may be somebody else's
+            if self.is_alone:
+                kill(-1)
+            else:
+                kill(-self.job["child"])  # their group, which the filter does not let them leave
+                for pid in self.below():
+                    kill(pid)
+            pid, status = os.waitpid(-1, 0)
+            if pid == self.job["child"]:
+                self.job["status"] = status
+
+    def over(self, tick: int) -> str:
+        """The limit that all of it together has passed, or nothing."""
+        processes = self.below()
+        resident, threads = 0, 0
+        for pid in processes:
+            one = looked_at(pid)
+            resident, threads = resident + one[0], threads + one[1]
+        if threads >= self.limits["processes"]:
+            self.hits.add("processes")
+        limit = self.limits["memory_bytes"]
+        if resident > limit:  # what they share is counted once for each: look closer
+            resident = sum(proportional(pid) for pid in processes)
+        self.peak = max(self.peak, resident)
+        if resident > limit:
+            return "memory"
+        if tick % DISK_TICKS == 0:
+            used, made, is_full = self.job_disk(processes)
+            if is_full:
+                self.hits.add("disk")
+            if used > self.limits["disk_bytes"] or made > self.limits["files"]:
+                return "disk"
+        return ""
+
+    def below(self) -> list[int]:
+        """All processes but the keeper's own."""
+        me = os.getpid()
+        if self.is_first:
+            return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+        found, todo = [], [me]
+        while todo:
+            pid = todo.pop()
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/children") as file:
+                        todo += map(int, file.read().split())
+            except OSError:
+                pass
+            if pid != me:
+                found.append(pid)
+        return found
+
+    def job_disk(self, processes: list[int]) -> tuple[int, int, bool]:
+        """Bytes and files in use, and whether no byte is left."""
+        if not self.job["mounts"]:
+            room = os.statvfs(self.job["workspace"])
+            if room.f_bavail * room.f_frsize < self.job["reserve"]:  # a file can be held open where nobody finds it
+                return BEYOND_COUNTING, 0, True
+            return (*walked(self.job["own_folders"], processes), False)
+        used = made = 0
+        is_full = False
+        for place in self.job["mounts"]:
+            found = os.statvfs(place)
+            used += (found.f_blocks - found.f_bfree) * found.f_frsize
+            made += found.f_files - found.f_ffree
+            is_full = is_full or found.f_bfree == 0
+        return used, made, is_full
+
+    # ---- after the code
+
+    def report(self, status: int, took: float) -> None:
+        exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        hits = ",".join(sorted(self.hits)) or "-"
+        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
+        found, is_cut = self.left()
+        for name, size in found:
+            self.say(f"L {size} {os.fsencode(name).hex()}")
+        self.say(f". {int(is_cut)}")
+        os.set_blocking(0, True)
+        asked = b""
+        while not asked.endswith(b"\n"):
+            part = os.read(0, 65536)
+            if not part:
+                self.abandon()
+            asked += part
+        for index in map(int, asked.replace(STOP_OUTPUT, b"").split()):  # it may have ended by itself when it was to be stopped
+            self.hand_out(*found[index])
+        self.say("Z")
+
+    def left(self) -> tuple[list[tuple[str, int]], bool]:
+        """Regular files that are new or changed, by name; nobody is alive any more who could change them meanwhile."""
+        found: list[tuple[str, int]] = []
+        folders = [("", 0)]
+        seen = 0
+        while folders:
+            folder, depth = folders.pop()
+            try:
+                entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
+            except OSError:
+                continue
+            for entry in entries:
+                seen += 1
+                if seen > MOST_LISTED:
+                    return sorted(found), True
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < DEEPEST and not entry.name.startswith("__pycache__"):
+                        folders.append((name, depth + 1))
+                elif entry.is_file(follow_symlinks=False) and (size := self.size_if_new(name)) >= 0:
+                    found.append((name, size))
+        return sorted(found), False
+
+    def size_if_new(self, name: str) -> int:
+        """-1: it was there before, unchanged, or its path is too long to be looked at."""
+        try:
+            about = os.stat(name, follow_symlinks=False)
+        except OSError:
+            return -1
+        return about.st_size if self.made.get(name, 0) not in (about.st_ctime_ns, -1) else -1
+
+    def hand_out(self, name: str, size: int) -> None:
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            try:
+                os.chmod(name, 0o600)  # the code took its own right to read it away
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                self.say("D -1")
+                return
+        self.say(f"D {size}")
+        while size:
+            part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))
+            self.say_bytes(part)
+            size -= len(part)
+        os.close(file)
+
+    def say_bytes(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.job["report"], data) :]
+
+
+def main(job: dict[str, Any]) -> None:
+    keeper = Keeper(job)
+    try:
+        keeper.prepare()
+        child = job["child"] = keeper.start()
+    except OSError as error:
+        keeper.refuse(error)
+        keeper.abandon()
+    if child:
+        try:
+            keeper.report(*keeper.watch(child))
+            os._exit(0)
+        finally:
+            keeper.abandon()  # nobody listens any more, or the keeper itself is at fault: nothing may outlive it
+    if job["argv"] is not None:
+        os.execve(job["argv"][0], job["argv"], job["environment"])
+    run_python(job)
