@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event
     from remit.core.record import Record
+    from remit.core.request import call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.runtime.context import Context
-    from remit.runtime.request import call
     from remit.runtime.tool.catalogue import DelegateError
     from remit.runtime.tool.result import DelegateResult
     from remit.runtime.tool.tool import DelegateTool
@@ -65,7 +65,7 @@ _HOMES = {
     "remit.core.record": ("Record",),
     "remit.core.result": ("Artifact", "Evidence", "Metadata", "Return", "Status", "StopReason"),
     "remit.runtime.context": ("Context",),
-    "remit.runtime.request": ("call",),
+    "remit.core.request": ("call",),
     "remit.runtime.validate": ("check_return",),
     "remit.runtime.tool.catalogue": ("DelegateError",),
     "remit.runtime.tool.result": ("DelegateResult",),

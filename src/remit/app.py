@@ -15,12 +15,12 @@ from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.origin import ORIGIN, Origin
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
+from remit.core.request import call
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
 from remit.looking import Looking
 from remit.runtime import accept
 from remit.runtime.context import Handle
-from remit.runtime.request import call
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from remit.agents.attach.board import Switchboard
     from remit.agents.directory import Directory
     from remit.agents.function import FunctionAgent
+    from remit.core.settings import Settings
     from remit.engines.embedded.peers import Doorbell
     from remit.engines.embedded.recovery import Recovered
-    from remit.runtime.settings import Settings
     from remit.runtime.telemetry.telemetry import Signals
 
 __all__ = ["Remit", "run"]
@@ -82,7 +82,8 @@ class Remit(Looking):
         process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
         from remit.agents.process.target import must_not_start_anything
-        from remit.runtime.settings import Settings, load_settings
+        from remit.core.settings import Settings
+        from remit.system.settings_files import load_settings
 
         must_not_start_anything()
         redact_logs()
@@ -355,7 +356,7 @@ class Remit(Looking):
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
         from remit.models.client import Models
-        from remit.runtime.settings import environment_of
+        from remit.system.settings_files import environment_of
         from remit.wiring import routed_by_agents
 
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]

@@ -20,9 +20,9 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.metrics import Metrics
+    from remit.core.settings import Settings
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.engines.embedded.events import LifecycleEvents, Listeners, Watcher
-    from remit.runtime.settings import Settings
 
 
 class Looking:

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
+from remit.core.settings import Settings
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.peers import living_owners
-from remit.runtime.settings import Settings
 from remit.runtime.workspaces.changes import DIFF
 from remit.runtime.workspaces.cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
 from remit.runtime.workspaces.workspace import rooms

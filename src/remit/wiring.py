@@ -11,11 +11,11 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
+from remit.core.settings import Settings
 from remit.engines.embedded.slots import EngineOptions
 from remit.policy.project import ProjectPolicy, open_policy
 from remit.runtime.deps import Rules
 from remit.runtime.ledger import LedgerWriter, Noted
-from remit.runtime.settings import Settings
 
 
 def rules_of(settings: Settings) -> Rules:

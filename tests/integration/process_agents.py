@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import RemitError, Stopped
-from remit.runtime.request import call
+from remit.core.request import call
 
 
 def add(a: int, b: int) -> int:

@@ -17,10 +17,10 @@ from remit.core.errors import Refused
 from remit.core.events import Event, EventKind
 from remit.core.ids import new_session_id
 from remit.core.lineage import Lineage
+from remit.core.request import Request
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority
 from remit.runtime.context import Context, Repair
-from remit.runtime.request import Request
 from remit.system.processes import marked
 
 

@@ -122,7 +122,7 @@ def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_
 
 
 def test_the_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
-    heavy = ("remit.app", "remit.engines", "remit.agents", "remit.stores", "remit.runtime.settings")
+    heavy = ("remit.app", "remit.engines", "remit.agents", "remit.stores", "remit.system.settings_files")
     commands = (("task", "One"), ("task", "--sync"), ("todo", "--dry-run"), ("board",), ("board", "--svg", "a.svg"))
     code = f"""
 import sys

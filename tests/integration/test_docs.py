@@ -19,11 +19,11 @@ from remit import Remit, Return
 from remit.cli.exits import MEANINGS
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
+from remit.core.request import Request
 from remit.core.result import StopReason
-from remit.runtime.request import Request
-from remit.runtime.settings import Settings, describe
-from remit.runtime.settings.values import DEFAULT_TIMEOUTS
+from remit.core.settings import DEFAULT_TIMEOUTS, Settings
 from remit.stores import SqliteStore
+from remit.system.settings_files import describe
 from support.cli import every_command
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ from remit.board.plans import read_plan
 from remit.board.task import PhaseStatus, Status, Task
 from remit.core.clock import Clock
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
 

@@ -11,9 +11,9 @@ from model_stage import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
+from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
 from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolOffer
-from remit.runtime.settings.values import ModelAddress, Price, Settings
 from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
 from support.pace import allowed
 

@@ -20,13 +20,13 @@ from model_stage import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.settings import ModelAddress, Settings
 from remit.models import stream
 from remit.models.client import BREAKERS, FAILURES, PAUSE_SECONDS, Models
 from remit.models.messages import RESTART, Asked, Question, Said
 from remit.models.pricing import UNPRICED
 from remit.models.stream import KeyStruck
-from remit.runtime.settings import load_settings
-from remit.runtime.settings.values import ModelAddress, Settings
+from remit.system.settings_files import load_settings
 from remit.testing.models import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
 

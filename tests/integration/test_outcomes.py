@@ -16,7 +16,7 @@ from remit.core import ids
 from remit.core.clock import Clock
 from remit.core.result import Evidence, Return
 from remit.core.states import State
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 from remit.testing import ManualClock, Scripted, answer, hang, wait
 from remit.testing.engine_samples import code_of, until
 

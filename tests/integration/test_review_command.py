@@ -19,7 +19,7 @@ from remit.board.roles.reviewer import change_of_path
 from remit.board.task import State, Status, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
 from remit.runtime.context import Context
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 from support.cli import run_json
 from support.repository import begin, git
 

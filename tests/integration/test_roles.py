@@ -15,8 +15,8 @@ from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
 from remit.cli.roles import roles
 from remit.core.errors import Misused, Refused
-from remit.runtime.settings import describe, load_settings
 from remit.runtime.validate import check_return
+from remit.system.settings_files import describe, load_settings
 from support.repository import begin, git
 
 CODER = Path(__file__).with_name("fake_coder.py")

@@ -8,7 +8,7 @@ from cli_project import remit
 
 from remit.core.budget import Limits
 from remit.core.errors import Refused
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.access.entrance import Entrance
 from remit.server.access.visitor import Doing
 

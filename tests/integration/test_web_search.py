@@ -17,9 +17,9 @@ from remit import Remit
 from remit.builtin.worker import web_search as providers
 from remit.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
 from remit.core.errors import Refused
-from remit.runtime.settings import load_settings
-from remit.runtime.settings.values import Search
+from remit.core.settings import Search
 from remit.system.guarded_http import Address, Network, Unreached
+from remit.system.settings_files import load_settings
 
 RESULTS = [
     {"title": "Owls  hunt\nat night", "url": "https://owls.example/hunt", "content": "An owl hears.", "publishedDate": "2024-03-02"},

@@ -17,10 +17,10 @@ from remit.agents.model.bounding import tokens_of
 from remit.builtin.assistant.conversations import Conversations, Spoken, decoded, encoded
 from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
+from remit.core.settings import Settings
 from remit.models.client import Models
 from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall, repaired
 from remit.runtime.context import Context
-from remit.runtime.settings import Settings
 from support.histories import faults_of
 
 CHARACTERS = 700

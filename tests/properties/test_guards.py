@@ -12,10 +12,10 @@ from remit.core.deadline import TimeLimits, effective_deadline
 from remit.core.delegation import Delegation
 from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
 from remit.core.ports import AgentPort
+from remit.core.request import Request
+from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import LADDER, Case, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, Tree
-from remit.runtime.request import Request
-from remit.runtime.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
 
 amounts = st.none() | st.integers(0, 50)

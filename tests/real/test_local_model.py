@@ -18,8 +18,8 @@ import pytest
 
 from remit.core.errors import Unavailable
 from remit.models.local import Address, LocalModels
-from remit.runtime.settings import load_settings
 from remit.system.processes import is_alive, process_start
+from remit.system.settings_files import load_settings
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"
 SETTINGS = """

@@ -7,7 +7,7 @@ HEAVY = (
     "cedarpy",
     "remit.models",
     "remit.builtin.assistant",
-    "remit.runtime.settings.model",
+    "remit.core.settings",
     "remit.runtime.validate",
     "remit.policy",
     "typer",

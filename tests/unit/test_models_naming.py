@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from remit.core.errors import Unavailable
+from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import FAILURES, PAUSE_SECONDS, Breakers, Models
 from remit.models.pricing import price_of
 from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, meant_by
-from remit.runtime.settings.values import ModelAddress, Price, Settings
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
 
@@ -161,7 +161,7 @@ def test_choosing_imports_no_library() -> None:
     program = (
         "import sys\n"
         "from remit.models.client import Models\n"
-        "from remit.runtime.settings.values import Settings\n"
+        "from remit.core.settings import Settings\n"
         "Models(Settings(model=('ollama:x',))).choice()\n"
         "assert not {'pydantic_ai', 'openai', 'anthropic', 'genai_prices', 'httpx2'} & set(sys.modules)"
     )

@@ -8,8 +8,9 @@ import pytest
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused
-from remit.runtime.route import route
-from remit.runtime.settings import Settings, describe, load_settings
+from remit.core.routing import route
+from remit.core.settings import Settings
+from remit.system.settings_files import describe, load_settings
 
 
 def load(root: Path, toml: str = "", environ: dict[str, str] | None = None, **arguments: object) -> Settings:
@@ -195,7 +196,7 @@ def test_a_pyproject_without_our_table_says_nothing(tmp_path: Path) -> None:
 
 
 def test_the_real_environment_is_read_when_none_is_given(tmp_path: Path) -> None:
-    program = "import sys; from remit.runtime.settings import load_settings; print(load_settings(sys.argv[1]).max_depth)"
+    program = "import sys; from remit.system.settings_files import load_settings; print(load_settings(sys.argv[1]).max_depth)"
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], env={"REMIT_MAX_DEPTH": "7"}, capture_output=True, text=True, check=True
     )

@@ -10,9 +10,9 @@ from remit.core.budget import Limits
 from remit.core.delegation import TaskContext
 from remit.core.errors import Stopped
 from remit.core.events import Event
+from remit.core.request import Request
 from remit.core.result import Return
 from remit.runtime.context import Context, ContextFiles, Handle, Repair
-from remit.runtime.request import Request
 
 T = TypeVar("T")
 

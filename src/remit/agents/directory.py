@@ -25,7 +25,7 @@ from remit.agents.routing import operation_problems
 from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
-from remit.runtime.settings import Settings
+from remit.core.settings import Settings
 from remit.system.packages import offered
 
 ENTRY_POINTS = "remit.agents"

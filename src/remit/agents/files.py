@@ -19,7 +19,7 @@ from remit.agents.profiles import Binding, By, binding_of, carried, definition_f
 from remit.agents.schemas import Gone, with_schema
 from remit.core.agents import must_not_be_reserved
 from remit.core.errors import Misused
-from remit.runtime.settings import Settings
+from remit.core.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.pages import Reader

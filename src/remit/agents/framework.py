@@ -19,14 +19,14 @@ from remit.agents.function import FunctionAgent, agent
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.agents import AgentSpec, Answers, Workspace
 from remit.core.errors import Stopped, Unavailable
+from remit.core.jsonable import clean
 from remit.core.policy import Effect, Fact
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
 from remit.models.client import Models
 from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
 from remit.runtime.context import Context
-from remit.runtime.plain import clean
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 
 # ---- spending
 

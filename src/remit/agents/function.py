@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
+from remit.core.jsonable import plain
 from remit.core.parameters import WrongParameters
 from remit.core.policy import Effect, Fact
 from remit.core.spelling import own_spelling
 from remit.runtime.context import Context
-from remit.runtime.plain import plain
 
 LONGEST_NAME = 128
 _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})

@@ -14,7 +14,7 @@ from typing import Any
 from remit.agents.definition import Declared, Definition, Kind, definition_of
 from remit.core.agents import COME_WITH_REMIT
 from remit.core.errors import Misused, Unavailable
-from remit.runtime.settings import Settings
+from remit.core.settings import Settings
 
 # ---- whom a model may delegate to
 

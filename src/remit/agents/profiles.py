@@ -11,7 +11,7 @@ from remit.agents.definition import MODELS_ALONE, Declared, Definition, Kind, de
 from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
 from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
-from remit.runtime.settings import Settings
+from remit.core.settings import Settings
 
 # ---- tools
 

@@ -14,8 +14,8 @@ from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition
 from remit.agents.roles import BUILT_INS, declared_role, file_of
 from remit.core.agents import COME_WITH_REMIT, ROLES, is_role
 from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.settings import Settings
 from remit.runtime.context import Context
-from remit.runtime.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 from remit.core.agents import AgentSpec
-from remit.runtime.route import DEFAULT_TABLE, RoutingTable, Rule
+from remit.core.routing import DEFAULT_TABLE, RoutingTable, Rule
 
 IN_PROCESS = "in_process"
 

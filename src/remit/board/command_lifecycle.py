@@ -28,9 +28,9 @@ from remit.core.events import Event
 from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
+from remit.core.routing import GENERAL, Route, RoutingTable, route
 from remit.engines.embedded.embedded import CURRENT
 from remit.runtime.context import LEVELS, context_files, level_of
-from remit.runtime.route import GENERAL, Route, RoutingTable, route
 from remit.system.threads import off_loop
 
 T = TypeVar("T")

@@ -58,8 +58,8 @@ from remit.board.view import cycles, graph_of
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
+from remit.core.settings import Settings
 from remit.runtime.artifacts import seen_artifacts
-from remit.runtime.settings import Settings
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.threads import off_loop
 

@@ -18,8 +18,9 @@ from remit.board.command_files import MAX_INCLUDED, CommandFile, fill_arguments
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
-from remit.runtime.route import Rule
-from remit.runtime.settings import Settings, load_settings
+from remit.core.routing import Rule
+from remit.core.settings import Settings
+from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 
 FILE_BYTES = 100_000

@@ -52,9 +52,9 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
+from remit.core.routing import Route
+from remit.core.settings import Settings
 from remit.runtime.artifacts import read_bounded
-from remit.runtime.route import Route
-from remit.runtime.settings import Settings
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000

@@ -31,9 +31,9 @@ from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.routing import GENERAL
+from remit.core.settings import Settings
 from remit.runtime.artifacts import Seen, inspect_artifact, seen_artifacts
-from remit.runtime.route import GENERAL
-from remit.runtime.settings import Settings
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop

@@ -14,8 +14,8 @@ from remit.core.agents import ROLES_GROUP
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.core.settings import Settings
     from remit.models.client import Models
-    from remit.runtime.settings import Settings
 
 TARGETS = ("worker", "researcher", "coder")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from remit.agents.coding.detect import Found, Known
     from remit.agents.definition import Definition
     from remit.agents.directory import Directory
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 
 HOW_TO_START = """\
@@ -97,7 +97,7 @@ def agents(
 
 
 def _show(name: str | None, folder: Path, *, as_json: bool) -> Exit:
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings = load_settings(folder)
     directory = open_directory(folder)
@@ -330,7 +330,7 @@ PURPOSE = "Answers questions about this project by looking at its files."
 def new(name: str, model: str, tools: str, description: str, folder: Path, *, edit: bool, as_json: bool) -> Exit:
     """Write a first agent file for a language model; never overwrites."""
     from remit.agents.function import agent_name
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings, directory = load_settings(folder), open_directory(folder)
     name = agent_name(name.strip())

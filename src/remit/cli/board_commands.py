@@ -250,7 +250,7 @@ def _from_root(folder: Path, what: str) -> str:
 def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
     from remit.board.review import check, dry_run_review
     from remit.board.review import review as review_work
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     board = Board(folder)
     if dry_run:

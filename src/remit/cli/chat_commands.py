@@ -95,7 +95,7 @@ async def _rename(session: "Session", rest: str) -> None:
 
 async def _model(session: "Session", rest: str) -> None:
     from remit.models.client import Models
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     if not rest:
         say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")

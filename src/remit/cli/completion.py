@@ -41,7 +41,7 @@ def some_priorities(incomplete: str) -> Offer:
 
 def some_languages(incomplete: str) -> Offer:
     """Those that tasks of the board have, and those that the routing knows."""
-    from remit.runtime.route import DEFAULT_TABLE
+    from remit.core.routing import DEFAULT_TABLE
 
     routed = {rule.language for rules in DEFAULT_TABLE.commands.values() for rule in rules if rule.language}
     used = {str(entry["language"]) for entry in _entries() if entry.get("language")}

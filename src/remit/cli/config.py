@@ -19,7 +19,7 @@ def config(
     as_json: Json = False,
 ) -> Exit:
     """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
-    from remit.runtime.settings import describe, load_settings
+    from remit.system.settings_files import describe, load_settings
 
     folder = find_root(root)
     told = describe(load_settings(folder))

@@ -28,10 +28,10 @@ from remit.cli.project import find_root
 from remit.cli.render import count, duration, painted, put, say, say_aside, say_json, size
 from remit.cli.results import record_document
 from remit.core.record import Record
+from remit.core.request import call
 from remit.core.result import Artifact, Return, Status
 from remit.runtime.context import Context
 from remit.runtime.harvest import Bounds, search
-from remit.runtime.request import call
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"

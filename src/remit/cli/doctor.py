@@ -28,7 +28,7 @@ from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
     from remit.cli.models import Listed
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
@@ -255,7 +255,7 @@ def _models(root: Path, is_online: bool) -> Iterator[Finding]:
 
 def _project(root: Path) -> Iterator[Finding]:
     from remit.policy.rules import FILE
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     part, folder = "project", root / ".remit"
     yield Finding(part=part, name="root", mark=Mark.GOOD, found=str(root))
@@ -338,7 +338,7 @@ LARGE_BYTES = 2_000_000_000
 
 
 def model_findings(root: Path, seconds: float = TRIAL_SECONDS, *, is_online: bool = False) -> Iterator[Finding]:
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     try:
         settings = load_settings(root)

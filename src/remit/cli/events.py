@@ -12,7 +12,7 @@ from remit.core.record import Record
 from remit.core.result import Return
 
 if TYPE_CHECKING:
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 REMEMBERED = 50
 """So many lines of one delegation are looked back at for what was told already."""

@@ -71,9 +71,9 @@ def claim_stdin() -> int:
 
 
 def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-    from remit.runtime.settings import load_settings
     from remit.server.addresses import Place, bound
     from remit.server.mcp.run import check_names, http_address, is_remote, serve_http
+    from remit.system.settings_files import load_settings
 
     check_names(allowed_hosts)
     with bound(Place(host=host, port=port)) as listening:

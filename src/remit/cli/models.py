@@ -18,10 +18,10 @@ from remit.cli.project import find_root
 from remit.cli.render import console, cut, duration, money, printable, say, say_json, spent, table
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.secrets import redacted_text
+from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.pricing import price_for
 from remit.models.providers import LOCAL, PROVIDERS, Meant, meant_by
-from remit.runtime.settings.values import Price, Settings
 
 ACTIONS = ("list", "test")
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -60,7 +60,7 @@ def models(
 
 
 def _list(root: Path, *, as_json: bool) -> Exit:
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings = load_settings(root)
     found, keys = listed(settings, root), list(keys_present())
@@ -128,7 +128,7 @@ def price_words(price: "Price | None") -> str:
 
 
 def _test(root: Path, name: str | None, seconds: float, *, as_json: bool) -> Exit:
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings = load_settings(root)
     names = [name] if name is not None else [one.name for one in listed(settings, root)]

@@ -69,7 +69,7 @@ def policy(
 
 def _show(folder: Path, *, as_json: bool) -> Exit:
     from remit.policy.rules import project_file
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     rules, mode = project_file(project_folder(folder)).read(), load_settings(folder).policy_mode
     if rules.fault is not None:

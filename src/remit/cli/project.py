@@ -19,7 +19,7 @@ from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 
 SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
@@ -103,7 +103,7 @@ def open_directory(root: Path) -> "Directory":
     from remit.builtin import offer_built_in
     from remit.builtin.assistant import offer_assistant
     from remit.models.client import Models
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings = load_settings(root, {})
     directory = Directory(lambda agent: agent)
@@ -120,7 +120,7 @@ def routed_settings(root: Path, directory: "Directory") -> "Settings":
     """The settings, with the rules of agents that name the commands they take."""
 
     from remit.agents.routing import with_agents
-    from remit.runtime.settings import load_settings
+    from remit.system.settings_files import load_settings
 
     settings = load_settings(root)
     return replace(settings, routing=with_agents(settings.routing, directory.routed_specs()))

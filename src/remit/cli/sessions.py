@@ -122,7 +122,8 @@ def _costs(record: "Record", records: "list[Record]", folder: "Path") -> "Iterat
 def _spent(records: "list[Record]", folder: "Path") -> "Spent":
     if not any(one.tokens or one.cost for one in records):
         return Spent()
-    from remit.runtime.settings import Settings, load_settings
+    from remit.core.settings import Settings
+    from remit.system.settings_files import load_settings
 
     try:
         settings = load_settings(folder)

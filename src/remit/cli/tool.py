@@ -54,9 +54,9 @@ def tool(
 
 
 def _schema(folder: "Path", *, plain: bool) -> Exit:
-    from remit.runtime.settings import load_settings
     from remit.runtime.tool.catalogue import Catalogue
     from remit.runtime.tool.request import announced
+    from remit.system.settings_files import load_settings
 
     directory = open_directory(folder)
     say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))

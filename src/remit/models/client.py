@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
+from remit.core.settings import Settings
 from remit.models.connecting import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.messages import RESTART, Asked, Call, Choice, Purse, Question, Said, Tried
 from remit.models.pricing import Spent, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, spent
 from remit.models.prompted import in_words, is_needed, understood
 from remit.models.providers import EXAMPLE, LOCAL, Meant, meant_by
-from remit.runtime.settings.values import Settings
 
 if TYPE_CHECKING:
     from remit.models.stream import Fault, Heard

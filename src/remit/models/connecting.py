@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import Held, hold_secrets, redacted_text
+from remit.core.settings import Settings
 from remit.models.messages import Purse
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, Meant
-from remit.runtime.settings.values import Settings
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

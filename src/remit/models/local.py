@@ -22,9 +22,8 @@ from typing import Any, Literal
 
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import is_secret_name
+from remit.core.settings import ModelAddress, Settings
 from remit.models.messages import Purse
-from remit.runtime.settings import Settings
-from remit.runtime.settings.values import ModelAddress
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
+from remit.core.settings import Price, Settings
 from remit.models.messages import Message, Purse, Question, Reply, Result, Said
 from remit.models.providers import LOCAL, OWN_HOSTS, Meant, meant_by
-from remit.runtime.settings.values import Price, Settings
 from remit.system.threads import off_loop
 
 # ---- tokens

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
 from remit.core.secrets import redacted_text
-from remit.runtime.settings.values import ModelAddress, Settings
+from remit.core.settings import ModelAddress, Settings
 
 
 @dataclass(frozen=True, slots=True)

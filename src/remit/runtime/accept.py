@@ -17,20 +17,20 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
+from remit.core.jsonable import clean, weigh
 from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.origin import Origin
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
+from remit.core.request import Request
 from remit.core.result import Return
+from remit.core.routing import check_route, language_of, route
 from remit.core.secrets import Held, hold_secrets, key_kept, redacted_parameters, redacted_value
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.context import Handle, level_of
 from remit.runtime.deps import Caller, Engine, RuntimeDeps, Submission
 from remit.runtime.permit import Principals, asked_for, effects_of, judged_all, refusal, standing
-from remit.runtime.plain import clean, weigh
-from remit.runtime.request import Request
-from remit.runtime.route import check_route, language_of, route
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
 from remit.core.errors import Misused
 from remit.core.events import Event, EventKind
+from remit.core.request import Request, call
 from remit.core.result import Return
-from remit.runtime.request import Request, call
-from remit.runtime.route import language_of
+from remit.core.routing import language_of
 
 LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
 LIMIT_BYTES = 200_000

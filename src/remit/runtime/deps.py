@@ -14,9 +14,9 @@ from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Approver, Pending, Policy
 from remit.core.ports import AgentPort
 from remit.core.result import Return
+from remit.core.routing import RoutingTable
 from remit.core.secrets import Held
 from remit.runtime.context import Handle
-from remit.runtime.route import RoutingTable
 
 
 class Agents(Protocol):

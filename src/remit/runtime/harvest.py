@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from remit.core.jsonable import clean
 from remit.core.result import Artifact, Evidence
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
-from remit.runtime.plain import clean
 
 MAX_ENTRIES = 200_000
 SKIPPED_FOLDERS = frozenset(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remit.core.agents import Answers, Workspace
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
+from remit.core.jsonable import MAX_CHARACTERS, clean, plain, shown
 from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
@@ -23,7 +24,6 @@ from remit.runtime.context import Context, Repair
 from remit.runtime.deps import RuntimeDeps
 from remit.runtime.output_schema import must_be_checkable, schema_faults
 from remit.runtime.permit import admitted
-from remit.runtime.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.runtime.receive import Received, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.system.threads import off_loop

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from remit.core.errors import Failed
+from remit.core.jsonable import clean, plain, shown
 from remit.core.result import Return
 from remit.runtime.artifacts import read_bounded
-from remit.runtime.plain import clean, plain, shown
 
 RETURN_FILE_LIMIT_BYTES = 4 << 20
 SEARCH_LIMIT_CHARACTERS = 16 << 20

@@ -11,9 +11,9 @@ from remit.core.agents import AgentSpec
 from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
+from remit.core.jsonable import clean
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import State
-from remit.runtime.plain import clean
 
 SUMMARY_LIMIT = 500
 A_PERSON_IS_NEEDED = "Manual intervention is needed."

@@ -14,11 +14,11 @@ from pydantic_core import to_json
 
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
+from remit.core.jsonable import plain
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
 from remit.runtime.format import EXAMPLE_SUMMARY
 from remit.runtime.output_schema import schema_faults
-from remit.runtime.plain import plain
 from remit.runtime.receive import NOT_JSON, read_answer
 
 MAX_CHARACTERS = 500

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from remit.core.agents import Workspace
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
+from remit.core.jsonable import clean
 from remit.core.result import Artifact, Return, Status
 from remit.runtime import reply
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, seen_artifacts
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, Hunt, guess_type, harvest
-from remit.runtime.plain import clean
 from remit.runtime.workspaces.changes import Changes, take_changes
 from remit.runtime.workspaces.cleanup import is_unchanged, remove
 from remit.runtime.workspaces.creation import open_room

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.system.files import UnixPath, make_folder
 
 UNIX = "unix"

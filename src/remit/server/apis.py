@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.access.entrance import Entrance
 from remit.server.access.visitor import Visitor
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
+from remit.core.request import call
 from remit.core.result import Status, StopReason
 from remit.core.states import State
 from remit.runtime.context import Context
-from remit.runtime.request import call
 from remit.testing.engine_samples import Check, OpenRemit, code_of, until
 from remit.testing.scripted import Scripted, wait
 

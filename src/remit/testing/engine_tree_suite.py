@@ -7,10 +7,10 @@ from typing import Any
 from remit.agents.function import agent
 from remit.app import Remit
 from remit.core.errors import Stopped
+from remit.core.request import call
 from remit.core.result import Status, StopReason
 from remit.core.states import State
 from remit.runtime.context import Context
-from remit.runtime.request import call
 from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.core.agents import Isolation
-from remit.runtime.request import call
+from remit.core.request import call
 from remit.system.processes import MARK
 
 FOREVER_SECONDS = 3600.0

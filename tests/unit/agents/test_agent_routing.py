@@ -9,8 +9,8 @@ from remit.agents.function import agent
 from remit.agents.routing import Routes, with_agents
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
-from remit.runtime.route import DEFAULT_TABLE, Rule, route
-from remit.runtime.settings import load_settings
+from remit.core.routing import DEFAULT_TABLE, Rule, route
+from remit.system.settings_files import load_settings
 
 RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=("rust", "c"))
 

@@ -12,7 +12,7 @@ from remit.agents import files
 from remit.agents.definition import Definition, Kind, PromptBy
 from remit.agents.files import definitions_of
 from remit.agents.pages import page_of
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 from support.pace import allowed
 
 CLAUDE = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read, Grep, Bash(git diff:*)\nmodel: sonnet\n---\nYou review code.\n"

@@ -30,8 +30,8 @@ def test_loading_the_targets_loads_none_of_their_optional_packages_and_no_parser
 
 def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
     from remit.builtin import loader
+    from remit.core.settings import Settings
     from remit.models.client import Models
-    from remit.runtime.settings import Settings
 
     bare = []
     for one in [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), Models(Settings()))()]:

@@ -12,8 +12,9 @@ from remit.agents.files import definitions_of
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.builtin import TARGETS, loader
 from remit.core.agents import Isolation
+from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.runtime.settings import Settings, load_settings
+from remit.system.settings_files import load_settings
 
 PROJECT = 'model = "openai:gpt-5"\n'
 OWN, CLAUDE, OPENCODE = ".remit/agents", ".claude/agents", ".opencode/agent"

@@ -13,7 +13,7 @@ from remit.agents.profiles import Words, narrowed
 from remit.agents.role_bindings import Uncarried, why_uncarried
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 
 BASE = """
 [agents.claude]

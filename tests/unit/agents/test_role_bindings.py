@@ -13,7 +13,7 @@ from remit.agents.role_bindings import binding_problems, lines_for, seen_role, s
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
 from remit.core.errors import Misused
-from remit.runtime.settings import load_settings
+from remit.system.settings_files import load_settings
 
 CODERS = '[agents.claude]\nkind = "claude"\n[agents.codex]\nkind = "codex"\n'
 

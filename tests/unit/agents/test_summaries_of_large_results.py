@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Stopped, Unavailable
+from remit.core.settings import ModelAddress, Settings
 from remit.models.client import Models
 from remit.models.messages import Asked, Purse, Reply
 from remit.models.optional import MOST_CHUNKS, shortened, summarised
-from remit.runtime.settings.values import ModelAddress, Settings
 from remit.testing.models import Say, ScriptedModels
 
 

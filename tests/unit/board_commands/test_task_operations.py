@@ -21,7 +21,7 @@ from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, title_of, todo
 from remit.cli.project import open_directory
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.runtime.route import DEFAULT_TABLE, GENERAL, route
+from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 from support.repository import begin
 from support.repository import git as git_in
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+import remit.core.jsonable
 import remit.engines.embedded.journal
-import remit.runtime.plain
 from remit.engines.embedded.deadlines import _frame_of_agent, _place
 
 
@@ -64,7 +64,7 @@ def test_reading_an_agents_value_may_be_interrupted() -> None:
         def __iter__(self) -> Any:
             stand_still()
 
-    reading = as_if_in(remit.runtime.plain.__file__, "def function(inner):\n    inner()\n")
+    reading = as_if_in(remit.core.jsonable.__file__, "def function(inner):\n    inner()\n")
     assert _frame_of_agent(frame_in(lambda: reading(stand_still))) is not None
     assert _frame_of_agent(frame_in(lambda: list(Slow()))) is not None
 

@@ -8,12 +8,12 @@ import pytest
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
+from remit.core.request import Request, call
+from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task, redrawn
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
 from remit.runtime.permit import effects_of
-from remit.runtime.request import Request, call
-from remit.runtime.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
 
 

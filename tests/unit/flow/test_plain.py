@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from remit.core.errors import Failed
-from remit.runtime.plain import clean, plain, shown, weigh
+from remit.core.jsonable import clean, plain, shown, weigh
 from support.pace import allowed
 
 

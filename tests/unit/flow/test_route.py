@@ -7,8 +7,8 @@ import pytest
 
 from remit.core.delegation import TaskContext
 from remit.core.errors import Misused, Refused
+from remit.core.routing import DEFAULT_TABLE, Rule, check_route, language_of, route
 from remit.runtime.context import context_files, level_of
-from remit.runtime.route import DEFAULT_TABLE, Rule, check_route, language_of, route
 
 
 @pytest.mark.parametrize(

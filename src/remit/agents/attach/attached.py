@@ -14,12 +14,12 @@ from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.caller import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.jsonable import plain
 from remit.core.ports import AgentPort, Store
+from remit.core.request import Request
 from remit.core.result import Return
 from remit.engines.embedded.embedded import CURRENT
 from remit.runtime.context import Context, Handle
-from remit.runtime.plain import plain
-from remit.runtime.request import Request
 from remit.stores.sqlite import open_to_look
 from remit.system.threads import off_loop
 

@@ -25,14 +25,14 @@ from remit.agents.process.wire import AgentRaised, delegation_to_wire, error_fro
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.caller import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
+from remit.core.jsonable import plain
 from remit.core.ports import AgentPort
+from remit.core.request import Request
 from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.running import Running
 from remit.runtime.context import Context
 from remit.runtime.deps import Agents, RuntimeDeps
-from remit.runtime.plain import plain
-from remit.runtime.request import Request
 from remit.system.processes import has_proc, look, mark_of, process_start
 from remit.system.threads import off_loop
 

@@ -18,12 +18,12 @@ from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, r
 from remit.agents.transcript import Words
 from remit.core.agents import COME_WITH_REMIT, AgentSpec, Answers
 from remit.core.errors import Failed, InvalidReturn, OutOfTime
+from remit.core.jsonable import clean
 from remit.models.client import Models
 from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, repaired
 from remit.runtime.context import Context, warn
 from remit.runtime.format import return_schema, value_repair
 from remit.runtime.output_schema import schema_faults
-from remit.runtime.plain import clean
 from remit.runtime.receive import read_answer
 from remit.runtime.tool.catalogue import json_text
 from remit.runtime.tool.shortening import READ, SUMMARISE, shortened

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
+from remit.core.jsonable import plain
 from remit.core.result import Return, StopReason
 from remit.models.client import Models
 from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer, repaired
 from remit.runtime.context import Context, Handle
-from remit.runtime.plain import plain
 from remit.runtime.tool.catalogue import DelegateError, json_text
 from remit.runtime.tool.request import DelegateRequest
 from remit.runtime.tool.result import DelegateResult, result_of

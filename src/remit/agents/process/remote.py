@@ -19,12 +19,12 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import RemitError, Stopped
 from remit.core.events import Event
+from remit.core.jsonable import plain
+from remit.core.request import Request
 from remit.core.result import Return
 from remit.models.messages import Asked, Purse
 from remit.models.optional import Writes
 from remit.runtime.context import Context, Handle, Repair
-from remit.runtime.plain import plain
-from remit.runtime.request import Request
 
 _PATHS_AT_ONCE = 2000
 

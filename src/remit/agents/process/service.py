@@ -10,9 +10,9 @@ from typing import Any
 from remit.agents.process.wire import asked_to_wire, event_to_wire, request_from_wire
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
+from remit.core.request import Request
 from remit.models.optional import Writes
 from remit.runtime.context import Context, Handle
-from remit.runtime.request import Request
 
 STREAMS_AT_ONCE = 256
 MOST_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4

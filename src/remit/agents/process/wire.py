@@ -11,10 +11,10 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.lineage import Lineage
+from remit.core.request import Request
 from remit.core.states import Priority
 from remit.models.messages import Asked, Ended, Reply
 from remit.runtime.context import Repair
-from remit.runtime.request import Request
 
 # ---- errors
 

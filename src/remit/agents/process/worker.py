@@ -22,8 +22,8 @@ from remit.agents.process.target import Target
 from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.errors import Stopped
+from remit.core.jsonable import plain
 from remit.runtime.context import Context
-from remit.runtime.plain import plain
 
 BROKEN = 70
 """Exit code of a worker that could not even report."""

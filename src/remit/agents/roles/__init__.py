@@ -17,7 +17,7 @@ from remit.core.errors import Misused
 if TYPE_CHECKING:
     from remit.agents.definition import Declared, Definition
     from remit.agents.function import FunctionAgent
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 FOLDER = Path(__file__).parent
 BUILT_INS: Mapping[str, str] = {

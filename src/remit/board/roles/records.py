@@ -16,7 +16,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.board.task import Status, Task
-    from remit.runtime.settings import Settings
+    from remit.core.settings import Settings
 
 TITLE_LENGTH = 120
 IMPLEMENTER = "implementer"

@@ -11,8 +11,8 @@ from remit.core.agents import ASSISTANT, RESULTS
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.builtin.assistant.agent import Assistant, Bureau
+    from remit.core.settings import Settings
     from remit.models.client import Models
-    from remit.runtime.settings import Settings
 
 
 def offer_assistant(directory: "Directory", settings: "Settings", models: "Models", office: "Bureau | None") -> None:

@@ -17,14 +17,14 @@ from remit.builtin.assistant.conversations import Conversation, Conversations
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
+from remit.core.jsonable import clean
 from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
+from remit.core.settings import Settings
 from remit.models.client import Models
 from remit.models.messages import Choice
 from remit.models.optional import Writes, summarised
 from remit.runtime.context import Context
-from remit.runtime.plain import clean
-from remit.runtime.settings import Settings
 from remit.runtime.tool.result import DelegateResult, result_of_record
 from remit.runtime.tool.shortening import READ, SUMMARISE, text_of
 from remit.runtime.tool.tool import Office

@@ -28,9 +28,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
+from remit.core.jsonable import clean
 from remit.core.secrets import Shape, redacted_json, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said
-from remit.runtime.plain import clean
 from remit.system.files import make_folder, write_beside
 
 # ---- lines of a file

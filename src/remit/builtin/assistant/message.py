@@ -24,16 +24,16 @@ from remit.core.budget import Limits
 from remit.core.deadline import grace_seconds
 from remit.core.errors import Misused, OutOfTime, RemitError
 from remit.core.errors import Stopped as HasEnded
+from remit.core.jsonable import clean
 from remit.core.record import Record
+from remit.core.settings import Settings
 from remit.engines.embedded.peers import below
 from remit.models.client import Models
 from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, ToolCall
 from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
-from remit.runtime.plain import clean
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of, shortened
-from remit.runtime.settings import Settings
 from remit.runtime.tool.catalogue import DelegateError
 from remit.runtime.tool.result import DelegateResult, result_of_record
 from remit.runtime.tool.shortening import shortened as result_shown

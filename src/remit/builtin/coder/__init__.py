@@ -5,8 +5,8 @@ from remit.builtin.coder.analysis import ANALYSIS
 from remit.builtin.coder.execute import EXECUTE
 from remit.builtin.coder.generate import generating
 from remit.builtin.coder.review import REVIEW
+from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.runtime.settings import Settings
 
 
 def agents(settings: Settings, models: Models) -> list[FunctionAgent]:

@@ -24,13 +24,13 @@ from urllib.parse import urljoin, urlsplit
 
 from remit.builtin.worker.workspace import counted, error_dict
 from remit.core.errors import Failed, Misused, RemitError
+from remit.core.jsonable import plain
+from remit.core.settings import Web
 from remit.runtime.context import Context
-from remit.runtime.plain import plain
-from remit.runtime.settings import load_settings
-from remit.runtime.settings.values import Web
 from remit.system.guarded_http import Headers, Network, Target, Trail, Unreached, WebRequest, follow_redirects, parse_target, tls_context
 from remit.system.http import ACCEPT_ENCODING, Body, BodyError, read_body
 from remit.system.packages import need
+from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 
 # ---- limits

@@ -22,11 +22,11 @@ from urllib.parse import urlencode
 from remit.builtin.worker.pages import bounded_memory, fetch, headers_of, network_of, plain_words, read_json, text_of, utc
 from remit.builtin.worker.workspace import counted
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.settings import Search, Settings
 from remit.runtime.context import Context
-from remit.runtime.settings import Settings, load_settings
-from remit.runtime.settings.values import Search
 from remit.system.guarded_http import Network, Unreached, WebRequest, check_target, parse_target
 from remit.system.http import BodyError
+from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 
 # ---- providers

@@ -12,7 +12,9 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Stopped, Unavailable
 from remit.core.events import EventKind
+from remit.core.jsonable import clean, plain
 from remit.core.record import Checkpointed
+from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.journal import Problem
@@ -22,9 +24,7 @@ from remit.runtime import accept, reply
 from remit.runtime.context import Handle, Repair, SettledHandle
 from remit.runtime.deps import RuntimeDeps
 from remit.runtime.permit import on_behalf_of, permit, permitted
-from remit.runtime.plain import clean, plain
 from remit.runtime.reply import Stop
-from remit.runtime.request import Request
 from remit.runtime.workspaces.changes import is_recorded_diff
 from remit.system.threads import off_loop
 

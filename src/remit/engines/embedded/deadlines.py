@@ -103,7 +103,7 @@ LOOK_SECONDS = 0.05
 REPORT_SECONDS = 0.25
 _OURS = str(Path(__file__).parents[2])
 _AGENT_CODE = (str(Path(_OURS) / "testing"), str(Path(_OURS) / "builtin"))
-_HANDED_TO_AGENTS = ("agents/function.py", "runtime/plain.py", "runtime/perform.py", "runtime/receive.py", "runtime/validate.py")
+_HANDED_TO_AGENTS = ("agents/function.py", "core/jsonable.py", "runtime/perform.py", "runtime/receive.py", "runtime/validate.py")
 """Where remit calls agents' code or reads agents' values, and changes nothing of its own meanwhile: may be interrupted."""
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(pydantic.__file__).parent), "<")

@@ -11,6 +11,7 @@ from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.lineage import Lineage
 from remit.core.ports import Store
 from remit.core.record import Record
+from remit.core.request import Request
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.running import Running
@@ -18,7 +19,6 @@ from remit.runtime import reply
 from remit.runtime.accept import Case, budget, expired, normalised_call
 from remit.runtime.deps import Submission, Tree
 from remit.runtime.permit import pending_again
-from remit.runtime.request import Request
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

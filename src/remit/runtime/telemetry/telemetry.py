@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
 from remit.core.origin import Origin
-from remit.runtime.settings.values import Settings
+from remit.core.settings import Settings
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

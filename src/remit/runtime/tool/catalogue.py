@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from remit.core.agents import AgentSpec, rank, type_words
 from remit.core.errors import Misused
+from remit.core.jsonable import clean, plain
 from remit.core.spelling import camel_names, snake
-from remit.runtime.plain import clean, plain
 
 
 class DelegateError(Misused):

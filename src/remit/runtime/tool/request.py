@@ -9,11 +9,11 @@ from typing import Any
 from remit.core.agents import AgentSpec
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
+from remit.core.jsonable import weigh
 from remit.core.parameters import WrongParameters
 from remit.core.ports import AgentPort
 from remit.core.spelling import camel_names, own_spelling, snake
 from remit.core.states import Priority, priority_of
-from remit.runtime.plain import weigh
 from remit.runtime.tool.catalogue import Catalogue, DelegateError, Operations, parts_of, signature
 
 NAMED = 250

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remit.core.errors import Misused
-from remit.runtime.plain import clean
+from remit.core.jsonable import clean
 from remit.runtime.tool.catalogue import DelegateError, json_text
 from remit.runtime.tool.request import DelegateRequest
 from remit.runtime.tool.result import DelegateResult

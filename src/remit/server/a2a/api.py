@@ -22,7 +22,7 @@ from a2a.utils.errors import A2AError
 from starlette.routing import BaseRoute, Route
 
 from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, public_card
 from remit.server.a2a.handler import A2aHandler
 from remit.server.a2a.push import Post, Pushing

@@ -14,7 +14,7 @@ from remit.core.budget import Budget
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import Refused
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.access.certificates import Certificate, granted
 from remit.server.access.delegation_tokens import DelegationToken, DelegationTokens
 from remit.server.access.limits import Buckets, Open, RateLimited, Streams

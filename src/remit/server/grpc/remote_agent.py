@@ -13,6 +13,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, struct_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Failed, InvalidReturn, Misused, RemitError, Unavailable
+from remit.core.jsonable import clean
 from remit.core.parameters import WrongParameters
 from remit.core.spelling import own_spelling
 from remit.core.tracing import traceparent_of
@@ -21,7 +22,6 @@ from remit.engines.embedded.running import Running
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.runtime.context import Context
 from remit.runtime.output_schema import schema_faults
-from remit.runtime.plain import clean
 from remit.runtime.receive import read_answer
 from remit.server.grpc.pool import Instance, Pool, Work
 from remit.system.threads import off_loop

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.core.errors import Misused, Unavailable
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.access.entrance import Entrance
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, UnixSocket, bind_unix, certificates_of, must_be_safe, place_of
 from remit.server.grpc.auth_interceptor import AuthInterceptor

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from remit.core.errors import RemitError
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.runtime.tool.catalogue import json_bytes
 from remit.server.access.entrance import Entrance
 from remit.server.http import handlers, problems

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from remit.core.errors import Misused, Refused, RemitError
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.access.certificates import of_peer
 from remit.server.access.entrance import DELEGATION_HEADER, HEADER, Entrance
 from remit.server.access.visitor import Visitor

@@ -15,9 +15,9 @@ from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.lineage import ROOT_CALLER
 from remit.core.record import HistoryQuery, Record
+from remit.core.settings import Settings
 from remit.core.states import State
 from remit.runtime.context import SettledHandle
-from remit.runtime.settings.values import Settings
 from remit.runtime.tool.catalogue import DelegateError, json_text, parts_of
 from remit.runtime.tool.request import parameters_schema
 from remit.runtime.tool.result import Chunk, DelegateResult

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from remit.core.errors import RemitError
+from remit.core.jsonable import weigh
 from remit.core.tracing import parse
-from remit.runtime.plain import weigh
 from remit.runtime.tool.catalogue import DelegateError
 from remit.server.http.auth_middleware import VISITOR
 from remit.server.http.problems import HttpRefused

@@ -11,10 +11,10 @@ from typing import Any
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from remit.core.errors import Refused, RemitError, Unavailable
+from remit.core.jsonable import clean
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.runtime.plain import clean
 from remit.runtime.tool.catalogue import DelegateError, json_bytes, json_text, speakable
 
 LARGEST_BYTES = 28_000

@@ -17,14 +17,14 @@ from mcp_types import CallToolResult
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ids import is_session_id
+from remit.core.jsonable import clean
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
+from remit.core.settings import Settings
 from remit.core.tracing import parse
 from remit.engines.embedded.peers import Stuck, below, living_owners, signs_with_children, stuck
 from remit.runtime.context import Handle
-from remit.runtime.plain import clean
-from remit.runtime.settings.values import Settings
 from remit.runtime.tool.catalogue import Catalogue, json_text
 from remit.runtime.tool.request import arguments_of, milliseconds, parameters_schema
 from remit.server.access.visitor import OWNER, Visitor

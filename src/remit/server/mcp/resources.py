@@ -24,10 +24,10 @@ from mcp_types import (
 
 from remit.core.errors import RemitError
 from remit.core.ids import is_session_id
+from remit.core.jsonable import clean
 from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
 from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded
-from remit.runtime.plain import clean
 from remit.runtime.tool.catalogue import json_text
 from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service

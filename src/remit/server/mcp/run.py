@@ -20,7 +20,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 
 from remit.app import Remit
 from remit.core.errors import Misused
-from remit.runtime.settings.values import ServeSettings
+from remit.core.settings import ServeSettings
 from remit.server.addresses import Place, certificates_of, must_be_safe, url_of
 from remit.server.http.api import http_app
 from remit.server.http.auth_middleware import LOOPBACK

@@ -1,0 +1,360 @@
+"""Reads settings: `remit.toml` (or `[tool.remit]` in pyproject.toml) < environment `REMIT_*` < arguments, and where each value came from.
+
+The one place where settings are read: everything else is given values (`remit.core.settings`).
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from remit.core.agents import ROLES
+from remit.core.budget import Limits
+from remit.core.deadline import TimeLimits
+from remit.core.errors import Misused, Unavailable
+from remit.core.routing import DEFAULT_TABLE, Rule
+from remit.core.secret_looks import is_secret_name
+from remit.core.secrets import redacted_text
+from remit.core.settings import (
+    DEFAULT_TIMEOUTS,
+    NAMES,
+    AssistantTable,
+    BudgetTable,
+    ModelTable,
+    PriceTable,
+    RuleTable,
+    SearchTable,
+    ServeTable,
+    Settings,
+    SettingsTable,
+    SignalTable,
+    TimeoutTable,
+    WebTable,
+)
+
+# ---- layers: one flat mapping from key to value and source for each place
+
+
+PREFIX = "REMIT_"
+OURS = frozenset(
+    f"{PREFIX}{name}"
+    for name in ("MARK", "SESSION", "CALLER", "ROOT", "SCRATCH", "RETURN_FILE", "DEADLINE", "SOFT_DEADLINE", "PROMPT_FILE")
+)
+"""Set by remit itself in the processes of agents: no settings."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    value: Any
+    source: str
+
+
+Layer = dict[Key, Said]
+
+
+def file_layers(root: Path) -> list[Layer]:
+    """pyproject.toml first: where both speak, remit.toml decides."""
+    tools = _parsed(root / "pyproject.toml").get("tool")
+    pyproject = tools.get("remit", {}) if isinstance(tools, dict) else {}
+    if not isinstance(pyproject, dict):
+        raise Misused(f"pyproject.toml:[tool].remit must be a table of keys, not {pyproject!r}.", advice="Write [tool.remit].")
+    own = _parsed(root / "remit.toml")
+    return [
+        {key: Said(value, _place("pyproject.toml", ("tool", "remit", *key))) for key, value in _leaves(pyproject)},
+        {key: Said(value, _place("remit.toml", key)) for key, value in _leaves(own)},
+    ]
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """`REMIT_TIMEOUTS__WORKER__DEFAULT=30`. A variable that resembles no setting is somebody else's and left alone."""
+    layer: Layer = {}
+    for variable in sorted(environ):
+        if variable.startswith(PREFIX) and variable not in OURS:
+            parts = variable.removeprefix(PREFIX).lower().split("__")
+            if parts[0] in NAMES:
+                source = f"env {variable}"
+                key = _spelled(parts)
+                layer |= {(*key, *rest): Said(value, source) for rest, value in _leaves(_value(environ[variable]))}
+            else:
+                _reject_misspelling(variable, parts)
+    return layer
+
+
+def argument_layer(arguments: Mapping[str, Any]) -> Layer:
+    """None means: not given."""
+    plain = {name: _unlimited(value) if isinstance(value, Limits) else value for name, value in arguments.items()}
+    return {key: Said(value, "argument") for key, value in _leaves(plain) if value is not None}
+
+
+def laid_over(layers: Iterable[Layer]) -> Layer:
+    """One layer of them all. What a later one says of a table replaces it, what it says of a key in a table only that key."""
+    together: Layer = {}
+    for layer in layers:
+        for key, said in layer.items():
+            for hidden in [k for k in together if k[: len(key)] == key or key[: len(k)] == k]:
+                del together[hidden]
+            together[key] = said
+    return together
+
+
+def nested(layer: Layer) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for key, said in layer.items():
+        table = document
+        for part in key[:-1]:
+            table = table.setdefault(part, {})
+        table[key[-1]] = said.value
+    return document
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misused(f"{path} is not valid TOML: {error}.", advice="Correct it; nothing was read from it.") from None
+    except OSError as error:
+        raise Unavailable(f"Cannot read {path}: {error.strerror or error}.", advice="Check its permissions.") from error
+
+
+def _leaves(value: Any, key: Key = ()) -> list[tuple[Key, Any]]:
+    if isinstance(value, Mapping) and (value or key[:1] != ("agents",)):  # an agent may be declared by its name alone
+        return [leaf for name, inner in value.items() for leaf in _leaves(inner, (*key, str(name)))]
+    return [(key, value)]
+
+
+def _place(file: str, key: Key) -> str:
+    table = ".".join(key[:-1])
+    return f"{file}:[{table}].{key[-1]}" if table else f"{file}:{key[-1]}"
+
+
+def _value(text: str) -> Any:
+    """As TOML reads it: a number, true, a list, an inline table; whatever else is a word."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return document["value"] if len(document) == 1 else text
+
+
+_NAMES: dict[str, Iterable[str]] = {"timeouts": DEFAULT_TIMEOUTS, "routing": DEFAULT_TABLE.commands, "roles": ROLES}
+
+
+def _spelled(parts: list[str]) -> Key:
+    """A variable cannot hold a hyphen: known names are recognised without it."""
+    if len(parts) < 2:
+        return tuple(parts)
+    known = {name.replace("-", "_"): name for name in _NAMES.get(parts[0], ())}
+    return (parts[0], known.get(parts[1], parts[1]), *parts[2:])
+
+
+def _reject_misspelling(variable: str, parts: list[str]) -> None:
+    close = get_close_matches(parts[0], NAMES, n=1, cutoff=0.75)
+    if close:
+        meant = PREFIX + "__".join([close[0], *parts[1:]]).upper()
+        raise Misused(f"env {variable}: there is no such setting.", advice=f"Did you mean {meant}?")
+
+
+def _unlimited(limits: Limits) -> dict[str, Any]:
+    return {name: "none" if value is None else value for name, value in limits.to_dict().items()}
+
+
+# ---- errors: the place, the key, what is allowed, and a suggestion
+
+
+_VARIABLE = "the name of a variable of the environment (keys are never kept in files)"
+_ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
+_LISTENING = "unix, unix:PATH or HOST:PORT"
+_PATTERNS = {
+    **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
+    **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
+    **dict.fromkeys(("http", "grpc"), _LISTENING),
+}
+
+
+def misused(faults: list[str]) -> Misused:
+    message = "; ".join(faults)
+    return Misused(
+        message if message.endswith("?") else f"{message}.", advice="Put it right; `remit config --all` then lists every setting."
+    )
+
+
+def shape_faults(error: ValidationError, layer: Layer) -> list[str]:
+    return list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))
+
+
+def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
+    """A default above its maximum: each may be right, the two together are not."""
+    return [
+        f"{_source(('timeouts', name), layer)}: the default of {limit.default_seconds:g} s for {name} is above its maximum of "
+        f"{limit.maximum_seconds:g} s"
+        for name, limit in limits.items()
+        if limit.default_seconds > limit.maximum_seconds
+    ]
+
+
+def _fault(found: dict[str, Any], layer: Layer) -> str:
+    location = tuple(str(part) for part in found["loc"])
+    source = _source(location, layer)
+    if found["type"] == "extra_forbidden":
+        allowed = list(_table_at(location[:-1]).model_fields)
+        close = get_close_matches(location[-1], allowed, n=1)
+        if "key_variable" in allowed and is_secret_name(location[-1]):
+            close = ["key_variable"]
+        return f"{source}: there is no key {location[-1]!r}: " + (
+            f"did you mean {close[0]}?" if close else f"allowed are {', '.join(allowed)}"
+        )
+    key = ".".join(location)
+    if found["type"] == "missing":
+        return f"{source}: {key} is missing"
+    demand = found["msg"].removeprefix("Input should be ")
+    if found["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        demand = "a table of keys"
+    elif found["type"] == "string_too_short":
+        demand = "text that is not empty"
+    elif found["type"] == "string_pattern_mismatch":
+        demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
+    # Whoever puts a key where its variable's name belongs, or a password into an address, is not shown it on every screen.
+    text = str(found["input"])
+    is_secret = location[-1].endswith("key_variable") or redacted_text(text) != text
+    shown = "not what stands there" if is_secret else f"not {found['input']!r}"
+    return f"{source}: {key} must be {demand}, {shown}"
+
+
+def _table_at(location: Key) -> type[BaseModel]:
+    match location:
+        case ("budget",):
+            return BudgetTable
+        case ("timeouts", _):
+            return TimeoutTable
+        case ("routing", *_):
+            return RuleTable
+        case ("web",):
+            return WebTable
+        case ("search",):
+            return SearchTable
+        case ("models", _):
+            return ModelTable
+        case ("prices", _):
+            return PriceTable
+        case ("assistant",):
+            return AssistantTable
+        case ("serve",):
+            return ServeTable
+        case ("signals",):
+            return SignalTable
+        case _:
+            return SettingsTable
+
+
+def _source(location: Key, layer: Layer) -> str:
+    """Where the value at `location`, or the nearest part of it, was said."""
+    for key, said in layer.items():
+        shorter = min(len(key), len(location))
+        if key[:shorter] == location[:shorter]:
+            return said.source
+    return "settings"
+
+
+# ---- load and describe
+
+
+def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
+    layer = laid_over([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
+    settings = _checked(layer) if layer else Settings()
+    return replace(settings, sources={key: source for key, _, source in describe(settings)})
+
+
+def _checked(layer: Layer) -> Settings:
+    # Here: most projects have no settings, and the models of pydantic take long to build.
+    from pydantic import ValidationError
+
+    from remit.core.settings import SettingsTable
+
+    try:
+        table = SettingsTable.model_validate(nested(layer))
+    except ValidationError as error:
+        raise misused(shape_faults(error, layer)) from None
+    faults = timeout_faults(table.time_limits(), layer)
+    if faults:
+        raise misused(faults)
+    return table.values({".".join(key): said.source for key, said in layer.items()})
+
+
+def describe(settings: Settings) -> list[tuple[str, Any, str]]:
+    """Every key, its value, and where the value came from."""
+    return [(key, value, settings.source_of(key)) for key, value in _told(settings)]
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What agents in processes of their own read by `load_settings`: with these variables they find what holds here, arguments too."""
+    told = ((key, value) for key, value in _told(settings) if key.partition(".")[0] in ("web", "search"))
+    return {
+        f"{PREFIX}{key.replace('.', '__').upper()}": "none" if value is None else json.dumps(value, ensure_ascii=False)
+        for key, value in told
+    }
+
+
+def _told(settings: Settings) -> list[tuple[str, Any]]:
+    told: list[tuple[str, Any]] = []
+    for name in NAMES:
+        match name:
+            case "budget":
+                told += [(f"budget.{kind}", limit) for kind, limit in settings.budget.to_dict().items()]
+            case "timeouts":
+                for target, limits in settings.timeouts.items():
+                    told += [
+                        (f"timeouts.{target}.default", limits.default_seconds),
+                        (f"timeouts.{target}.maximum", limits.maximum_seconds),
+                    ]
+            case "slots_per_agent" | "roles":
+                told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
+            case "routing":
+                told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
+            case "web" | "search" | "assistant" | "serve" | "signals":
+                table = asdict(getattr(settings, name))
+                told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
+            case "languages" | "builtin_agents" | "accept_env":
+                told.append((name, list(getattr(settings, name))))
+            case "model":
+                told.append((name, list(settings.model) or None))
+            case "models" | "prices":
+                told += [
+                    (f"{name}.{one}.{key}", value)
+                    for one, table in getattr(settings, name).items()
+                    for key, value in asdict(table).items()
+                    if value is not None
+                ]
+            case "agents":
+                told += [one for agent, said in settings.agents.items() for one in _told_agent(agent, said)]
+            case _:
+                told.append((name, getattr(settings, name)))
+    return told
+
+
+def _told_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Of its environment only the names: a value may be a key of somebody's."""
+    if not said:
+        return [(f"agents.{name}", {})]
+    return [
+        (f"agents.{name}.{key}", list(value) if key == "environment" and isinstance(value, dict) else value) for key, value in said.items()
+    ]
+
+
+def _shown(rule: Rule) -> str:
+    """`lean, with plan: lean-implementation-agent (phased)`"""
+    conditions = [rule.language] if rule.language else []
+    if rule.has_plan is not None:
+        conditions.append("with plan" if rule.has_plan else "without plan")
+    target = " → ".join((rule.agent, *rule.then)) if rule.agent else "no agent"
+    return (f"{', '.join(conditions)}: " if conditions else "") + target + (f" ({rule.mode})" if rule.mode else "")
