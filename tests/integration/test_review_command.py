@@ -15,7 +15,7 @@ from remit.app import Remit
 from remit.board.board import Board
 from remit.board.outcome import Outcome
 from remit.board.review import ReviewRequest, dry_run_review, review
-from remit.board.roles.reviewer import change_of_path
+from remit.board.reviewer import change_of_path
 from remit.board.task import State, Status, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
 from remit.runtime.context import Context

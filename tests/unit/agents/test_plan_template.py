@@ -5,9 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.board.plans import list_items, read_plan, with_phase
-from remit.board.roles.planner import TEMPLATE, PlanRequest, carry_over, plan_template
-from remit.board.roles.researcher import question_of
-from remit.board.roles.returns import shorten
+from remit.board.role_agents import TEMPLATE, PlanRequest, carry_over, plan_template, question_of, shorten
 from remit.board.task import PhaseStatus
 
 lines = st.text(max_size=120) | st.sampled_from(

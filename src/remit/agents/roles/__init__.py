@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 BUILT_INS: Mapping[str, str] = {
-    "researcher": "remit.board.roles.researcher:RESEARCHER",
-    "lean-research-agent": "remit.board.roles.researcher:LEAN_RESEARCHER",
-    "web-research-specialist": "remit.board.roles.researcher:WEB_RESEARCHER",
-    "planner": "remit.board.roles.planner:PLANNER",
-    "task-executor": "remit.board.roles.records:task_executor",
-    "reviewer": "remit.board.roles.reviewer:REVIEWER",
-    "git-workflow-manager": "remit.board.roles.records:COMMITTER",
-    "status-sync-manager": "remit.board.roles.records:STATUS_KEEPER",
-    "atomic-task-numberer": "remit.board.roles.records:NUMBERER",
+    "researcher": "remit.board.role_agents:RESEARCHER",
+    "lean-research-agent": "remit.board.role_agents:LEAN_RESEARCHER",
+    "web-research-specialist": "remit.board.role_agents:WEB_RESEARCHER",
+    "planner": "remit.board.role_agents:PLANNER",
+    "task-executor": "remit.board.role_agents:task_executor",
+    "reviewer": "remit.board.reviewer:REVIEWER",
+    "git-workflow-manager": "remit.board.role_agents:COMMITTER",
+    "status-sync-manager": "remit.board.role_agents:STATUS_KEEPER",
+    "atomic-task-numberer": "remit.board.role_agents:NUMBERER",
 }
 """Module and name of the agent that carries a role out, or of the function that makes it from the settings."""
 FALLBACKS = frozenset({"planner"})

@@ -15,7 +15,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.roles.returns import SUMMARY_LENGTH, answered, put, read, shorten, title_of
+from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, shorten, title_of
 from remit.builtin.coder.review.change import open_git, walk
 from remit.core.errors import Misused
 from remit.core.result import Return

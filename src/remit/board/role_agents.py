@@ -1,0 +1,458 @@
+"""What the built-in roles share: their return, the file they write, and what they read of the task."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.function import FunctionAgent, agent
+from remit.board.plans import list_items, read_plan
+from remit.board.task import PhaseStatus
+from remit.core.errors import ErrorInfo, Failed, Misused, Refused
+from remit.core.result import Return, Status
+from remit.runtime.context import Context
+from remit.system.files import atomic_write
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.board.task import Status as TaskStatus
+    from remit.board.task import Task
+    from remit.core.settings import Settings
+
+
+# ---- What the built-in roles share: their return, the file they write, and what they read of the task.
+
+
+Words = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
+SUMMARY_LENGTH = 400
+READ_BYTES = 512 * 1024
+"""Of one report or plan that is read."""
+
+
+def shorten(text: str, most: int) -> str:
+    """One line without control characters, cut between words where it is longer than `most`."""
+    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 20 * most]).split())
+    if len(flat) <= most:
+        return flat
+    return (flat[: most - 1].rpartition(" ")[0].rstrip(",;:. ") or flat[: most - 1]) + "…"
+
+
+def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
+    return {
+        "status": status,
+        "summary": shorten(summary, SUMMARY_LENGTH),
+        "artifacts": [],
+        "errors": [error.to_dict() for error in errors],
+        **more,
+    }
+
+
+async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str, summary: str) -> str:
+    """Write the work to `wanted`, else into the delegation's own folder, and declare it as an artifact. Returns its path from the root.
+
+    A report or plan that exists is never overwritten.
+    """
+    place = _inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
+
+    def write() -> None:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if wanted and place.exists() and place.stat().st_size:
+                raise Failed(f"{wanted} exists already; it stays as it is.", advice="Name a file that does not exist yet.")
+            atomic_write(place, text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise Failed(f"{wanted or name} could not be written: {error.strerror or error}.", advice="Check the folder.") from None
+
+    await off_loop(write)
+    ctx.artifact(place, type_, summary)
+    return str(place.relative_to(ctx.root)) if place.is_relative_to(ctx.root) else str(place)
+
+
+async def read(ctx: Context, path: str) -> str:
+    """The text of a file of the project; empty where it cannot be read."""
+
+    def text() -> str:
+        try:
+            with _inside(ctx.workspace, path).open("rb") as opened:
+                return opened.read(READ_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+        except (OSError, Misused):
+            return ""
+
+    return await off_loop(text)
+
+
+def title_of(ctx: Context, task: str) -> str:
+    """The title of the board's task, else the first line of the request."""
+    if ctx.task is not None and ctx.task.title.strip():
+        return shorten(ctx.task.title, 200)
+    return shorten(task.strip().partition("\n")[0], 120) or "Task"
+
+
+def description_of(ctx: Context, task: str) -> str:
+    """The description of the board's task, else the request itself."""
+    if ctx.task is not None and (ctx.task.title.strip() or ctx.task.description.strip()):
+        return ctx.task.description.strip()
+    return task.strip()
+
+
+def plain_list(value: Any) -> list[str]:
+    """A list of texts, given as a list, as text with commas, or not at all."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        return [str(part.get("path", "")) if isinstance(part, Mapping) else str(part) for part in value]
+    return []
+
+
+def _inside(root: Path, path: str) -> Path:
+    """A path inside the project after links are resolved. Raises `Misused`."""
+    top = root.resolve()
+    place = (top / path).resolve() if "\0" not in path else None
+    if place is None or not place.is_relative_to(top) or place == top:
+        raise Misused(f"{path!r} is not a file inside the project.", advice="Name it by its path from the project's root.")
+    return place
+
+
+# ---- The built-in planner: a template of a plan, for projects that have no agent or model for the role.
+
+
+NAME_LENGTH = 60
+GOAL_LENGTH = 4_000
+DESCRIPTION_LINES = 200
+TEMPLATE = "This plan is a template: its phases are copied from the task. Edit them before you implement it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    title: str
+    description: str = ""
+    number: int | None = None
+    version: int = 1
+    reason: str = ""
+    reports: tuple[str, ...] = ()
+
+
+@agent("planner", effects=("read", "write"), acts_on={"write_to": "path"}, requires_artifacts=True)
+async def planner(
+    ctx: Context,
+    task: Words,
+    focus: str = "",
+    reason: str = "",
+    reports: list[str] | str | None = None,
+    plan: str = "",
+    version: int = 1,
+    mode: str = "",
+    write_to: str | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Write a template of a plan: one phase per list item of the task. It makes no decisions."""
+    request = PlanRequest(
+        title=title_of(ctx, task),
+        description=description_of(ctx, task),
+        number=ctx.task.task_number if ctx.task is not None else None,
+        version=max(1, version),
+        reason=focus or reason,
+        reports=tuple(plain_list(reports)),
+    )
+    mode = mode or str((ctx.task.extra if ctx.task is not None else {}).get("mode", ""))
+    old = await read(ctx, plan) if mode == "revision" and plan else ""
+    phases = read_plan(old)
+    is_carried_over = bool(phases.phases) and not phases.doubled
+    text = carry_over(request, old) if is_carried_over else plan_template(request)
+    names = [phase.name for phase in read_plan(text).phases]
+    path = await put(ctx, text, write_to, "plan.md", "plan", f"Template with {len(names)} phases.")
+    source = f"The phases of {plan} are carried over" if is_carried_over else "Its phases are copied from the task"
+    count = f"{len(names)} phase{'s' * (len(names) != 1)}"
+    summary = f"Plan template with {count}. {source}; no agent or model has worked on it."
+    data = {"plan": path, "phases": names, "version": request.version, "is_template": True}
+    return answered("completed", summary, data=data, next_steps=f"Edit {path} before it is implemented.")
+
+
+PLANNER: FunctionAgent = planner
+
+
+def plan_template(request: PlanRequest) -> str:
+    items = list_items(request.description)
+    phases = [_phase(number, item.text, item.parts) for number, item in enumerate(items, start=1)]
+    if not phases:
+        phases = [_phase(1, request.description or request.title, (), name=request.title)]
+    facts = [f"- **Task number**: {request.number}"] if request.number is not None else []
+    facts += [f"- **Version**: {request.version}", *(f"- **Research**: {path}" for path in request.reports)]
+    reason = [f"## Changes in version {request.version}", _quoted(request.reason)] if request.reason.strip() else []
+    head = [f"# Implementation plan: {_name(request.title, 150)}", "\n".join(facts), TEMPLATE]
+    return "\n\n".join([*head, *reason, "## Task", _quoted(request.description or request.title), "## Phases", *phases]) + "\n"
+
+
+def carry_over(request: PlanRequest, old: str) -> str:
+    """The old plan as it stands, with the reason for the new version quoted below its title."""
+    quoted = _quoted(request.reason) if request.reason.strip() else "No reason was given."
+    section = f"## Changes in version {request.version}\n\n{quoted}\n\nAll phases are carried over. Edit them before you implement them."
+    title, newline, rest = old.partition("\n")
+    if not title.startswith("# "):
+        return f"{section}\n\n{old}"
+    return f"{title}{newline}\n{section}\n\n{rest.lstrip()}"
+
+
+def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> str:
+    lines = [f"### Phase {number}: {_name(name or goal, NAME_LENGTH)} [{PhaseStatus.NOT_STARTED}]", ""]
+    lines.append(f"- **Goal**: {shorten(goal, GOAL_LENGTH)}")
+    lines += ["- **Tasks**:", *(f"  - [ ] {shorten(step, GOAL_LENGTH)}" for step in steps)] if steps else []
+    lines.append("- **Timing**: not estimated")
+    return "\n".join(lines)
+
+
+def _name(words: str, most: int) -> str:
+    """A heading: one line, without brackets, which would read as a marker."""
+    return shorten(words.replace("[", "(").replace("]", ")"), most).strip(" .,;:#") or "Task"
+
+
+def _quoted(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()][:DESCRIPTION_LINES]
+    return "\n".join(f"> {shorten(line, GOAL_LENGTH)}" for line in lines)
+
+
+# ---- The built-in researchers: a study of a task by `researcher.deep_research`.
+
+
+QUESTION_LENGTH = 1_500
+_DECLARED: dict[str, Any] = {
+    "effects": ("read", "write"),
+    "acts_on": {"write_to": "path"},
+    "requires_artifacts": True,
+    "workspace": "shared",
+}
+Sources = Annotated[list[str] | str | None, Field(description="files, docs, web, a path, docs:FOLDER or an address.")]
+
+
+def _researcher(name: str, description: str, sources_by_default: list[str], **declared: Any) -> FunctionAgent:
+    async def study(
+        ctx: Context,
+        task: Words,
+        focus: str = "",
+        reports: list[str] | str | None = None,
+        write_to: str | None = None,
+        sources: Sources = None,
+        max_depth: int = 2,
+        **more: Any,
+    ) -> dict[str, Any]:
+        return await _study(ctx, task, focus, plain_list(reports), write_to, plain_list(sources) or sources_by_default, max_depth)
+
+    study.__doc__ = description
+    made: FunctionAgent = agent(name, **{**_DECLARED, **declared})(study)
+    return made
+
+
+RESEARCHER = _researcher("researcher", "Study a task in the project's files, and on the web where it asks for that.", [])
+LEAN_RESEARCHER = _researcher("lean-research-agent", "Study a task of a Lean project in its sources and documents.", ["files"])
+WEB_RESEARCHER = _researcher("web-research-specialist", "Study a task on the web.", ["web"], effects=("read", "write", "network"))
+
+
+async def _study(
+    ctx: Context, task: str, focus: str, reports: list[str], write_to: str | None, sources: list[str], max_depth: int
+) -> dict[str, Any]:
+    title = title_of(ctx, task)
+    question = question_of(title, description_of(ctx, task), focus)
+    if not question:
+        raise Misused("The task names nothing to look for.", code="INVALID_PARAMETERS", advice="Say in words what is to be found out.")
+    ctx.progress(f"Looking for: {shorten(question, 120)}")
+    # The board's own files repeat the task: without this they would be quoted as the answer to it.
+    asked = {"query": question, "max_depth": min(5, max(1, max_depth)), "sources": [*sources, "!specs"]}
+    found = await ctx.delegate("researcher.deep_research", parameters=asked)
+    report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
+    text = await read(ctx, report.path) if report is not None else ""
+    if not text:
+        return _unfinished(found)
+    first, _, rest = text.partition("\n")  # its own title is the question once more
+    body = rest.lstrip("\n") if first.startswith("# ") else text
+    head = _head(ctx, title, focus, question, reports, found)
+    path = await put(ctx, f"{head}\n\n{body}", write_to, "report.md", "report", "What was found, quoted with its sources.")
+    return _finished(found, path, focus)
+
+
+def question_of(title: str, description: str, focus: str) -> str:
+    """The focus first, then the title and the lines of the description that do not repeat it."""
+    lines = [line.strip() for line in description.splitlines()]
+    parts = [focus.strip(), title.strip(), *(line for line in lines if line and not line.startswith(title.strip().rstrip("\u2026. ")))]
+    whole = next((line for line in lines if title.strip() and line.startswith(title.strip().rstrip("\u2026. "))), "")
+    parts[1] = whole or parts[1]  # the title may be the first sentence of that line, cut short
+    asked = [f"{part.rstrip(' .?!;:,')}?" for part in dict.fromkeys(parts) if part.strip(" .?!;:,-*+")]
+    return shorten(" ".join(asked), QUESTION_LENGTH)
+
+
+def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str], found: Return) -> str:
+    number = ctx.task.task_number if ctx.task is not None else None
+    has_answer = isinstance(found.data, dict) and bool(found.data.get("written"))
+    made_by = "A model wrote the answer from the quotations." if has_answer else "It quotes what it finds and draws no conclusions."
+    lines = [
+        f"# Research: {title}",
+        "",
+        *([f"- **Task number**: {number}"] if number is not None else []),
+        *([f"- **Asked for in particular**: {shorten(focus, 400)}"] if focus.strip() else []),
+        f"- **Question**: {question}",
+        *(f"- **Earlier report**: {path}" for path in earlier),
+        f"- **Made by**: the researcher that comes with remit. {made_by}",
+    ]
+    return "\n".join(lines)
+
+
+def _unfinished(found: Return) -> dict[str, Any]:
+    """The study as far as it came, with the errors of the search."""
+    begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
+    return {**found.forwarded(), "artifacts": [], "summary": shorten(f"{begun} {found.summary}", SUMMARY_LENGTH)}
+
+
+def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
+    """A search that finds nothing is a finished study; one that ran out of time is not."""
+    data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
+    if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
+        words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
+        advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
+        return answered("completed", words, data={**data, "found": False}, next_steps=advice)
+    if found.status is not Status.COMPLETED:
+        return {**_unfinished(found), "data": data}
+    asked = shorten(focus, 80)
+    about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
+    return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
+
+
+# ---- Built-in roles that do one step: commit named files, move a task's status, number a task, hand a phase to the implemente
+
+
+TITLE_LENGTH = 120
+IMPLEMENTER = "implementer"
+
+
+@agent("git-workflow-manager", effects=("write",), acts_on={"paths": "path"})
+async def committer(
+    ctx: Context,
+    paths: Annotated[list[str], Field(min_length=1, description="The files to commit, from the project's root; nothing else is touched.")],
+    subject: Annotated[str, Field(min_length=1, description="The first line of the commit's message.")],
+    session_id: Annotated[str, Field(description="For its trailer; this delegation's unless given.")] = "",
+    task: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """Commit named files, and only those."""
+    from remit.board.commits import commit
+
+    made = await off_loop(lambda: commit(ctx.root, paths, subject, session_id=session_id or ctx.session_id))
+    files = f"{len(paths)} named file{'s' * (len(paths) != 1)}"
+    data = {"hash": made.hash, "nothing": made.nothing, "warning": made.warning}
+    if made.warning:
+        advice = "Commit them by hand."
+        error = ErrorInfo(type="git", message=made.warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation=advice)
+        return answered("failed", f"{files.capitalize()} could not be committed. {made.warning}", errors=[error], data=data)
+    if made.nothing:
+        return answered("completed", f"There was nothing to commit of {files}. Nothing was changed.", data=data)
+    return answered("completed", f"Committed {files} as {made.hash[:9]}. Whatever else was changed or staged is as it was.", data=data)
+
+
+@agent("status-sync-manager", effects=("write",))
+async def status_keeper(
+    ctx: Context,
+    number: Annotated[int, Field(ge=1, description="The task.")],
+    status: Annotated[str, Field(min_length=1, description="What it becomes: researched, PLANNED, [BLOCKED], …")],
+    reason: Annotated[str, Field(description="For blocked and abandoned.")] = "",
+    task: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """Move a task of the board to another status, by the rules of the board; state.json and TODO.md are written as one."""
+    from remit.board.board import Board
+    from remit.board.task import Status as TaskStatus
+    from remit.board.task import check_move, status_of
+
+    new = status_of(status)
+
+    def move() -> "TaskStatus":
+        board = Board(ctx.root)
+        with board.change(f"Task {number} is {new.marker}") as draft:
+            found = draft.state.task(number)
+            try:
+                check_move(number, found.status, new, reason=reason)
+            except Refused as no:  # nobody who delegates can force it, so that is not what they are advised
+                raise Refused(no.message, code=no.code, advice="Move it by one of these, or ask a person.") from None
+            if new is TaskStatus.NOT_STARTED:
+                raise Misused(f"Task {number} is recovered by a person alone.", advice=f"remit task --recover {number}")
+            draft.state = draft.state.with_task(found.moved(new, at=draft.at, reason=reason))
+            return found.status
+
+    old = await off_loop(move)
+    words = f"Task {number} was [{old.marker}] and is [{new.marker}] now. state.json and TODO.md say the same."
+    return answered("completed", words, data={"number": number, "before": str(old), "status": str(new)})
+
+
+@agent("atomic-task-numberer", effects=("write",))
+async def numberer(
+    ctx: Context,
+    task: Annotated[str, Field(description="What is to be done, in words: it becomes the description, and is not carried out.")] = "",
+    title: Annotated[str, Field(description="Of the task; the first sentence of what is to be done unless given.")] = "",
+    description: str = "",
+    priority: str = "medium",
+    language: str | None = None,
+    effort: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """Record a new task on the board under the next free number; it is recorded and nothing else."""
+    from remit.board.board import Board
+    from remit.board.task import Priority, Task, slug_of
+
+    words = (description or task).strip()
+    name = shorten(title.strip() or _first_sentence(words), TITLE_LENGTH)
+    if not name:
+        raise Misused("A task needs a title or a description.", code="INVALID_PARAMETERS", advice='Say what is to be done: task="…".')
+    try:
+        level = Priority(priority.strip().lower())
+    except ValueError:
+        known = ", ".join(Priority)
+        raise Misused(f"There is no priority {priority!r}.", code="INVALID_PARAMETERS", advice=f"Use one of {known}.") from None
+
+    def record() -> "Task":
+        with Board(ctx.root).change(f"Task created: {name}", make=True) as draft:
+            new = Task(
+                number=draft.state.next_number,
+                title=name,
+                slug=slug_of(name),
+                priority=level,
+                language=language,
+                description=words or name,
+                effort=effort,
+                created=draft.at,
+                last_updated=draft.at,
+            )
+            draft.state = draft.state.with_task(new)
+            return new
+
+    made = await off_loop(record)
+    said = f"Task {made.number} is recorded: {made.title.rstrip('.')}. Nothing of it was carried out."
+    return answered(
+        "completed", said, data={"number": made.number, "title": made.title, "status": str(made.status)}, task_number=made.number
+    )
+
+
+def _first_sentence(text: str) -> str:
+    flat = " ".join(text.split())
+    end = min((place for mark in (". ", "? ", "! ") if (place := flat.find(mark)) > 0), default=len(flat))
+    return flat[: end + 1].rstrip(". ")
+
+
+COMMITTER: FunctionAgent = committer
+STATUS_KEEPER: FunctionAgent = status_keeper
+NUMBERER: FunctionAgent = numberer
+
+
+def task_executor(settings: "Settings") -> FunctionAgent:
+    """The agent that hands one phase of a plan to the role `implementer` and returns its answer. It writes nothing itself."""
+    longest = settings.limits_for(IMPLEMENTER).maximum_seconds
+
+    @agent("task-executor", effects=("read", "write"))
+    async def execute(ctx: Context, task: Words, **more: Any) -> dict[str, Any]:
+        """Have the implementer carry out one phase of a plan."""
+        ctx.progress("Handed to the implementer")
+        # All the time there is: the implementer's default may be less than what this phase was given.
+        returned = await ctx.delegate(IMPLEMENTER, parameters=dict(ctx.parameters), timeout=min(max(1.0, ctx.remaining), longest))
+        return returned.forwarded()
+
+    return execute

@@ -1,1 +1,0 @@
-"""The built-in agents of the board's roles; `remit.agents.roles` names them."""
