@@ -289,7 +289,7 @@ def test_what_is_missing_is_said_with_the_line_that_installs_it() -> None:
 import importlib, sys
 for package in ("pydantic_ai", "agents", "langchain_core", "langgraph"):
     sys.modules[package] = None
-modules = "tool.pydantic_ai agents.pydantic_ai tool.openai_agents agents.openai_agents tool.langchain agents.langgraph"
+modules = "runtime.tool.pydantic_ai agents.pydantic_ai runtime.tool.openai_agents agents.openai_agents runtime.tool.langchain agents.langgraph"
 for module in modules.split():
     try:
         importlib.import_module(f"remit.{module}")
@@ -298,10 +298,10 @@ for module in modules.split():
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.splitlines() == [
-        "tool.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
+        "runtime.tool.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
         "agents.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
-        "tool.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
+        "runtime.tool.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
         "agents.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
-        "tool.langchain: langchain_core is not installed: pip install 'remit[langgraph]'",
+        "runtime.tool.langchain: langchain_core is not installed: pip install 'remit[langgraph]'",
         "agents.langgraph: langchain_core is not installed: pip install 'remit[langgraph]'",
     ]

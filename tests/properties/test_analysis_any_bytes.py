@@ -11,8 +11,8 @@ from remit.builtin.coder.analysis.imports import expand_use
 from remit.builtin.coder.analysis.parsing import read_source
 from remit.builtin.coder.analysis.report import code, prose
 from remit.builtin.coder.analysis.survey import printable
-from remit.builtin.graph_drawing import BOX_WIDTH, Arrow, Box, Picture, draw_svg, mermaid, wrap
 from remit.core.cycles import cyclic_components, shortest_cycle
+from remit.system.graph_drawing import BOX_WIDTH, Arrow, Box, Picture, draw_svg, mermaid, wrap
 
 PIECES = st.sampled_from(
     [

@@ -14,7 +14,7 @@ from remit.builtin.coder.analysis.parsing import load_lizard
 from remit.builtin.coder.analysis.report import import_picture, summary, write_report
 from remit.builtin.coder.analysis.survey import LISTED, Survey, printable
 from remit.builtin.coder.analysis.workers import Workers
-from remit.builtin.graph_drawing import draw_svg
+from remit.system.graph_drawing import draw_svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

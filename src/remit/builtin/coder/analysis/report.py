@@ -8,8 +8,8 @@ from typing import Any
 
 from remit.builtin.coder.analysis.imports import ImportGraph
 from remit.builtin.coder.analysis.survey import Survey, printable
-from remit.builtin.graph_drawing import Arrow, Box, Picture, mermaid, wrap
 from remit.core.cycles import cyclic_components
+from remit.system.graph_drawing import Arrow, Box, Picture, mermaid, wrap
 
 MORE = "<!-- more -->"
 """The command line shows the report up to here."""
