@@ -6,12 +6,11 @@ from pathlib import Path
 
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
-from remit.core.clock import SYSTEM_CLOCK
+from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.policy import Asked, Policy
-from remit.policy.judging import Judge
-from remit.policy.project import open_policy
+from remit.policy.engine import Judge, open_policy
 from remit.policy.rules import default_text
-from remit.runtime.permit import path_facts, url_facts
+from remit.runtime.authorize import path_facts, url_facts
 
 TARGET_SECONDS = 100e-6
 _ROOT = Path("/project")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from remit.core import secrets
+from remit.core import redaction
 from support.lab import is_lab
 
 ALONE = ("chaos/", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
@@ -48,8 +48,8 @@ for _name in [name for name in os.environ if name.startswith("REMIT_") and name 
 @pytest.fixture(autouse=True)
 def _no_secret_of_the_test_before() -> None:
     """What one test passed as a password, "cancelled" say, is struck out of everything for a while: not of what the next one says."""
-    secrets._recent.clear()
-    secrets._refresh()
+    redaction._recent.clear()
+    redaction._refresh()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -28,7 +28,7 @@ LOADED = (
         "remit.cli.results",
         "typer.rich_utils",
         "remit.app",
-        "remit.policy.project",
+        "remit.policy.engine",
     ),
     *("remit.builtin.worker", "remit.builtin.coder", "remit.builtin.researcher", "remit.agents.coding.detect"),
     *("remit.agents.pages", "remit.agents.role_bindings", "remit.board", "remit.board.commits"),

@@ -6,7 +6,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from remit import Remit
-from remit.runtime.tool.plain import Toolbox
+from remit.runtime.tool.delegate_tool import Toolbox
 from remit.testing.models import Call, Say, ScriptedModels
 
 

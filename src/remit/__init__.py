@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from remit.core.request import call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.runtime.context import Context
-    from remit.runtime.tool.catalogue import DelegateError
-    from remit.runtime.tool.result import DelegateResult
-    from remit.runtime.tool.tool import DelegateTool
+    from remit.runtime.tool.delegate_requests import DelegateError
+    from remit.runtime.tool.delegate_results import DelegateResult
+    from remit.runtime.tool.delegate_tool import DelegateTool
     from remit.runtime.validate import check_return
 
 __all__ = [
@@ -67,9 +67,9 @@ _HOMES = {
     "remit.runtime.context": ("Context",),
     "remit.core.request": ("call",),
     "remit.runtime.validate": ("check_return",),
-    "remit.runtime.tool.catalogue": ("DelegateError",),
-    "remit.runtime.tool.result": ("DelegateResult",),
-    "remit.runtime.tool.tool": ("DelegateTool",),
+    "remit.runtime.tool.delegate_requests": ("DelegateError",),
+    "remit.runtime.tool.delegate_results": ("DelegateResult",),
+    "remit.runtime.tool.delegate_tool": ("DelegateTool",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import AgentSpec
-from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.deadline import SYSTEM_CLOCK, Clock
+from remit.core.delegation import ORIGIN, Origin
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.origin import ORIGIN, Origin
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
+from remit.core.redaction import redact_logs
 from remit.core.request import call
 from remit.core.result import Return
-from remit.core.secrets import redact_logs
 from remit.looking import Looking
 from remit.runtime import accept
 from remit.runtime.context import Handle
@@ -107,7 +107,7 @@ class Remit(Looking):
         from remit.engines.embedded.embedded import EmbeddedEngine
         from remit.engines.embedded.peers import this_owner
         from remit.runtime.deps import RuntimeDeps
-        from remit.runtime.ledger import ErrorLedger, LedgerWriter
+        from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
         from remit.runtime.telemetry.telemetry import open_signals
         from remit.system.files import make_folder
         from remit.wiring import noting, options_of, policy_of, rules_of
@@ -151,7 +151,7 @@ class Remit(Looking):
         from remit.agents.attach.attached import attach
         from remit.engines.embedded.peers import this_owner
         from remit.engines.embedded.recovery import Recovered
-        from remit.runtime.ledger import ErrorLedger
+        from remit.runtime.error_ledger import ErrorLedger
 
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root

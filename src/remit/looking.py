@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import Event
 from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind

@@ -14,9 +14,8 @@ from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.peers import living_owners
-from remit.runtime.workspaces.changes import DIFF
-from remit.runtime.workspaces.cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
-from remit.runtime.workspaces.workspace import rooms
+from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
+from remit.runtime.workspaces import DIFF, rooms
 from remit.system.threads import off_loop
 
 TURN_SECONDS = 1.0

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from remit.agents.directory import Directory
 from remit.agents.routing import Routes
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
 from remit.core.settings import Settings
 from remit.engines.embedded.slots import EngineOptions
-from remit.policy.project import ProjectPolicy, open_policy
+from remit.policy.engine import ProjectPolicy, open_policy
 from remit.runtime.deps import Rules
-from remit.runtime.ledger import LedgerWriter, Noted
+from remit.runtime.error_ledger import LedgerWriter, Noted
 
 
 def rules_of(settings: Settings) -> Rules:

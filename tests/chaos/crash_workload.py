@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import remit.policy.project  # noqa: F401 - each of those that are forked would import it for itself
+import remit.policy.engine  # noqa: F401 - each of those that are forked would import it for itself
 from remit import Context, Remit, agent, call
 from remit.agents.directory import ENTRY_POINTS
 from remit.core.record import Record

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from remit import Context, Remit, Stopped, agent
 from remit.agents.attach import board
 from remit.agents.attach.address import connected
-from remit.core.caller import CALLER, decode
+from remit.core.caller_token import CALLER, decode
 from remit.core.states import State
 
 

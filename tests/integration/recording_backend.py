@@ -12,11 +12,10 @@ import pytest
 from remit.agents.process import Job, ProcessPool, target_of
 from remit.core.budget import Limits
 from remit.core.deadline import deadline_in
-from remit.core.delegation import Delegation, TaskContext
+from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.errors import Refused
 from remit.core.events import Event, EventKind
 from remit.core.ids import new_session_id
-from remit.core.lineage import Lineage
 from remit.core.request import Request
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority

@@ -10,13 +10,13 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.core.budget import Limits
+from remit.core.delegation import Came, Origin
 from remit.core.errors import RemitError
-from remit.core.origin import Came, Origin
 from remit.core.policy import EVERYTHING, Verdict
 from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
-from remit.runtime.permit import pending_again
+from remit.runtime.authorize import pending_again
 from remit.server.access.entrance import Entrance
 from remit.server.access.visitor import OWNER, Grants, Visitor
 from remit.server.service import Call, Service

@@ -24,8 +24,8 @@ from agents import (
 from remit import Context
 from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
+from remit.runtime.tool.delegate_tool import Toolbox
 from remit.runtime.tool.openai_agents import delegate_tool
-from remit.runtime.tool.plain import Toolbox
 from remit.testing.models import Call, ModelRequest, Say, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

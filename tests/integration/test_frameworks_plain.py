@@ -20,9 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import Context, DelegateError, Misused, Remit, agent
-from remit.runtime.tool.plain import Toolbox
-from remit.runtime.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
-from remit.runtime.tool.shortening import LEAST_CHARACTERS, shortened, shortened_fault
+from remit.runtime.tool.delegate_results import (
+    LEAST_CHARACTERS,
+    DelegateResult,
+    TaskError,
+    TaskMetadata,
+    TaskState,
+    shortened,
+    shortened_fault,
+)
+from remit.runtime.tool.delegate_tool import Toolbox
 from remit.testing.models import Say, ScriptedModels
 
 CALL = {"target": "echo", "parameters": {"text": "hi"}}

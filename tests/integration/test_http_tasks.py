@@ -206,7 +206,7 @@ async def stops(stage: Stage, client: Any) -> None:
 
 
 async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
-    from remit.runtime.tool.result import Chunk
+    from remit.runtime.tool.delegate_results import Chunk
     from remit.server.http.handlers import event_lines
     from remit.server.http.server import Closing
 

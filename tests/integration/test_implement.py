@@ -20,7 +20,7 @@ from remit.board.claims import claim
 from remit.board.implement import dry_run_implement, implement, implement_each
 from remit.board.plans import read_plan
 from remit.board.task import PhaseStatus, Status, Task
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.system.settings_files import load_settings
 

@@ -18,7 +18,7 @@ from mcp.client.client import Client
 from mcp_project import is_alive, make_project, serving_http, stdio, until
 
 from remit import Context, Remit, agent
-from remit.runtime.tool.request import NAMED
+from remit.runtime.tool.delegate_requests import NAMES_IN_SCHEMA
 from remit.server.mcp.delegations import Delegations
 from remit.server.mcp.resources import Resources
 from remit.server.mcp.server import ToolServer
@@ -205,7 +205,7 @@ async def test_a_timeout_out_of_bounds_is_refused_in_milliseconds(project: Path,
 
 
 async def test_hundreds_of_agents_are_listed_page_by_page_and_do_not_swell_the_schemas(project: Path) -> None:
-    many = NAMED + 50
+    many = NAMES_IN_SCHEMA + 50
     form = '@agent("agent-{0:03}.work")\nasync def work_{0}(path: str, amount: int = 3) -> None:\n    """Works."""'
     code = ["from remit import agent", *(form.format(number) for number in range(many))]
     (project / ".remit" / "agents" / "many.py").write_text("\n".join(code))

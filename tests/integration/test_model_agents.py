@@ -16,7 +16,7 @@ from remit.agents.model.bounding import room_in
 from remit.agents.model.talking import ARGUMENT_CHARACTERS, MOST_CALLS
 from remit.core.budget import Limits
 from remit.core.result import Status, StopReason
-from remit.runtime.format import format_instruction
+from remit.runtime.return_format import format_instruction
 from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
 from remit.testing.models.request import ModelRequest
 from support.pace import allowed

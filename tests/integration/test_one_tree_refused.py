@@ -17,7 +17,7 @@ from remit import Context, Refused, Remit, Unavailable, agent
 from remit.agents.attach import board
 from remit.agents.attach import board as visit
 from remit.agents.attach.address import connected
-from remit.core.caller import CallerToken, new_secret
+from remit.core.caller_token import CallerToken, new_secret
 from remit.core.events import EventKind
 
 ADVICE = "Unset REMIT_CALLER to delegate as a new root."

@@ -13,7 +13,7 @@ import pytest
 
 from remit import Context, Remit, Status, StopReason, agent, call
 from remit.core import ids
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.result import Evidence, Return
 from remit.core.states import State
 from remit.system.settings_files import load_settings

@@ -8,7 +8,7 @@ import pytest
 from cli_project import remit
 
 from remit import Remit, agent
-from remit.core.secret_looks import REDACTED
+from remit.core.redaction import REDACTED
 from remit.policy.audit import FILE
 
 AGENTS = """

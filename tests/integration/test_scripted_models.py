@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from forking import run
-from remit.runtime.format import format_instruction
+from remit.runtime.return_format import format_instruction
 from remit.runtime.validate import check_return
 from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
 

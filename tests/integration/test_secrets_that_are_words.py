@@ -8,11 +8,9 @@ import pytest
 from remit import Context, Remit, agent
 from remit.builtin.assistant.asking import ask
 from remit.core.errors import ErrorInfo
+from remit.core.redaction import MOST, REDACTED, hold_secrets, redacted_text
 from remit.core.result import Return
-from remit.core.secret_looks import REDACTED
-from remit.core.secrets import MOST, hold_secrets, redacted_text
-from remit.runtime.ledger import ErrorLedger
-from remit.runtime.ledger.entry import MESSAGE_LIMIT, Noted
+from remit.runtime.error_ledger import MESSAGE_LIMIT, ErrorLedger, Noted
 from remit.testing.models import Call, Fail, Say, ScriptedModels
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]

@@ -16,8 +16,8 @@ from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.runtime.tool.catalogue import DelegateError
-from remit.runtime.tool.result import TaskState
+from remit.runtime.tool.delegate_requests import DelegateError
+from remit.runtime.tool.delegate_results import TaskState
 from remit.server.access.visitor import OWNER, Doing, Grants, Visitor
 from remit.server.service import Call, Service
 

@@ -136,7 +136,7 @@ def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
 
 
 async def test_a_caller_that_keeps_no_trace_of_it_gets_none(tmp_path: Path) -> None:
-    from remit.core.origin import ORIGIN, Came, Origin
+    from remit.core.delegation import ORIGIN, Came, Origin
 
     with collecting() as collected:
         async with opened(tmp_path, collected.url, look) as remit:
@@ -199,7 +199,7 @@ async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_p
 
 
 async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arriving(tmp_path: Path) -> None:
-    from remit.core.origin import ORIGIN, Came, Origin
+    from remit.core.delegation import ORIGIN, Came, Origin
 
     with collecting() as collected:
         async with opened(tmp_path, collected.url, look, content=True) as remit:

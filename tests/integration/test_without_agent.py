@@ -10,7 +10,7 @@ from remit.agents.profiles import By
 from remit.board.plans import read_plan
 from remit.cli.exits import Exit
 from remit.core.errors import ErrorInfo
-from remit.runtime.ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, Noted
 from support.repository import begin, git
 
 PLAN = "specs/001_log_rotation_is_broken/plans/implementation-001.md"

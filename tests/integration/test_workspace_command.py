@@ -15,8 +15,8 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
-from remit.runtime.workspaces.cleanup import clear_unchanged, remove_books
-from remit.runtime.workspaces.workspace import CLEARING, NOTE, books_of
+from remit.runtime.workspace_cleanup import clear_unchanged, remove_books
+from remit.runtime.workspaces import CLEARING, NOTE, books_of
 from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
 from remit.upkeep import clean_up, clear_spare_rooms

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from remit import Context, Remit, agent
-from remit.runtime.workspaces import changes, merge
+from remit.runtime import workspaces
 from remit.system.git import Git
 
 PROJECT, WHERE = sys.argv[1:3]
@@ -53,7 +53,7 @@ class DyingGit(Git):
 
 
 async def main() -> None:
-    merge.Git = changes.Git = DyingGit  # type: ignore[misc]
+    workspaces.Git = DyingGit  # type: ignore[misc]
     async with Remit.open(PROJECT, agents=[dies, calls]) as remit:
         await remit.delegate("calls" if WHERE.startswith("read-tree") else "dies")
 

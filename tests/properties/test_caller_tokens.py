@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit import Refused
-from remit.core.caller import CallerToken, decode, new_secret, struck_out, struck_out_bytes
+from remit.core.caller_token import CallerToken, decode, new_secret, struck_out, struck_out_bytes
 
 SESSIONS = st.builds(
     lambda seconds, end: f"sess_{seconds}_{end}",

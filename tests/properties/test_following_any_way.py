@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from remit import Context, Remit, agent
 from remit.core.events import Event
-from remit.runtime.tool.result import Chunk
+from remit.runtime.tool.delegate_results import Chunk
 from remit.server.access.visitor import Visitor
 from remit.server.service import Call, Service
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import ErrorInfo
-from remit.runtime.ledger import ErrorLedger, Noted, normalised
+from remit.runtime.error_ledger import ErrorLedger, Noted, normalised
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 numbers = st.one_of(

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from remit import Context, Remit, Return, agent
 from remit.core.errors import Failed
-from remit.core.secret_looks import REDACTED, is_secret_name
-from remit.core.secrets import STRUCK_OUT, hold_secrets, redacted_parameters, redacted_text
+from remit.core.redaction import REDACTED, STRUCK_OUT, hold_secrets, is_secret_name, redacted_parameters, redacted_text
 from remit.stores.rows import decoded, encoded
 
 LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from remit.core.delegation import TaskContext
-from remit.core.origin import Came
+from remit.core.delegation import Came, TaskContext
 from remit.core.record import CancelRequest, Checkpointed, Drawn, HistoryQuery, Recorded, Started, Write
 from remit.core.states import LIVE, State
 from remit.stores import MemoryStore, SqliteStore

@@ -13,8 +13,7 @@ from remit.agents.model.talking import in_words, unanswered
 from remit.core.result import Artifact
 from remit.models.messages import Choice, Message, Question, Reply, Result, Said, ToolCall, repaired
 from remit.models.stream import request_of
-from remit.runtime.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
-from remit.runtime.tool.shortening import LEAST_CHARACTERS, shortened, text_of
+from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, DelegateResult, TaskError, TaskMetadata, TaskState, shortened, text_of
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(

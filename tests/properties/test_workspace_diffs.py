@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from remit.core.agents import Workspace
 from remit.core.ids import new_session_id
-from remit.runtime.workspaces.changes import take_changes
-from remit.runtime.workspaces.creation import open_room
+from remit.runtime.workspaces import open_room, take_changes
 
 NAMES = st.sampled_from(["a", "b.txt", "dir/a", "dir/deeper/c", "ä ö", 'quo"te', "tab\there", "-dash", "new\nline", "x.bin", "spaces in"])
 CONTENTS = st.one_of(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
-from remit.runtime.ledger import Entry, ErrorLedger, Noted
+from remit.runtime.error_ledger import Entry, ErrorLedger, Noted
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
 
@@ -235,7 +235,7 @@ PROCESS = """
 import sys
 from pathlib import Path
 from remit.core.errors import ErrorInfo
-from remit.runtime.ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, Noted
 ledger = ErrorLedger(Path(sys.argv[1]))
 for turn in range(25):
     for agent in ("shared", sys.argv[2]):

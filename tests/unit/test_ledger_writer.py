@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import ErrorInfo
-from remit.runtime.ledger import ErrorLedger, LedgerWriter, Noted
-from remit.runtime.ledger.entry import KINDS_LIMIT
+from remit.runtime.error_ledger import KINDS_LIMIT, ErrorLedger, LedgerWriter, Noted
 from remit.system.files import file_lock
 from support.pace import allowed
 
@@ -119,7 +118,7 @@ def test_several_threads_may_post_at_once(ledger: ErrorLedger) -> None:
 
 def test_a_program_that_ends_without_closing_loses_no_error(ledger: ErrorLedger) -> None:
     program = (
-        "import sys; from pathlib import Path; from remit.core.errors import ErrorInfo; from remit.runtime.ledger import *\n"
+        "import sys; from pathlib import Path; from remit.core.errors import ErrorInfo; from remit.runtime.error_ledger import *\n"
         "error = ErrorInfo(type='execution', message='late', code='X', recoverable=False, recommendation='')\n"
         "LedgerWriter(ErrorLedger(Path(sys.argv[1]))).post(Noted(error=error, agent='a'))\n"
     )

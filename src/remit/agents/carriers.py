@@ -16,7 +16,7 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.models.client import Models
 from remit.runtime.context import Context
-from remit.runtime.tool.tool import Office
+from remit.runtime.tool.delegate_tool import Office
 
 _OURS = "remit.builtin."
 """Whose functions may ask the models of the Remit process: a worker runs the module that it is named, so what is named so is ours."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
-from remit.core.spelling import own_spelling
+from remit.core.parameters import own_spelling
 
 # ---- placeholders
 

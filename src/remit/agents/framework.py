@@ -21,8 +21,7 @@ from remit.core.agents import AgentSpec, Answers, Workspace
 from remit.core.errors import Stopped, Unavailable
 from remit.core.jsonable import clean
 from remit.core.policy import Effect, Fact
-from remit.core.secret_looks import REDACTED
-from remit.core.secrets import redacted_text
+from remit.core.redaction import REDACTED, redacted_text
 from remit.models.client import Models
 from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
 from remit.runtime.context import Context

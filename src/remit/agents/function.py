@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
 from remit.core.jsonable import plain
-from remit.core.parameters import WrongParameters
+from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.policy import Effect, Fact
-from remit.core.spelling import own_spelling
 from remit.runtime.context import Context
 
 LONGEST_NAME = 128

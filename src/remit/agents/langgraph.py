@@ -16,7 +16,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused
 from remit.models.pricing import Spent
 from remit.runtime.context import Context
-from remit.runtime.tool.anywhere import needs
+from remit.runtime.tool.delegate_tool import needs
 
 with needs("langgraph", "langgraph", "langchain_core"):
     from langchain_core.callbacks import BaseCallbackHandler

@@ -17,7 +17,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
 from remit.models.pricing import Spent
 from remit.runtime.context import Context
-from remit.runtime.tool.anywhere import needs
+from remit.runtime.tool.delegate_tool import needs
 
 with needs("openai-agents", "agents", "openai"):
     from agents import Agent, MaxTurnsExceeded, RunConfig, RunHooks, Runner, RunResultStreaming

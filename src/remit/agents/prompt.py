@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents.definition import Definition, Kind, parameters_in
 from remit.core.agents import Answers
 from remit.runtime.context import Context
-from remit.runtime.format import format_instruction, repair_instruction, value_instruction
+from remit.runtime.return_format import format_instruction, repair_instruction, value_instruction
 
 _OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})
 """Of a task's context: for the record, not for the agent."""

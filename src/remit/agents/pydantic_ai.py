@@ -14,7 +14,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
 from remit.models.pricing import Spent
 from remit.runtime.context import Context
-from remit.runtime.tool.anywhere import needs
+from remit.runtime.tool.delegate_tool import needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import RunContext, RunUsage, UsageLimits

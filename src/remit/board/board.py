@@ -17,7 +17,7 @@ from remit.board.state_file import Read, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
 from remit.board.user_edits import TODO, Found, UserEdits, Version, numbers_of
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
-from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
 from remit.core.ids import new_session_id
 from remit.system.files import file_lock, make_folder

@@ -23,10 +23,10 @@ from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
 from remit.board.task_commands import Wanted, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
+from remit.core.redaction import redacted_text
 from remit.core.routing import Route
-from remit.core.secrets import redacted_text
 from remit.core.settings import Settings
-from remit.runtime.ledger import Entry, ErrorLedger, Fix
+from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
 
 COMMAND = "errors"

@@ -25,9 +25,9 @@ from remit.board.verdicts import find_document
 from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
-from remit.core.prompts import fence_untrusted
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
+from remit.core.text import fence_untrusted
 from remit.runtime.artifacts import seen_artifacts
 from remit.system.files import write_beside
 from remit.system.threads import off_loop

@@ -36,8 +36,8 @@ from remit.board.verdicts import (
     untouched_changes,
 )
 from remit.core.errors import Misused, Refused
-from remit.core.prompts import fence_untrusted
 from remit.core.result import Return
+from remit.core.text import fence_untrusted
 from remit.runtime.artifacts import read_bounded
 from remit.system.threads import off_loop
 

@@ -15,7 +15,7 @@ from typing import Any
 from remit.board.commits import find_repository, task_commits
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
-from remit.core.prompts import fence_untrusted
+from remit.core.text import fence_untrusted
 from remit.runtime.artifacts import read_bounded
 
 QUOTED_CHARACTERS = 60_000

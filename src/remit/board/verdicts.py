@@ -23,7 +23,7 @@ from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
 from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
-from remit.runtime.workspaces.changes import TOOL_FOLDERS
+from remit.runtime.workspaces import TOOL_FOLDERS
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""

@@ -12,7 +12,7 @@ import typer
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused
-from remit.core.spelling import own_name
+from remit.core.parameters import own_name
 
 Root = Annotated[
     Path | None,

@@ -275,7 +275,7 @@ def errors(
     """Have the open errors of the ledger diagnosed: they become one task with a plan to mend them."""
     from remit.board.error_tasks import dry_run_errors
     from remit.board.error_tasks import errors as diagnose
-    from remit.runtime.ledger import ErrorLedger
+    from remit.runtime.error_ledger import ErrorLedger
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
     board = Board(folder)

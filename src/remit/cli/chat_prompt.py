@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.cli.chat_screen import harmless
-from remit.core.secrets import redacted_text
+from remit.core.redaction import redacted_text
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -20,7 +20,7 @@ from remit.cli.project import find_root, find_session, need_record, open_directo
 from remit.cli.render import say_aside, say_json
 from remit.cli.results import print_return
 from remit.core.agents import COME_WITH_REMIT, AgentSpec
-from remit.core.caller import CALLER
+from remit.core.caller_token import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Return
 from remit.core.states import priority_of
@@ -125,7 +125,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
         return agent, given
-    from remit.runtime.tool.catalogue import Catalogue, DelegateError, parts_of
+    from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, parts_of
 
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)
@@ -217,7 +217,7 @@ def _name_faulty_rules(remit: "Remit") -> None:
     rules = project_file(remit.folder).read()
     if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":
         return
-    from remit.policy.checking import check_rules
+    from remit.policy.rules import check_rules
 
     for problem in check_rules(rules.text, remit.directory.specs()):
         if problem.is_error:

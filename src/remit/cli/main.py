@@ -195,7 +195,7 @@ def _unwritten(error: OSError) -> Exit:
 def _trace() -> Iterator[None]:
     """Continue the caller's trace, when its environment names one."""
     if os.environ.get("TRACEPARENT"):
-        from remit.core.origin import ORIGIN
+        from remit.core.delegation import ORIGIN
         from remit.core.tracing import origin_in
 
         ORIGIN.set(origin_in(os.environ))

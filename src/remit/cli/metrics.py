@@ -30,23 +30,28 @@ from remit.cli.render import (
 from remit.core.metrics import (
     ERRORS_BY_OPERATION,
     ERRORS_BY_TARGET,
+    INTERVALS,
     LATENCY_P99,
+    PLAIN_SIGNS,
+    SIGNS,
     SUCCESS_RATE,
     TIMEOUT_RATE,
     TOTAL,
     Metric,
     Metrics,
+    Series,
     Share,
     Tally,
     metrics_of,
+    series_of,
+    sparkline,
 )
 from remit.core.ports import Store
-from remit.core.series import INTERVALS, PLAIN_SIGNS, SIGNS, Series, series_of, sparkline
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from remit.runtime.ledger.entry import Entry
+    from remit.runtime.error_ledger import Entry
 
 
 LINE_SECONDS = 86_400.0
@@ -225,7 +230,7 @@ def ledger(
     as_json: Json = False,
 ) -> Exit:
     """List the errors seen, the latest first, with how often and what to do."""
-    from remit.runtime.ledger import ErrorLedger
+    from remit.runtime.error_ledger import ErrorLedger
 
     book = ErrorLedger(project_folder(find_root(root)) / "errors.json")
     entries = [entry for entry in book.entries() if type_ is None or type_ in (entry.type, entry.code)]

@@ -17,7 +17,7 @@ from remit.cli.exits import Exit
 from remit.cli.project import find_root
 from remit.cli.render import console, cut, duration, money, printable, say, say_json, spent, table
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.core.secrets import redacted_text
+from remit.core.redaction import redacted_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.pricing import price_for

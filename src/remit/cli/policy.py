@@ -13,8 +13,8 @@ from remit.cli.arguments import Json, Root, pairs
 from remit.cli.exits import Exit
 from remit.cli.project import find_root, find_session, need_record, open_directory, open_record, project_folder
 from remit.cli.render import console, count, cut, say, say_aside, say_json, table
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
-from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Asked, Effect, Verdict
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
@@ -83,7 +83,7 @@ def _show(folder: Path, *, as_json: bool) -> Exit:
 
 
 def _schema(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.checking import known_actions, known_facts, schema_text
+    from remit.policy.rules import known_actions, known_facts, schema_text
 
     specs = open_directory(folder).specs()
     actions, facts = known_actions(specs), known_facts(specs)
@@ -114,8 +114,7 @@ def _init(folder: Path, *, as_json: bool) -> Exit:
 
 
 def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
-    from remit.policy.checking import check_rules
-    from remit.policy.rules import File, project_file
+    from remit.policy.rules import File, check_rules, project_file
 
     source = File(Path(words[0]), words[0], may_be_missing=False) if words else project_file(project_folder(folder))
     rules = source.read()
@@ -136,7 +135,7 @@ def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
 
 def _would(folder: Path, action: str, words: list[str], caller: str, depth: int, *, as_json: bool) -> Exit:
     """What would be decided: asked of the rules alone, nothing is logged."""
-    from remit.policy.judging import Judge, because_of
+    from remit.policy.engine import Judge, because_of
     from remit.policy.rules import project_file
 
     rules = project_file(project_folder(folder)).read()
@@ -163,8 +162,7 @@ def _would(folder: Path, action: str, words: list[str], caller: str, depth: int,
 def _note_unknown(folder: Path, action: str) -> None:
     """An answer about a name that was only misspelt would mislead."""
 
-    from remit.policy.checking import known_actions
-    from remit.policy.judging import action_id
+    from remit.policy.rules import action_id, known_actions
 
     actions = known_actions(open_directory(folder).specs())
     if action_id(action) in actions:
@@ -176,8 +174,9 @@ def _note_unknown(folder: Path, action: str) -> None:
 
 def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[Asked]":
     """Each thing that is named, and where it leads, as it would be asked."""
-    from remit.policy.judging import CALLER, kind_of_principal
-    from remit.runtime.permit import facts_of, facts_said, real_path_facts
+    from remit.policy.engine import kind_of_principal
+    from remit.policy.rules import CALLER
+    from remit.runtime.authorize import facts_of, facts_said, real_path_facts
 
     known = open_directory(folder).find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.caller import CALLER, decode
+from remit.core.caller_token import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
 from remit.core.record import Record

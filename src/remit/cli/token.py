@@ -13,7 +13,7 @@ from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
 from remit.cli.project import find_root, project_folder
 from remit.cli.render import console, cut, say, say_aside, say_json, table
-from remit.core.clock import SYSTEM_CLOCK, iso
+from remit.core.deadline import SYSTEM_CLOCK, iso
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.tool.result import Chunk, DelegateResult
+    from remit.runtime.tool.delegate_results import Chunk, DelegateResult
 
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -54,8 +54,7 @@ def tool(
 
 
 def _schema(folder: "Path", *, plain: bool) -> Exit:
-    from remit.runtime.tool.catalogue import Catalogue
-    from remit.runtime.tool.request import announced
+    from remit.runtime.tool.delegate_requests import Catalogue, announced
     from remit.system.settings_files import load_settings
 
     directory = open_directory(folder)
@@ -67,8 +66,8 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
 
 async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
     from remit.app import Remit
-    from remit.runtime.tool.catalogue import DelegateError, json_text
-    from remit.runtime.tool.tool import DelegateTool
+    from remit.runtime.tool.delegate_requests import DelegateError, json_text
+    from remit.runtime.tool.delegate_tool import DelegateTool
 
     claim_stdout()
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:

@@ -23,8 +23,8 @@ from remit.core.ports import Store
 from remit.core.record import Record
 
 if TYPE_CHECKING:
-    from remit.runtime.workspaces.cleanup import Seen
-    from remit.runtime.workspaces.workspace import Room
+    from remit.runtime.workspace_cleanup import Seen
+    from remit.runtime.workspaces import Room
 
 
 AT_ONCE = 4
@@ -104,7 +104,7 @@ def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: boo
 
 
 def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
-    from remit.runtime.workspaces.workspace import noted_room, rooms
+    from remit.runtime.workspaces import noted_room, rooms
 
     found = [room for room in (noted_room(folder, session_id) for session_id in rooms(folder)) if room is not None]
     found.sort(key=lambda room: room.made_at)
@@ -116,7 +116,7 @@ def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
         gone = set() if store is None else gone_among(known, store, folder)
 
     def place(room: "Room") -> Place:
-        from remit.runtime.workspaces.cleanup import look
+        from remit.runtime.workspace_cleanup import look
 
         record = records.get(room.session_id)
         if record is not None and not record.state.is_settled:
@@ -175,7 +175,7 @@ def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
 
 
 def _removed(place: Place) -> Outcome:
-    from remit.runtime.workspaces.cleanup import clear_unchanged, discard
+    from remit.runtime.workspace_cleanup import clear_unchanged, discard
 
     room = place.room
     if place.seen is None or not place.seen.is_unchanged:
@@ -186,8 +186,8 @@ def _removed(place: Place) -> Outcome:
 
 
 def _merged(place: Place) -> Outcome:
-    from remit.runtime.workspaces.cleanup import discard_merged
-    from remit.runtime.workspaces.merge import merge_by_hand
+    from remit.runtime.workspace_cleanup import discard_merged
+    from remit.runtime.workspaces import merge_by_hand
 
     room = place.room
     outcome = merge_by_hand(room, f"{room.session_id}: {_agent(place)}")

@@ -1,9 +1,15 @@
 """Absolute deadlines that only shrink on the way down. Relative timeouts are derived from them, never the reverse."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from remit.core.errors import Misused
+
+# ---- Absolute deadlines that only shrink on the way down. Relative timeouts are derived from them, never the reverse.
+
 
 SOFT_SHARE = 0.10
 LONGEST_SECONDS = 1e9
@@ -74,3 +80,20 @@ def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float
         left = max(0.0, caller_hard_at - now)
         return Deadline(hard_at=caller_hard_at, soft_at=caller_hard_at - grace_seconds(left), timeout_seconds=left)
     return deadline_in(timeout_seconds, now)
+
+
+# ---- The two clocks: one that never jumps, by which limits are kept, and the one people read, by which events are dated.
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+SYSTEM_CLOCK = Clock()
+
+
+def iso(wall_seconds: float) -> str:
+    """The moment as people and JSON files read it: UTC, to the millisecond."""
+    return datetime.fromtimestamp(wall_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

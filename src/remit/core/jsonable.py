@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from remit.core.caller import SHORTEST, struck_out
+from remit.core.caller_token import SHORTEST, struck_out
 from remit.core.errors import Failed
 
 MAX_DEPTH = 100

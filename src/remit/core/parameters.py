@@ -1,9 +1,12 @@
 """What is wrong with the parameters of a call, by parameter: raised by agents, told by the delegate tool in the spelling it emits."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from remit.core.errors import Misused
+
+# ---- What is wrong with the parameters of a call, by parameter: raised by agents, told by the delegate tool in the spelling i
 
 
 class WrongParameters(Misused):
@@ -25,3 +28,62 @@ def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str
     first, dot, rest = where.partition(".")
     meant = re.sub(r"(?<=\(did you mean )\w+", lambda name: names.get(name[0], name[0]), fault) if fault.startswith(":") else fault
     return names.get(first, first) + dot + rest, meant
+
+
+# ---- Names in either spelling: `maxDepth` and `max_depth` are the same parameter. An exact name goes first.
+
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BAR = re.compile(r"(?<=[a-z0-9])_([a-z])")
+
+
+def snake(name: str) -> str:
+    """`maxDepth` as `max_depth`."""
+    return _HUMP.sub("_", name).lower()
+
+
+def camel(name: str) -> str:
+    """`max_depth` as `maxDepth`."""
+    return _BAR.sub(lambda bar: bar[1].upper(), name)
+
+
+def camel_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name as it is emitted: in camelCase, unless that would not lead back to it alone."""
+    known = list(names)
+    leads_to = _by_spelling(known)
+    return {name: camel(name) if camel(name) not in known and leads_to.get(snake(camel(name))) == name else name for name in known}
+
+
+def own_name(name: str, names: Iterable[str]) -> str:
+    """The one of `names` that is meant by `name`, in either spelling; else `name` itself."""
+    known = tuple(names)
+    return name if name in known else _by_spelling(known).get(snake(name), name)
+
+
+def own_spelling(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
+    """`given` under the names that are known; whatever is unknown keeps its own. Raises `Misused` where one is given twice."""
+    known = tuple(names)
+    leads_to: Mapping[str, str] | None = None
+    named: dict[str, Any] = {}
+    spelt: dict[str, str] = {}
+    for name, value in given.items():
+        own = name
+        if name not in known and isinstance(name, str):
+            leads_to = _by_spelling(known) if leads_to is None else leads_to
+            own = leads_to.get(snake(name), name)
+        if own in named:
+            raise Misused(
+                f"Parameters of {whose}: {own} is given twice, as {spelt[own]} and as {name}.",
+                code="INVALID_PARAMETERS",
+                advice="Write it once.",
+            )
+        named[own], spelt[own] = value, name
+    return named
+
+
+def _by_spelling(names: Iterable[str]) -> dict[str, str]:
+    """From the snake_case of a name to the name; a spelling that two of them share leads to neither."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(snake(name), []).append(name)
+    return {spelling: those[0] for spelling, those in found.items() if len(those) == 1}

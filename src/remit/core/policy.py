@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from remit.core.lineage import ROOT_CALLER
+from remit.core.delegation import ROOT_CALLER
 
 
 class Effect(StrEnum):

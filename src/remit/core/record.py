@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from remit.core.budget import Limits
-from remit.core.delegation import Delegation, TaskContext
+from remit.core.delegation import Came, Delegation, TaskContext
 from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
-from remit.core.origin import Came
 from remit.core.result import Return
 from remit.core.states import Priority, State
 

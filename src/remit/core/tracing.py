@@ -12,9 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from remit.core.delegation import Delegation
-from remit.core.lineage import ROOT_CALLER
-from remit.core.origin import Came, Origin
+from remit.core.delegation import ROOT_CALLER, Came, Delegation, Origin
 
 HEADER = "traceparent"
 """Of HTTP, of gRPC's metadata and of MCP's `_meta`."""

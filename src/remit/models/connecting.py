@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
-from remit.core.secret_looks import REDACTED
-from remit.core.secrets import Held, hold_secrets, redacted_text
+from remit.core.redaction import REDACTED, Held, hold_secrets, redacted_text
 from remit.core.settings import Settings
 from remit.models.messages import Purse
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, Meant

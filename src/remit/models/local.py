@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remit.core.errors import Unavailable
-from remit.core.secret_looks import is_secret_name
+from remit.core.redaction import is_secret_name
 from remit.core.settings import ModelAddress, Settings
 from remit.models.messages import Purse
 from remit.system.threads import off_loop

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.core.errors import RemitError, Stopped
-from remit.core.prompts import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.messages import Asked, Ended, Purse
 
 _FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)

@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import redacted_text
+from remit.core.redaction import redacted_text
 from remit.core.settings import ModelAddress, Settings
 
 

@@ -53,8 +53,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from remit.core.secret_looks import REDACTED
-from remit.core.secrets import redacted_text
+from remit.core.redaction import REDACTED, redacted_text
 from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
 from remit.models.messages import GO_ON, NOTHING, Ended, Message, Question, Reply, Result, Said, ToolCall, plain_text, repaired
 from remit.models.pricing import Spent, spent

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import ALL_FREE, Shape, redacted_json
+from remit.core.redaction import ALL_FREE, Shape, redacted_json
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024

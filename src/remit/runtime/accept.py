@@ -11,26 +11,24 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.agents import COME_WITH_REMIT, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
-from remit.core.caller import struck_out_bytes
+from remit.core.caller_token import struck_out_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
-from remit.core.delegation import Delegation, TaskContext
+from remit.core.delegation import ROOT_CALLER, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.jsonable import clean, weigh
-from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.origin import Origin
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
+from remit.core.redaction import Held, hold_secrets, key_kept, redacted_parameters, redacted_value
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.routing import check_route, language_of, route
-from remit.core.secrets import Held, hold_secrets, key_kept, redacted_parameters, redacted_value
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
+from remit.runtime.authorize import Principals, asked_for, effects_of, judged_all, refusal, standing
 from remit.runtime.context import Handle, level_of
 from remit.runtime.deps import Caller, Engine, RuntimeDeps, Submission
-from remit.runtime.permit import Principals, asked_for, effects_of, judged_all, refusal, standing
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.core.budget import Budget, Limits
-from remit.core.clock import SYSTEM_CLOCK, Clock
-from remit.core.deadline import TimeLimits
-from remit.core.delegation import Delegation
+from remit.core.deadline import SYSTEM_CLOCK, Clock, TimeLimits
+from remit.core.delegation import ROOT_CALLER, Delegation, Lineage
 from remit.core.errors import ErrorInfo
-from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Approver, Pending, Policy
 from remit.core.ports import AgentPort
+from remit.core.redaction import Held
 from remit.core.result import Return
 from remit.core.routing import RoutingTable
-from remit.core.secrets import Held
 from remit.runtime.context import Handle
 
 

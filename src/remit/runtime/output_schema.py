@@ -13,7 +13,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.jsonable import clean
-from remit.runtime.format import is_sample
+from remit.runtime.return_format import is_sample
 
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 2.0

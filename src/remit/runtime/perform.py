@@ -20,17 +20,17 @@ from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.runtime import reply
 from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.authorize import admitted
 from remit.runtime.context import Context, Repair
 from remit.runtime.deps import RuntimeDeps
 from remit.runtime.output_schema import must_be_checkable, schema_faults
-from remit.runtime.permit import admitted
 from remit.runtime.receive import Received, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.workspace import Stay
-    from remit.runtime.workspaces.workspace import Room
+    from remit.runtime.workspace_session import Stay
+    from remit.runtime.workspaces import Room
 
 
 class Work(Protocol):
@@ -112,7 +112,7 @@ async def perform(work: Work) -> Return:
         return refusal
     try:
         if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
-            from remit.runtime.workspace import OWN_FOLDER, enter
+            from remit.runtime.workspace_session import OWN_FOLDER, enter
 
             if spec.workspace in OWN_FOLDER:
                 await enter(work)
@@ -317,14 +317,14 @@ async def _raised(work: Work, error: Exception) -> Return:
 
 
 def _begun_in(room: "Room") -> float:
-    from remit.runtime.workspace import begun_in
+    from remit.runtime.workspace_session import begun_in
 
     return begun_in(room)
 
 
 async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
     """Out of its own folder, with what it changed there; taken before acceptance commands can change more."""
-    from remit.runtime.workspace import leave, with_changes
+    from remit.runtime.workspace_session import leave, with_changes
 
     result = await with_changes(work, result)
     return await leave(work, result if is_proven else await _proven(work, result))

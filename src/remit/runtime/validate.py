@@ -17,9 +17,9 @@ from remit.core.ids import is_session_id
 from remit.core.jsonable import plain
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
-from remit.runtime.format import EXAMPLE_SUMMARY
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
+from remit.runtime.return_format import EXAMPLE_SUMMARY
 
 MAX_CHARACTERS = 500
 ADVISED_CHARACTERS = 400

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.runtime.tool.anywhere import needs
-from remit.runtime.tool.catalogue import DelegateError
-from remit.runtime.tool.request import milliseconds
-from remit.runtime.tool.result import Chunk, DelegateResult, TaskState, ended, result_of_error
+from remit.runtime.tool.delegate_requests import DelegateError, milliseconds
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState, ended, result_of_error
+from remit.runtime.tool.delegate_tool import needs
 from remit.server.access.local import local_token
 from remit.server.discovery import announced
 

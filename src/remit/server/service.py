@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
+from remit.core.delegation import ORIGIN, ROOT_CALLER, Came, Origin
 from remit.core.errors import Misused, Refused
 from remit.core.events import Event, EventKind, Step
 from remit.core.ids import is_session_id
-from remit.core.lineage import ROOT_CALLER
-from remit.core.origin import ORIGIN, Came, Origin
+from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
-from remit.core.spelling import snake
 from remit.engines.embedded.events import LAST
 from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.peers import below, is_gone, living_owners
 from remit.runtime.context import Handle, SettledHandle
-from remit.runtime.tool.catalogue import Catalogue, DelegateError, parts_of
-from remit.runtime.tool.request import DelegateRequest
-from remit.runtime.tool.result import (
+from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, parts_of
+from remit.runtime.tool.delegate_results import (
     ANSWERED,
     WAITING,
     Chunk,
@@ -40,7 +38,7 @@ from remit.runtime.tool.result import (
     result_of,
     result_of_record,
 )
-from remit.runtime.tool.tool import DelegateTool
+from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.server.access.visitor import Doing, Visitor
 from remit.system.threads import off_loop
 

@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
-from remit.core.delegation import Delegation, TaskContext
+from remit.core.delegation import Came, Delegation, TaskContext, came_of
 from remit.core.events import STEPS
-from remit.core.origin import Came, came_of
 from remit.core.record import NO_STEPS, Applied, Begun, Checkpointed, Record, Recorded, Said, Settled, Started, StepTimes, Write
+from remit.core.redaction import ALL_FREE, REDACTED, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.core.secret_looks import REDACTED
-from remit.core.secrets import ALL_FREE, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
 from remit.core.states import LIVE, Priority, State
 from remit.stores.database import roll_back, try_begin
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 from remit.core.errors import Misused, Refused
-from remit.core.secret_looks import is_secret_in_query
+from remit.core.redaction import is_secret_in_query
 from remit.system.packages import need
 from remit.system.threads import off_loop
 

@@ -18,9 +18,8 @@ from remit.core.agents import ROLES
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
+from remit.core.redaction import is_secret_name, redacted_text
 from remit.core.routing import DEFAULT_TABLE, Rule
-from remit.core.secret_looks import is_secret_name
-from remit.core.secrets import redacted_text
 from remit.core.settings import (
     DEFAULT_TIMEOUTS,
     NAMES,

@@ -6,7 +6,7 @@ things take. `ManualClock` is for code that is given its time as a value (guards
 
 import time
 
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 
 
 class JumpingClock:

@@ -8,11 +8,9 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Protocol
 
 from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation
+from remit.core.delegation import Came, Delegation, Lineage
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.lineage import Lineage
-from remit.core.origin import Came
 from remit.core.ports import Store
 from remit.core.record import Begun, Owner, Record, Said, Settled
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason

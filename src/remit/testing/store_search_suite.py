@@ -1,9 +1,8 @@
 """The part of the store's suite about searching, forgetting and several processes. Run as part of `store_suite.STORE_CHECKS`."""
 
 from remit.core.budget import Limits
-from remit.core.delegation import TaskContext
+from remit.core.delegation import Came, TaskContext
 from remit.core.events import Event, EventKind
-from remit.core.origin import Came
 from remit.core.record import CancelRequest, Checkpointed, Drawn, Head, HistoryQuery, Recorded, Said, Started
 from remit.core.states import State
 from remit.testing.store_samples import Check, OpenStore, OwnedStore, numbers_of, opened, outcome, owner, record, said, session

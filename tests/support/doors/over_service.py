@@ -8,8 +8,8 @@ from typing import Any
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 from remit.core.states import State
-from remit.runtime.tool.catalogue import parts_of
-from remit.runtime.tool.result import ChunkType, DelegateResult
+from remit.runtime.tool.delegate_requests import parts_of
+from remit.runtime.tool.delegate_results import ChunkType, DelegateResult
 from remit.server.access.visitor import Visitor
 from remit.server.service import Call, Service
 from support.doors.client import DoorFault, Page, Said, Seen, Standing

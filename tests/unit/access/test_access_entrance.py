@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from remit.core.budget import Limits
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.jsonable import clean
-from remit.core.secrets import redacted_text, redacted_value
+from remit.core.redaction import redacted_text, redacted_value
 from remit.core.settings import ServeSettings
 from remit.server.access.certificates import Certificate, checked_name, of_grpc, of_peer
 from remit.server.access.entrance import FAILURES_BURST, NOTES_BURST, PEERS_KEPT, Entrance

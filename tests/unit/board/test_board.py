@@ -16,7 +16,7 @@ import pytest
 from remit.board import todo, write_set
 from remit.board.board import Board
 from remit.board.task import State, Status, Task
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Misused, Unavailable
 
 Save = Callable[[Path, str], None]

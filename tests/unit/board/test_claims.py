@@ -13,7 +13,7 @@ import pytest
 from remit.board import claims
 from remit.board.board import Board
 from remit.board.claims import claim, holder_of, holders
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Refused, Unavailable
 
 HOLDING = """

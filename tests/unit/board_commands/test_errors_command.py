@@ -12,10 +12,10 @@ from remit import Remit, agent
 from remit.board.board import Board
 from remit.board.error_tasks import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
 from remit.board.task import State, Status
-from remit.core.clock import iso
+from remit.core.deadline import iso
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
-from remit.runtime.ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, Noted
 from remit.testing import Scripted, answer, fail
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.prompts import fence_untrusted
+from remit.core.text import fence_untrusted
 
 
 @given(text=st.text(), label=st.text())

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from remit.core.secret_looks import is_secret_in_query
-from remit.core.secrets import hold_secrets, key_kept, redacted_parameters, redacted_text
+from remit.core.redaction import hold_secrets, is_secret_in_query, key_kept, redacted_parameters, redacted_text
 from support.pace import allowed
 
 

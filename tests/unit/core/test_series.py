@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.metrics import LATENCY_P99, SUCCESS_RATE, TOTAL, Histogram, Tally
-from remit.core.series import PLAIN_SIGNS, SIGNS, series_of, sparkline
+from remit.core.metrics import LATENCY_P99, PLAIN_SIGNS, SIGNS, SUCCESS_RATE, TOTAL, Histogram, Tally, series_of, sparkline
 from remit.core.states import State
 
 SECONDS = st.floats(min_value=1e-3, max_value=500_000.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, agent
-from remit.core.spelling import camel, camel_names, own_name, own_spelling, snake
+from remit.core.parameters import camel, camel_names, own_name, own_spelling, snake
 
 NAMES = st.lists(st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True), unique=True, max_size=6)
 

@@ -1,9 +1,7 @@
 """Trace and span ids, derived from session ids (issue 7 item 6)."""
 
 from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation
-from remit.core.lineage import Lineage
-from remit.core.origin import Came
+from remit.core.delegation import Came, Delegation, Lineage
 from remit.core.states import Priority
 from remit.core.tracing import context_of, origin_in, parent_of, parse, traceparent_of, tree_of
 

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.clock import iso
-from remit.core.deadline import TimeLimits, allowed_timeout, deadline_in, effective_deadline
+from remit.core.deadline import TimeLimits, allowed_timeout, deadline_in, effective_deadline, iso
+from remit.core.delegation import Lineage
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, code_of_type
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.lineage import Lineage
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import LIVE, MOVES, Priority, State, move, priority_of
 

@@ -12,8 +12,8 @@ from remit.core.request import Request, call
 from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task, redrawn
+from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
-from remit.runtime.permit import effects_of
 from remit.testing import ManualClock, Scripted
 
 

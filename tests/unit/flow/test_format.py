@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.runtime.format import format_instruction, repair_instruction
+from remit.runtime.return_format import format_instruction, repair_instruction
 from remit.runtime.validate import check_return
 
 SESSION = "sess_1700000000_abc123"

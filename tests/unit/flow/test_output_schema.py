@@ -8,8 +8,8 @@ import pytest
 
 from remit.core.errors import Misused, Unavailable
 from remit.runtime import output_schema as bounded_schema
-from remit.runtime.format import format_instruction, return_schema, sample_of
 from remit.runtime.output_schema import checked_schema, must_be_checkable, schema_faults
+from remit.runtime.return_format import format_instruction, return_schema, sample_of
 from support.pace import allowed
 
 PEOPLE = {

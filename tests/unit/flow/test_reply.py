@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from remit import check_return
 from remit.core.deadline import deadline_in
-from remit.core.delegation import Delegation
+from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo
-from remit.core.lineage import Lineage
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import Priority, State
 from remit.runtime import reply

@@ -10,7 +10,7 @@ import pytest
 
 from remit.core.errors import InvalidReturn
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.runtime.format import EXAMPLE_SUMMARY
+from remit.runtime.return_format import EXAMPLE_SUMMARY
 from remit.runtime.validate import Expected, check_return, judge
 
 SESSION = "sess_1700000000_abc123"

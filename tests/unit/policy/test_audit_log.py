@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import hold_secrets
+from remit.core.redaction import hold_secrets
 from remit.policy.audit import FILE, AuditLog, check_log, entries, entry_text
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.policy import Asked, Verdict
-from remit.policy.judging import Judge, groups_of
+from remit.policy.engine import Judge, groups_of
 from remit.policy.rules import Faulty, default_text, in_words, read_rules
 
 

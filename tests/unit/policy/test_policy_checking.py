@@ -4,8 +4,7 @@ import pytest
 
 from remit.core.agents import AgentSpec
 from remit.core.policy import Effect, Fact
-from remit.policy.checking import check_rules, known_actions, known_facts, schema_text
-from remit.policy.rules import default_text
+from remit.policy.rules import check_rules, default_text, known_actions, known_facts, schema_text
 
 SPECS = [
     AgentSpec(

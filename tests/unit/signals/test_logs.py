@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
+from remit.core.delegation import ORIGIN, Came, Origin
 from remit.core.errors import ErrorInfo
-from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.tracing import parse
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
+from remit.core.delegation import ORIGIN, Came, Origin
 from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
-from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.states import State
 from remit.runtime.telemetry.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page, routes
 from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind

@@ -11,7 +11,7 @@ from remit.agents.grpc.elsewhere.faults import Lost
 from remit.agents.grpc.elsewhere.following import Errand, Following
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.core.errors import Failed
-from remit.runtime.tool.result import Chunk, begun, ended, result_of_error
+from remit.runtime.tool.delegate_results import Chunk, begun, ended, result_of_error
 
 OUTAGE = 1_100
 """Failures in a row: with a pause of a second each, the server was away for less than 20 minutes."""

@@ -12,7 +12,7 @@ from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, struct_of, value_of
 from remit.core.result import Artifact, Evidence
-from remit.runtime.tool.result import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT

@@ -8,8 +8,7 @@ from remit import DelegateError, agent
 from remit.agents.directory import Directory
 from remit.core.deadline import TimeLimits
 from remit.core.states import Priority
-from remit.runtime.tool.catalogue import Catalogue
-from remit.runtime.tool.request import Reader
+from remit.runtime.tool.delegate_requests import Catalogue, Reader
 
 
 @agent("worker.read_file", timeout=30)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Unavailable
-from remit.core.secrets import Held, hold_secrets
+from remit.core.redaction import Held, hold_secrets
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
 

@@ -37,8 +37,8 @@ from remit.agents.proto.extension import EXTENSION, HEADER, Told
 from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
+from remit.core.redaction import redacted_text
 from remit.core.result import ARTIFACT_TYPES
-from remit.core.secrets import redacted_text
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from remit.core.caller import CALLER
+from remit.core.caller_token import CALLER
 from remit.core.errors import Misused
 from remit.engines.embedded.embedded import CURRENT
 

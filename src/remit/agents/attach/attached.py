@@ -12,7 +12,7 @@ from remit.agents.directory import Directory
 from remit.agents.process.remote import RemoteHandle
 from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
-from remit.core.caller import REFUSED, UNSET, decode
+from remit.core.caller_token import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import plain
 from remit.core.ports import AgentPort, Store

@@ -23,7 +23,7 @@ from remit.agents.process.remote import RemoteBackend
 from remit.agents.process.service import Service
 from remit.agents.process.wire import AgentRaised, delegation_to_wire, error_from_wire, repair_to_wire, request_from_wire
 from remit.core.agents import AgentSpec, Isolation
-from remit.core.caller import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
+from remit.core.caller_token import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import plain
 from remit.core.ports import AgentPort

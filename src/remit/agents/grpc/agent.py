@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.spelling import own_spelling
+from remit.core.parameters import own_spelling
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
 

@@ -21,8 +21,8 @@ from remit.core.errors import OutOfTime, Unavailable
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context
 from remit.runtime.reply import shortened
-from remit.runtime.tool.catalogue import parts_of
-from remit.runtime.tool.result import Chunk, ChunkType, DelegateResult, TaskState
+from remit.runtime.tool.delegate_requests import parts_of
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 
 if TYPE_CHECKING:
     from remit.agents.grpc.agent import GrpcAgent

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
-from remit.core.delegation import Delegation
-from remit.core.origin import Came
+from remit.core.delegation import Came, Delegation
 from remit.core.record import Record
 from remit.core.result import Artifact, Evidence
 from remit.core.states import Priority
-from remit.runtime.tool.result import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STATES.items()}

@@ -22,12 +22,12 @@ from remit.core.jsonable import clean
 from remit.models.client import Models
 from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, repaired
 from remit.runtime.context import Context, warn
-from remit.runtime.format import return_schema, value_repair
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
-from remit.runtime.tool.catalogue import json_text
-from remit.runtime.tool.shortening import READ, SUMMARISE, shortened
-from remit.runtime.tool.tool import DelegateTool, Office
+from remit.runtime.return_format import return_schema, value_repair
+from remit.runtime.tool.delegate_requests import json_text
+from remit.runtime.tool.delegate_results import READ, SUMMARISE, shortened
+from remit.runtime.tool.delegate_tool import DelegateTool, Office
 from remit.runtime.validate import Expected, judge
 from remit.system.threads import off_loop
 

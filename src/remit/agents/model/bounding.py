@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.core.secrets import is_redacted, redacted_parameters
+from remit.core.redaction import is_redacted, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
 from remit.models.optional import shortened
-from remit.runtime.tool.shortening import LEAST_CHARACTERS, SHOWN_CHARACTERS
+from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 # ---- bounds
 

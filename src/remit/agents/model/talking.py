@@ -17,11 +17,9 @@ from remit.core.result import Return, StopReason
 from remit.models.client import Models
 from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer, repaired
 from remit.runtime.context import Context, Handle
-from remit.runtime.tool.catalogue import DelegateError, json_text
-from remit.runtime.tool.request import DelegateRequest
-from remit.runtime.tool.result import DelegateResult, result_of
-from remit.runtime.tool.shortening import shortened
-from remit.runtime.tool.tool import DelegateTool
+from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text
+from remit.runtime.tool.delegate_results import DelegateResult, result_of, shortened
+from remit.runtime.tool.delegate_tool import DelegateTool
 
 # ---- replies as they are taken
 

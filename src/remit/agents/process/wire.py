@@ -7,10 +7,9 @@ from typing import Any
 
 from remit.core.budget import Limits
 from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation, TaskContext
+from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.events import Event, EventKind
-from remit.core.lineage import Lineage
 from remit.core.request import Request
 from remit.core.states import Priority
 from remit.models.messages import Asked, Ended, Reply

@@ -15,19 +15,18 @@ from remit.agents.function import FunctionAgent, agent
 from remit.builtin import TARGETS
 from remit.builtin.assistant.conversations import Conversation, Conversations
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean
-from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
 from remit.models.messages import Choice
 from remit.models.optional import Writes, summarised
 from remit.runtime.context import Context
-from remit.runtime.tool.result import DelegateResult, result_of_record
-from remit.runtime.tool.shortening import READ, SUMMARISE, text_of
-from remit.runtime.tool.tool import Office
+from remit.runtime.tool.delegate_results import READ, SUMMARISE, DelegateResult, result_of_record, text_of
+from remit.runtime.tool.delegate_tool import Office
 from remit.system.threads import off_loop
 
 # ---- results
@@ -215,7 +214,7 @@ class Assistant:
         choice = self._models.choice()
         await off_loop(_load, self._settings.builtin_agents)
         from remit.builtin.assistant.message import Answering, Tools
-        from remit.runtime.tool.tool import DelegateTool
+        from remit.runtime.tool.delegate_tool import DelegateTool
 
         if not message.strip():
             raise Misused("The message is empty.", advice="Say what is to be done.")

@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean
-from remit.core.secrets import Shape, redacted_json, redacted_parameters
+from remit.core.redaction import Shape, redacted_json, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said
 from remit.system.files import make_folder, write_beside
 

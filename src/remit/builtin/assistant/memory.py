@@ -13,7 +13,7 @@ from typing import Protocol
 from remit.agents.model.bounding import bounded, squeezed, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Compacted, Conversation
 from remit.core.budget import Limits
-from remit.core.prompts import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.client import Models
 from remit.models.messages import Message, Purse, Result, Said
 from remit.models.optional import hear, shortened

@@ -34,10 +34,10 @@ from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of, shortened
-from remit.runtime.tool.catalogue import DelegateError
-from remit.runtime.tool.result import DelegateResult, result_of_record
-from remit.runtime.tool.shortening import shortened as result_shown
-from remit.runtime.tool.tool import DelegateTool
+from remit.runtime.tool.delegate_requests import DelegateError
+from remit.runtime.tool.delegate_results import DelegateResult, result_of_record
+from remit.runtime.tool.delegate_results import shortened as result_shown
+from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import summary_warnings
 from remit.system.threads import off_loop
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from remit.builtin.coder.syntax import OWN_PARSERS, Fault, Parsed, language_of, parse_files
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
-from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.core.request import call
 from remit.core.result import Status
+from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.optional import Heard, Writes, hear, object_in
 from remit.runtime.context import Context
 from remit.system.threads import off_loop

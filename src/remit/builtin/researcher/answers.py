@@ -14,7 +14,7 @@ from typing import Any
 from remit.builtin.researcher.passages import contains, printable
 from remit.builtin.researcher.ranking import MAX_PARTS, Part, Words
 from remit.builtin.researcher.reports import Citation, count, escape_markdown, lay_out, one_line
-from remit.core.prompts import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.optional import Writes, hear, object_in
 from remit.runtime.context import Context
 

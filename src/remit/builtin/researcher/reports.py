@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.builtin.researcher.passages import Document, Passage, printable
 from remit.builtin.researcher.ranking import Ranked
-from remit.core.prompts import fence_untrusted
+from remit.core.text import fence_untrusted
 
 if TYPE_CHECKING:
     from remit.builtin.researcher.answers import Written

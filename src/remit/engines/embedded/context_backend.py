@@ -21,11 +21,11 @@ from remit.engines.embedded.journal import Problem
 from remit.engines.embedded.replay import restored
 from remit.engines.embedded.running import Running
 from remit.runtime import accept, reply
+from remit.runtime.authorize import on_behalf_of, permit, permitted
 from remit.runtime.context import Handle, Repair, SettledHandle
 from remit.runtime.deps import RuntimeDeps
-from remit.runtime.permit import on_behalf_of, permit, permitted
 from remit.runtime.reply import Stop
-from remit.runtime.workspaces.changes import is_recorded_diff
+from remit.runtime.workspaces import is_recorded_diff
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

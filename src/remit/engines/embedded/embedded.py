@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Misused, Unavailable
 from remit.core.ports import Store
 from remit.core.record import Begun, Owner, Settled, Started

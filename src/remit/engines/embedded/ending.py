@@ -23,8 +23,8 @@ from remit.runtime.artifacts import seen_artifacts
 from remit.runtime.harvest import HARVEST_SECONDS, Harvest, Hunt, harvest
 from remit.runtime.perform import perform
 from remit.runtime.reply import Leftovers, Stop, words_of
-from remit.runtime.workspace import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
-from remit.runtime.workspaces.cleanup import clear_unchanged
+from remit.runtime.workspace_cleanup import clear_unchanged
+from remit.runtime.workspace_session import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.delegation import Delegation
+from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.lineage import Lineage
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record, Recorded
 from remit.core.result import Return, StopReason

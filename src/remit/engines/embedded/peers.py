@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.clock import Clock
+from remit.core.deadline import Clock
 from remit.core.errors import Unavailable
 from remit.core.ports import Store
 from remit.core.record import Owner, Record

@@ -15,8 +15,8 @@ from remit.core.errors import Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record, Settled
+from remit.core.redaction import is_redacted
 from remit.core.result import StopReason
-from remit.core.secrets import is_redacted
 from remit.engines.embedded import events, handles
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.ending import below, clear_later, let_go
@@ -27,8 +27,8 @@ from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.harvest import Hunt, harvest
 from remit.runtime.reply import Stop
-from remit.runtime.workspace import left_in_room, place_of, where_it_stays
-from remit.runtime.workspaces.workspace import find_room
+from remit.runtime.workspace_session import left_in_room, place_of, where_it_stays
+from remit.runtime.workspaces import find_room
 from remit.system.threads import off_loop
 
 log = logging.getLogger("remit.engine")

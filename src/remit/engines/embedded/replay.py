@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import Deadline, grace_seconds
-from remit.core.delegation import Delegation
+from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.lineage import Lineage
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.request import Request
@@ -17,8 +16,8 @@ from remit.core.states import State
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.accept import Case, budget, expired, normalised_call
+from remit.runtime.authorize import pending_again
 from remit.runtime.deps import Submission, Tree
-from remit.runtime.permit import pending_again
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Workspace
-from remit.core.caller import CALLER
+from remit.core.caller_token import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.record import Said
+from remit.core.redaction import redacted_bytes
 from remit.core.result import Artifact, Return, Status, StopReason
-from remit.core.secrets import redacted_bytes
 from remit.core.states import State
 from remit.core.tracing import VARIABLE, traceparent_of
 from remit.engines.embedded.events import tell_reached, tell_said
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from remit.engines.embedded.deadlines import Entry
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.engines.embedded.replay import Replay
-    from remit.runtime.workspace import Stay
-    from remit.runtime.workspaces.workspace import Room
+    from remit.runtime.workspace_session import Stay
+    from remit.runtime.workspaces import Room
 
 
 CHILDREN_SECONDS = 0.9

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
+from remit.core.delegation import ORIGIN
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-from remit.core.origin import ORIGIN
-from remit.core.secrets import redacted_text
+from remit.core.redaction import redacted_text
 from remit.core.tracing import context_of
 from remit.engines.embedded.embedded import CURRENT
 

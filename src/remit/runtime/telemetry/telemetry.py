@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
-from remit.core.origin import Origin
 from remit.core.settings import Settings
 from remit.system.threads import off_loop
 

@@ -21,12 +21,10 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
 from remit.core.agents import AgentSpec
-from remit.core.delegation import Delegation
+from remit.core.delegation import ROOT_CALLER, Came, Delegation, Origin
 from remit.core.events import STEPS
 from remit.core.lifecycle import LifecycleEvent
-from remit.core.lineage import ROOT_CALLER
-from remit.core.origin import Came, Origin
-from remit.core.secrets import redacted_parameters, redacted_text, redacted_value
+from remit.core.redaction import redacted_parameters, redacted_text, redacted_value
 from remit.core.states import State
 from remit.core.tracing import Traceparent, above_tree, context_of, parent_of, parse, tree_of
 from remit.runtime.telemetry.names import SCOPE, Attribute, Span

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.anywhere import Answer, Anywhere, needs
-from remit.runtime.tool.shortening import SHOWN_CHARACTERS
-from remit.runtime.tool.tool import DelegateTool, Office
+from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.runtime.tool.delegate_tool import Answer, Anywhere, DelegateTool, Office, needs
 
 with needs("langgraph", "langchain_core"):
     from langchain_core.tools import ArgsSchema, BaseTool, ToolException

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.anywhere import Anywhere, needs
-from remit.runtime.tool.shortening import SHOWN_CHARACTERS
-from remit.runtime.tool.tool import Office
+from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.runtime.tool.delegate_tool import Anywhere, Office, needs
 
 with needs("openai-agents", "agents", "openai"):
     from agents import FunctionTool

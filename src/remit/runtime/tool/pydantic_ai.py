@@ -10,9 +10,8 @@ from typing import Any
 from pydantic_core import SchemaValidator, core_schema
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.anywhere import Answer, Anywhere, needs
-from remit.runtime.tool.shortening import SHOWN_CHARACTERS
-from remit.runtime.tool.tool import DelegateTool, Office
+from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.runtime.tool.delegate_tool import Answer, Anywhere, DelegateTool, Office, needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn

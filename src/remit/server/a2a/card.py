@@ -38,7 +38,7 @@ from remit.core.agents import AgentSpec
 from remit.core.errors import Refused, RemitError
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import parse
-from remit.runtime.tool.catalogue import DelegateError, parts_of, signature
+from remit.runtime.tool.delegate_requests import DelegateError, parts_of, signature
 from remit.server.a2a.messages import MODES
 from remit.server.access.visitor import Visitor
 from remit.server.service import Call

@@ -37,7 +37,7 @@ from remit.core import events as ours
 from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.runtime.tool.result import ChunkType
+from remit.runtime.tool.delegate_results import ChunkType
 from remit.server.a2a.card import Facts, call_of, extended_card, sdk_error
 from remit.server.a2a.messages import arguments_of, read_message
 from remit.server.a2a.push import Pushing

@@ -14,8 +14,7 @@ from remit.agents.proto.extension import EXTENSION, Told, told_in
 from remit.agents.proto.values import dict_of, json_of
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
 from remit.core.errors import Misused
-from remit.runtime.tool.catalogue import DelegateError, signature
-from remit.runtime.tool.request import ARGUMENTS
+from remit.runtime.tool.delegate_requests import ARGUMENTS, DelegateError, signature
 
 TAKEN = (*ARGUMENTS, "budget", "idle")
 """Of a data part. Which delegation is meant, and which it goes on from, is said by the ids of the message; commands that would be run

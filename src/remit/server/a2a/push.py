@@ -19,9 +19,9 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a.utils.proto_utils import Event, to_stream_response
 from google.protobuf.json_format import MessageToJson
 
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind, Step
-from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.core.states import State
 from remit.server.a2a.tasks import last_updates, state_update, task_id_of, task_of

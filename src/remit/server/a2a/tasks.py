@@ -19,8 +19,8 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.states import State
 from remit.runtime.artifacts import read_bounded
-from remit.runtime.tool.catalogue import parts_of
-from remit.runtime.tool.result import Chunk, ChunkType, chunk_of
+from remit.runtime.tool.delegate_requests import parts_of
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, chunk_of
 
 STATES: Mapping[State, TaskState] = {
     State.QUEUED: TaskState.TASK_STATE_SUBMITTED,

@@ -22,9 +22,9 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from remit.core.errors import Refused
 from remit.core.ids import is_session_id
 from remit.core.record import Record
-from remit.core.secrets import is_redacted
+from remit.core.redaction import is_redacted
 from remit.core.states import State
-from remit.runtime.tool.catalogue import parts_of
+from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.a2a.messages import Asked
 from remit.server.a2a.tasks import ON, answer_of, asked_of, context_of, origin_in
 from remit.server.access.visitor import Doing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.core.budget import Budget
-from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import Refused
 from remit.core.settings import ServeSettings

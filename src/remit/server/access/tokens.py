@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.budget import Limits
-from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.server.access.visitor import Doing, Grants
 from remit.system.files import file_lock, set_aside

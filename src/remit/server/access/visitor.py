@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from remit.core.budget import Budget, Limits
-from remit.core.lineage import ROOT_CALLER
+from remit.core.delegation import ROOT_CALLER
 
 
 class Doing(StrEnum):

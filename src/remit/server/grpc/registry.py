@@ -23,16 +23,16 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of
 from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES, AgentSpec, Workspace
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.jsonable import clean
-from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
 from remit.core.ports import Store
 from remit.core.settings import ServeSettings
 from remit.engines.embedded.peers import FOLDER, awaited
 from remit.engines.embedded.running import Running
 from remit.runtime.output_schema import checked_schema
-from remit.runtime.tool.catalogue import parts_of
+from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.access.entrance import Entrance
 from remit.server.access.visitor import Doing, Visitor
 from remit.server.grpc.auth_interceptor import entered

@@ -14,8 +14,7 @@ from remit.agents.proto.values import json_of, struct_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Failed, InvalidReturn, Misused, RemitError, Unavailable
 from remit.core.jsonable import clean
-from remit.core.parameters import WrongParameters
-from remit.core.spelling import own_spelling
+from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.tracing import traceparent_of
 from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.running import Running

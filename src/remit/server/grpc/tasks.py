@@ -18,9 +18,8 @@ from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.engines.embedded.handles import LocalHandle
 from remit.runtime.context import Handle
-from remit.runtime.tool.catalogue import parts_of
-from remit.runtime.tool.request import parameters_schema
-from remit.runtime.tool.result import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
+from remit.runtime.tool.delegate_requests import parameters_schema, parts_of
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.server.grpc.auth_interceptor import Context, entered
 from remit.server.service import MOST_ON_PAGE, Call, Service, summary_of
 

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 
 from remit.core.errors import RemitError
 from remit.core.settings import ServeSettings
-from remit.runtime.tool.catalogue import json_bytes
+from remit.runtime.tool.delegate_requests import json_bytes
 from remit.server.access.entrance import Entrance
 from remit.server.http import handlers, problems
 from remit.server.http import models as m

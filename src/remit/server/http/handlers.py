@@ -12,15 +12,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from remit.core.agents import AgentSpec
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.lineage import ROOT_CALLER
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import Settings
 from remit.core.states import State
 from remit.runtime.context import SettledHandle
-from remit.runtime.tool.catalogue import DelegateError, json_text, parts_of
-from remit.runtime.tool.request import parameters_schema
-from remit.runtime.tool.result import Chunk, DelegateResult
+from remit.runtime.tool.delegate_requests import DelegateError, json_text, parameters_schema, parts_of
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult
 from remit.server.access.visitor import Doing
 from remit.server.http.exchange import HOLD
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery

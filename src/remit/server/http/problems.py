@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from remit.core.errors import Refused, RemitError
-from remit.runtime.tool.catalogue import json_bytes, speakable
+from remit.runtime.tool.delegate_requests import json_bytes, speakable
 from remit.server.statuses import status_of
 
 MEDIA_TYPE = "application/problem+json"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from remit.core.errors import RemitError
 from remit.core.jsonable import weigh
 from remit.core.tracing import parse
-from remit.runtime.tool.catalogue import DelegateError
+from remit.runtime.tool.delegate_requests import DelegateError
 from remit.server.http.auth_middleware import VISITOR
 from remit.server.http.problems import HttpRefused
 from remit.server.service import Call

@@ -15,7 +15,7 @@ from remit.core.jsonable import clean
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.runtime.tool.catalogue import DelegateError, json_bytes, json_text, speakable
+from remit.runtime.tool.delegate_requests import DelegateError, json_bytes, json_text, speakable
 
 LARGEST_BYTES = 28_000
 """Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""

@@ -25,8 +25,7 @@ from remit.core.settings import Settings
 from remit.core.tracing import parse
 from remit.engines.embedded.peers import Stuck, below, living_owners, signs_with_children, stuck
 from remit.runtime.context import Handle
-from remit.runtime.tool.catalogue import Catalogue, json_text
-from remit.runtime.tool.request import arguments_of, milliseconds, parameters_schema
+from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds, parameters_schema
 from remit.server.access.visitor import OWNER, Visitor
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of

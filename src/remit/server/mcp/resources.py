@@ -28,7 +28,7 @@ from remit.core.jsonable import clean
 from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
 from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded
-from remit.runtime.tool.catalogue import json_text
+from remit.runtime.tool.delegate_requests import json_text
 from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service
 from remit.system.threads import off_loop

@@ -10,8 +10,8 @@ from mcp_types import Tool, ToolAnnotations
 
 from remit.core.result import Status
 from remit.core.states import State
-from remit.runtime.tool import request
-from remit.runtime.tool.catalogue import Catalogue
+from remit.runtime.tool import delegate_requests
+from remit.runtime.tool.delegate_requests import Catalogue
 
 SEE = ": see list_agents"
 MANY = 32
@@ -76,7 +76,7 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
 
 def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
     delegation = {
-        **request.properties(catalogue, rest=SEE),
+        **delegate_requests.properties(catalogue, rest=SEE),
         "key": _text("Idempotency: work with the same key is never done twice; its return is given again."),
         "accept": {
             "type": "array",
@@ -95,7 +95,7 @@ def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
             "summary, data, artifacts (files), errors with advice. It always answers, at the latest by its timeout, with whatever was "
             "done. If it takes longer than about 45 s, you get a handle (state running) instead: ask for the return with "
             "delegation_result, do not delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n"
-            + request.description(catalogue, rest=SEE),
+            + delegate_requests.description(catalogue, rest=SEE),
             input_schema=_object({**delegation, "wait_ms": _WAIT}, needed),
             output_schema=RETURN_SCHEMA,
             annotations=ACTS,
@@ -163,7 +163,7 @@ def _query_tools() -> list[Tool]:
 
 
 def _other_tools(catalogue: Catalogue) -> list[Tool]:
-    targets = request.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
+    targets = delegate_requests.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
     return [
         Tool(
             name="delegation_cancel",

@@ -16,8 +16,8 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK
 from remit.agents.proto.values import dict_of
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
-from remit.core.secrets import redacted_text
-from remit.runtime.tool.catalogue import DelegateError
+from remit.core.redaction import redacted_text
+from remit.runtime.tool.delegate_requests import DelegateError
 
 UNIMPLEMENTED = "UNIMPLEMENTED"
 _FAULTY = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})

@@ -16,7 +16,7 @@ from remit.agents.grpc.elsewhere.faults import UNIMPLEMENTED, Lost
 from remit.agents.grpc.elsewhere.service import Pairs, TaskService
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.core.errors import RemitError, Unavailable
-from remit.runtime.tool.result import Chunk, DelegateResult, begun, ended
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, begun, ended
 
 POLL_SECONDS = 0.5
 FAILING_STREAMS = 3

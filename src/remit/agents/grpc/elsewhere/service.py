@@ -16,8 +16,8 @@ from remit.agents.grpc.messages import chunk_of_message, result_of_task
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.core.errors import Unavailable
-from remit.core.secrets import Held, hold_secrets
-from remit.runtime.tool.result import Chunk, DelegateResult
+from remit.core.redaction import Held, hold_secrets
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult
 
 ANSWER_SECONDS = 10.0
 """So long one answer is waited for; a service that needs longer counts as lost for now."""

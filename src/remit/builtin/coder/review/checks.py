@@ -24,7 +24,7 @@ from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
-from remit.core.secret_looks import REDACTED, without_formats
+from remit.core.redaction import REDACTED, without_formats
 
 LINES_LIMIT = 400
 """Changed lines beyond which a reviewer misses most faults."""

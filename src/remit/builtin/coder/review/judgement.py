@@ -11,7 +11,7 @@ from typing import Any
 from remit.builtin.coder.review.change import ChangedFile
 from remit.builtin.coder.review.checks import Masking
 from remit.builtin.coder.review.report import ORDER, Finding, Review, Severity
-from remit.core.prompts import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.optional import Writes, hear, object_in
 from remit.runtime.context import Context
 

@@ -20,15 +20,13 @@ from remit.core.result import Artifact, Return, Status
 from remit.runtime import reply
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, seen_artifacts
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, Hunt, guess_type, harvest
-from remit.runtime.workspaces.changes import Changes, take_changes
-from remit.runtime.workspaces.cleanup import is_unchanged, remove
-from remit.runtime.workspaces.creation import open_room
-from remit.runtime.workspaces.merge import Intent, Merged, is_merged, merge, merge_into_room
-from remit.runtime.workspaces.workspace import Room
+from remit.runtime.workspace_cleanup import is_unchanged, remove
+from remit.runtime.workspaces import Changes, Intent, Merged, Room, is_merged, merge, merge_into_room, open_room, take_changes
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.runtime.perform import Work
+
 
 OWN_FOLDER = frozenset({Workspace.WORKTREE, Workspace.COPY})
 MERGE_ENDS_SECONDS = 0.2

@@ -15,10 +15,24 @@ from pathlib import Path, PurePosixPath
 
 from remit.core.agents import Workspace
 from remit.core.errors import RemitError, Unavailable
-from remit.runtime.workspaces.changes import TOOL_FOLDERS, opened, stage, take_changes
-from remit.runtime.workspaces.creation import MAKING_SECONDS, clear_worktree
-from remit.runtime.workspaces.merge import is_merged
-from remit.runtime.workspaces.workspace import CLEARING, LOCK, NOTE, Room, books_of, find_room, noted_room, rooms, work_root
+from remit.runtime.workspaces import (
+    CLEARING,
+    LOCK,
+    MAKING_SECONDS,
+    NOTE,
+    TOOL_FOLDERS,
+    Room,
+    books_of,
+    clear_worktree,
+    find_room,
+    is_merged,
+    noted_room,
+    opened,
+    rooms,
+    stage,
+    take_changes,
+    work_root,
+)
 from remit.system.files import file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed
 

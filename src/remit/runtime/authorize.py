@@ -18,18 +18,18 @@ from urllib.parse import SplitResult, urlsplit
 
 from remit.core.agents import AgentSpec
 from remit.core.budget import Budget, Limits
+from remit.core.delegation import ROOT_CALLER, Came, Lineage, Origin
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.languages import plain_name
-from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.origin import Came, Origin
+from remit.core.parameters import own_name
 from remit.core.policy import Asked, Decision, Effect, Fact, Pending, Policy, Verdict
 from remit.core.result import Return
-from remit.core.spelling import own_name
 from remit.runtime import reply
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
 
 if TYPE_CHECKING:
     from remit.runtime.perform import Work
+
 
 Standing = tuple[Lineage, Tree, Budget, float | None, int, str, Came | None]
 """The caller's lineage; the tree; the budget; when the caller itself ends (monotonic; None: it does not); the depth that is allowed; the

@@ -1,0 +1,522 @@
+"""What the delegate tool answers: the result of a delegation in one shape, as it grows, and its chunks."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.events import Event, EventKind
+from remit.core.jsonable import clean
+from remit.core.record import Record
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.states import State
+from remit.runtime.reply import state_of
+from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
+
+# ---- What the delegate tool answers: the result of a delegation in one shape, as it grows, and its chunks.
+
+
+_UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL", "STORE_UNAVAILABLE"})
+"""Codes of what could not be reached: trying again later, or installing something, may help."""
+
+
+class TaskState(StrEnum):
+    """States of a task. The last four are terminal."""
+
+    PENDING = "PENDING"
+    """Asked for, and not yet on record."""
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    """It waits for a person's approval."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.TIMEOUT)
+
+
+_STATES = {
+    State.QUEUED: TaskState.QUEUED,
+    State.RUNNING: TaskState.RUNNING,
+    State.COMPLETED: TaskState.COMPLETED,
+    State.PARTIAL: TaskState.FAILED,
+    State.FAILED: TaskState.FAILED,
+    State.BLOCKED: TaskState.FAILED,
+    State.REFUSED: TaskState.FAILED,
+    State.TIMEOUT: TaskState.TIMEOUT,
+    State.CANCELLED: TaskState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    code: str
+    """TASK_TIMEOUT, TASK_FAILED or AGENT_UNAVAILABLE; the delegation's own code stands in the details."""
+    message: str
+    recommendation: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"code": self.code, "message": self.message, "recommendation": self.recommendation}
+        return {**fields, "details": dict(self.details)} if self.details else fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetadata:
+    target: str
+    operation: str | None
+    created_at: float
+    """Wall clock, seconds; ISO 8601 in UTC as JSON."""
+    completed_at: float | None = None
+    duration_ms: float | None = None
+    agent_id: str = ""
+    """The agent that did it, by its name in the directory."""
+    status: str | None = None
+    """Of the return: completed, partial, failed or blocked."""
+    stop_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "operation": self.operation,
+            "createdAt": _moment(self.created_at),
+            "completedAt": None if self.completed_at is None else _moment(self.completed_at),
+            "duration": self.duration_ms,
+            "agentId": self.agent_id,
+            "status": self.status,
+            "stopReason": self.stop_reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegateResult:
+    success: bool
+    task_id: str | None
+    """The session id of the delegation; None where it could not even be begun."""
+    task_state: TaskState
+    data: Any = None
+    """The structured result: any JSON."""
+    output: str = ""
+    """The summary, in words."""
+    artifacts: tuple[Artifact, ...] = ()
+    error: TaskError | None = None
+    metadata: TaskMetadata
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "success": self.success,
+            "taskId": self.task_id,
+            "taskState": str(self.task_state),
+            "data": self.data,
+            "output": self.output,
+            "artifacts": [artifact.to_dict() for artifact in self.artifacts],
+            "error": None if self.error is None else self.error.to_dict(),
+            "metadata": self.metadata.to_dict(),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        return json_text(self.to_dict(), indent=indent)
+
+
+def result_of(returned: Return, created_at: float) -> DelegateResult:
+    """Of a delegation that has ended; `created_at`: when it was asked for."""
+    name, seconds = returned.metadata.agent_type, returned.metadata.duration_seconds
+    target, operation = parts_of(name)
+    return DelegateResult(
+        success=returned.ok,
+        task_id=returned.session_id,
+        task_state=_STATES[state_of(returned)],
+        data=returned.data,
+        output=returned.summary,
+        artifacts=returned.artifacts,
+        error=None if returned.ok else _error_of(returned),
+        metadata=TaskMetadata(
+            target=target,
+            operation=operation,
+            created_at=created_at,
+            completed_at=created_at + seconds,
+            duration_ms=round(1000 * seconds, 3),
+            agent_id=name,
+            status=str(returned.status),
+            stop_reason=str(returned.stop_reason),
+        ),
+    )
+
+
+def result_of_record(record: Record, *, is_paused: bool = False) -> DelegateResult:
+    """Of a delegation as it is known now, ended or not; `is_paused`: it runs, and waits for a person."""
+    if record.result is not None:
+        return result_of(record.result, record.created_at)
+    target, operation = parts_of(record.agent)
+    state = TaskState.PAUSED if is_paused and record.state is State.RUNNING else _STATES[record.state]
+    return DelegateResult(
+        success=False,
+        task_id=record.session_id,
+        task_state=state,
+        metadata=TaskMetadata(target=target, operation=operation, created_at=record.created_at, agent_id=record.agent),
+    )
+
+
+def result_of_error(error: RemitError, agent: str, created_at: float, now: float, task_id: str | None = None) -> DelegateResult:
+    """Where no return could be had: it could not be begun, or not be waited for."""
+    target, operation = parts_of(agent)
+    code = "AGENT_UNAVAILABLE" if isinstance(error, Unavailable) else "TASK_FAILED"
+    return DelegateResult(
+        success=False,
+        task_id=task_id,
+        task_state=TaskState.FAILED,
+        output=error.message,
+        error=TaskError(code=code, message=error.message, recommendation=error.advice, details={"code": error.code}),
+        metadata=TaskMetadata(
+            target=target,
+            operation=operation,
+            created_at=created_at,
+            completed_at=now,
+            duration_ms=round(1000 * max(0.0, now - created_at), 3),
+            agent_id=agent,
+        ),
+    )
+
+
+def _error_of(returned: Return) -> TaskError:
+    first = returned.errors[0] if returned.errors else None
+    details: dict[str, Any] = {"code": first.code, "type": first.type, "recoverable": first.recoverable} if first else {}
+    if len(returned.errors) > 1:
+        details["errors"] = [error.to_dict() for error in returned.errors]
+    return TaskError(
+        code=_code_of(returned, first),
+        message=first.message if first else returned.summary,
+        recommendation=first.recommendation if first else returned.next_steps,
+        details=details,
+    )
+
+
+def _code_of(returned: Return, first: ErrorInfo | None) -> str:
+    if returned.stop_reason in (StopReason.DEADLINE, StopReason.IDLE):
+        return "TASK_TIMEOUT"
+    is_unreachable = first is not None and first.code in _UNAVAILABLE and returned.status in (Status.BLOCKED, Status.FAILED)
+    return "AGENT_UNAVAILABLE" if is_unreachable or returned.stop_reason is StopReason.UNAVAILABLE else "TASK_FAILED"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+WAITING = "Waiting for a person's approval"
+"""How the notice begins by which an approval is asked for."""
+ANSWERED = ("Approved: ", "Not approved: ")
+"""And the one by which it is over."""
+
+
+class ChunkType(StrEnum):
+    PROGRESS = "progress"
+    """`{message, fraction?}`"""
+    DATA = "data"
+    """`{chunk}`"""
+    STATUS = "status"
+    """`{state, message}`: it is QUEUED, RUNNING or PAUSED from here on; told to those who follow through a door"""
+    COMPLETE = "complete"
+    """`{result}`"""
+    ERROR = "error"
+    """`{error, result}`: the result too, since what was done is in it"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    type: ChunkType
+    task_id: str | None
+    data: Mapping[str, Any]
+    result: DelegateResult | None = None
+    """With the last one."""
+    number: int = 0
+    """Of the event it was made of, by which a stream is taken up again; 0: of none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": str(self.type), "taskId": self.task_id, "data": dict(self.data)}
+
+
+def begun(task_id: str, agent: str) -> Chunk:
+    """The first one: by its task id a caller can cancel it, or ask for it later."""
+    return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data={"message": f"{agent} has been started."})
+
+
+def ended(result: DelegateResult, number: int = 0) -> Chunk:
+    document = result.to_dict()
+    if result.success:
+        return Chunk(type=ChunkType.COMPLETE, task_id=result.task_id, data={"result": document}, result=result, number=number)
+    data = {"error": document["error"], "result": document}
+    return Chunk(type=ChunkType.ERROR, task_id=result.task_id, data=data, result=result, number=number)
+
+
+def chunk_of(event: Event) -> Chunk | None:
+    """What an event says on the way; None for those that say nothing to a caller."""
+    body, kind = event.body, event.kind
+    if kind is EventKind.DATA:
+        return Chunk(type=ChunkType.DATA, task_id=event.session_id, data={"chunk": body.get("chunk")}, number=event.number)
+    data: dict[str, Any] = {"message": _words(kind, body)}
+    if kind is EventKind.PROGRESS and body.get("fraction") is not None:
+        data["fraction"] = body["fraction"]
+    return Chunk(type=ChunkType.PROGRESS, task_id=event.session_id, data=data, number=event.number) if data["message"] else None
+
+
+def is_paused(events: Iterable[Event]) -> bool:
+    """Whether the last thing that remit itself said is that it waits for a person (`flow.approve`)."""
+    notices = [str(event.body.get("message", "")) for event in events if event.kind is EventKind.NOTICE]
+    return bool(notices) and notices[-1].startswith(WAITING)
+
+
+def _words(kind: EventKind, body: Mapping[str, Any]) -> str:
+    match kind:
+        case EventKind.PROGRESS | EventKind.NOTICE:
+            return str(body.get("message", ""))
+        case EventKind.ARTIFACT:
+            return f"Wrote {body.get('path')}."
+        case EventKind.CANCEL:
+            return f"Cancel {body.get('state', 'requested')}: {body.get('reason') or 'no reason given'}."
+    return ""
+
+
+# ---- Large results: shortened for a reader with a limit, and read again by ranges.
+
+
+READ = "results.read"
+"""The agent that reads on."""
+SUMMARISE = "results.summarise"
+"""The one that has a model say the whole in few words."""
+SHOWN_CHARACTERS = 16_000
+"""How much of one result a model is shown, where nothing else is said."""
+LEAST_CHARACTERS = 600
+"""In less than this no JSON is tried: the first words of it say more than a frame without a picture."""
+_ARTIFACTS_SHOWN = 20
+_SHARES = {"output": 0.3, "artifacts": 0.4, "data": 1.0}
+"""Of the room, where something comes after it."""
+
+
+def checked_limit(characters: int) -> int:
+    if isinstance(characters, bool) or not isinstance(characters, int) or characters < LEAST_CHARACTERS:
+        raise Misused(f"A result is shown in at least {LEAST_CHARACTERS} characters, not {characters!r}.", advice="Allow more.")
+    return characters
+
+
+def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
+    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether whoever sees it has `results.read`."""
+    if characters >= LEAST_CHARACTERS:
+        if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
+            return range_shown(result.data, characters)
+        shown = _fitted(result, characters, can_read)
+        if shown is not None:
+            return shown
+    return _shortening_words(result, can_read)[: max(0, characters)]
+
+
+def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
+    """What is wrong with a request, and as much as fits of what is allowed."""
+    whole = json_text({"success": False, "taskId": None, "error": error.to_dict()})
+    if len(whole) <= characters:
+        return whole
+    words = {"message": clean(error.message), "recommendation": clean(error.advice)}
+    for share in (4, 8, 16):
+        short = {"code": error.code, **{name: _head_and_tail(text, characters // share).text for name, text in words.items()}}
+        told = json_text({"success": False, "taskId": None, "error": short})
+        if len(told) <= characters:
+            return told
+    return json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
+
+
+def range_shown(data: Mapping[str, Any], characters: int) -> str:
+    """A range that was read (`results.read`), as much of it as fits, and where it goes on: never the beginning and the end of a range."""
+    text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
+
+    def drawn(length: int) -> str:
+        end = offset + length
+        told = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
+        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**told, "text": text[:length]}})
+
+    low, high = 0, min(len(text), characters)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if len(drawn(middle)) <= characters else (low, middle - 1)
+    return drawn(low)
+
+
+def text_of(value: Any) -> str:
+    """A part of a result as the text in which offsets count: words as they are, anything else as JSON."""
+    return clean(value) if isinstance(value, str) else json_text(value)
+
+
+def _fitted(result: DelegateResult, characters: int, can_read: bool) -> str | None:
+    parts = {name: value for name, value in _parts(result).items() if value not in (None, "", (), [])}
+    whole = json_text({**_first(result), **parts})
+    if len(whole) <= characters:
+        return whole
+    for room in (characters, int(characters * 0.8), int(characters * 0.6)):  # what is escaped grows: seldom more than one try
+        shown = json_text(_cut(result, parts, room, can_read))
+        if len(shown) <= characters:
+            return shown
+    return None
+
+
+def _first(result: DelegateResult, room: int | None = None) -> dict[str, Any]:
+    """What stands first, and stays whatever else is left out."""
+    first: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
+    if result.error is not None:
+        own = result.error.details.get("code")
+        first["error"] = {
+            "code": result.error.code,
+            **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
+            "message": _bounded(result.error.message, room, 4),
+            "recommendation": _bounded(result.error.recommendation, room, 8),
+        }
+    if result.metadata.status not in (None, "completed", "failed"):
+        first["status"] = result.metadata.status
+    return first
+
+
+def _bounded(text: str, room: int | None, share: int) -> str:
+    return clean(text) if room is None else _head_and_tail(clean(text), room // share).text
+
+
+def _parts(result: DelegateResult) -> dict[str, Any]:
+    output = "" if _is_said_by_data(result) or _is_said_by_error(result) else clean(result.output)
+    artifacts = [{"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts]
+    return {"output": output, "artifacts": artifacts, "data": result.data}
+
+
+def _is_said_by_data(result: DelegateResult) -> bool:
+    """Of an agent that hands back words the summary is the beginning of them."""
+    if not isinstance(result.data, str) or not result.output:
+        return False
+    return _flat(result.data[:2000]).startswith(_flat(result.output.partition(" … (")[0]))
+
+
+def _is_said_by_error(result: DelegateResult) -> bool:
+    return result.error is not None and _flat(result.error.message) in _flat(result.output)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(result: DelegateResult, parts: Mapping[str, Any], room: int, can_read: bool) -> dict[str, Any]:
+    """As much of each part as has room: the last has whatever the others leave."""
+    document = _first(result, room)
+    most = 10**12
+    room -= len(json_text({**document, "leftOut": dict.fromkeys(_SHARES, most), "readOn": _read_on(result, "artifacts", most)})) + 40
+    left_out: dict[str, int] = {}
+    heads: dict[str, int] = {}
+    for name, value in parts.items():
+        share = int(room * (1.0 if name == list(parts)[-1] else _SHARES[name]))
+        shown, missing = _listed(value, share) if name == "artifacts" else (value, 0)
+        if name != "artifacts" and not _fits(value, share):
+            cut = _head_and_tail(text_of(value), share)
+            shown, missing, heads[name] = cut.text, cut.missing, cut.head
+        if shown not in (None, "", []):
+            document[name] = shown
+            room -= len(json_text({name: shown}))
+        if missing:
+            left_out[name] = missing
+    if left_out:
+        name = max(left_out, key=lambda one: (one == "data", left_out[one]))
+        document["leftOut"] = left_out
+        if result.task_id is not None and can_read:
+            document["readOn"] = _read_on(result, name, heads.get(name, 0))
+    return document
+
+
+def _read_on(result: DelegateResult, part: str, offset: int) -> dict[str, Any]:
+    """The arguments of the call that reads what is left out."""
+    return {"target": "results", "operation": "read", "parameters": {"taskId": result.task_id, "part": part, "offset": offset}}
+
+
+def _listed(artifacts: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+    shown: list[dict[str, Any]] = []
+    for one in artifacts[:_ARTIFACTS_SHOWN]:
+        room -= len(json_text(one)) + 1
+        if room < 0:
+            break
+        shown.append(one)
+    return shown, len(artifacts) - len(shown)
+
+
+def _fits(value: Any, room: int) -> bool:
+    return not (isinstance(value, str) and len(value) > room) and len(json_text(value)) <= room
+
+
+class _Shown(NamedTuple):
+    text: str
+    head: int
+    """So many characters of the beginning."""
+    missing: int
+
+
+def _head_and_tail(text: str, room: int) -> _Shown:
+    """At most `room` characters once it is JSON: the beginning, what is left out in words, the end."""
+    if _fits(text, room):
+        return _Shown(text, len(text), 0)
+    least, most = 0, max(0, min(room, len(text)))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if _fits(_joined(text, middle).text, room):
+            least = middle
+        else:
+            most = middle - 1
+    return _joined(text, least) if least else _Shown("", 0, len(text))
+
+
+def _joined(text: str, kept: int) -> _Shown:
+    tail = kept // 4
+    head = kept - tail
+    missing = len(text) - kept
+    return _Shown(f"{text[:head]} … ({missing} characters are left out) … {text[len(text) - tail :]}", head, missing)
+
+
+def _shortening_words(result: DelegateResult, can_read: bool) -> str:
+    words = f"{result.task_id or 'It'} {result.task_state}."
+    if result.error is not None:
+        words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
+    words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
+    return clean(" ".join(f"{words} {result.output}".split()))
+
+
+KEPT = 10_000
+"""So many results can be read on in: their ids only; the results are in the store."""
+DEFAULT_CHARACTERS = 20_000
+
+
+class Given:
+    """The ids of what was given."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def note(self, result: DelegateResult) -> None:
+        if result.task_id is not None:
+            self._ids[result.task_id] = None
+            if len(self._ids) > KEPT:
+                self._ids.popitem(last=False)
+
+    def asked(self, request: DelegateRequest) -> str | None:
+        """The id of what is to be read, if it was given here."""
+        task_id = request.parameters.get("task_id") if request.agent == READ else None
+        return task_id if isinstance(task_id, str) and task_id in self._ids else None
+
+
+def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
+    """As much of the range as has room, and where it goes on: JSON of at most so many characters."""
+    part = str(asked.get("part", "data"))
+    whole = _text(result, part)
+    offset = min(max(0, int(asked.get("offset", 0))), len(whole))
+    wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
+    return range_shown({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
+
+
+def _text(result: DelegateResult, part: str) -> str:
+    document = result.to_dict()
+    return text_of(document if part == "all" else document.get(part))

@@ -1,0 +1,430 @@
+"""`DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
+
+    tool = DelegateTool(remit)
+    result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
+
+A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remit.core.agents import AgentSpec
+from remit.core.deadline import Clock, TimeLimits
+from remit.core.errors import Misused, RemitError, Stopped
+from remit.core.events import Event, EventKind
+from remit.core.ports import AgentPort
+from remit.core.record import Record
+from remit.core.result import Return, StopReason
+from remit.core.states import State
+from remit.runtime.context import Handle, SettledHandle
+from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, announced, parameters_schema
+from remit.runtime.tool.delegate_results import (
+    READ,
+    SHOWN_CHARACTERS,
+    Chunk,
+    DelegateResult,
+    Given,
+    begun,
+    checked_limit,
+    chunk_of,
+    ended,
+    is_paused,
+    range_of,
+    result_of,
+    result_of_error,
+    result_of_record,
+    shortened,
+    shortened_fault,
+)
+
+# ---- `DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
+
+
+class Agents(Protocol):
+    """The directory."""
+
+    def specs(self) -> Sequence[AgentSpec]: ...
+    def find(self, name: str) -> AgentPort | None: ...
+
+
+class Limiting(Protocol):
+    """The settings."""
+
+    @property
+    def model_requests(self) -> int: ...
+    def limits_for(self, name: str) -> TimeLimits: ...
+
+
+class Office(Protocol):
+    """An open `Remit`. Called from inside of an agent, what it is handed is that agent's child."""
+
+    @property
+    def directory(self) -> Agents: ...
+    @property
+    def settings(self) -> Limiting: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The one it was opened on."""
+        ...
+
+    async def delegate(self, agent: str, /, **asked: Any) -> Return: ...
+    async def start(self, agent: str, /, **asked: Any) -> Handle: ...
+    async def describe(self, session_id: str) -> Record: ...
+    async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
+
+
+_FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
+
+
+class DelegateTool:
+    name = "delegate"
+
+    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None = None) -> None:
+        """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere.
+
+        `among`: which agents it offers; any other is unknown to it.
+        """
+        self._remit = remit
+        self.catalogue = Catalogue(remit.directory.specs if among is None else lambda: list(filter(among, remit.directory.specs())))
+        self._reader = Reader(self.catalogue, remit.directory.find, remit.settings.limits_for)
+
+    def schema(self) -> dict[str, Any]:
+        """Name, description and `inputSchema`, as the directory is now."""
+        return announced(self.catalogue, self._remit.settings.limits_for)
+
+    def plain_schema(self) -> dict[str, Any]:
+        """The same without conditions, for models' vendors that take none."""
+        return announced(self.catalogue)
+
+    def read(self, arguments: object, *also: str) -> DelegateRequest:
+        """The request, judged; nothing runs. `also`: arguments that a door takes beside the tool's own. Raises `DelegateError`."""
+        return self._reader.read(arguments, *also)
+
+    async def call(self, arguments: object) -> DelegateResult:
+        """Have it done and give the result: by its deadline, whatever the agent does. Cancelling the call cancels the delegation."""
+        return await self.perform(self.read(arguments))
+
+    async def perform(self, request: DelegateRequest) -> DelegateResult:
+        """`call`, for a request that has been read."""
+        asked_at = self._now()
+        try:
+            returned = await self._remit.delegate(request.agent, **request.asked())
+        except Misused:
+            raise
+        except RemitError as error:
+            return result_of_error(error, request.agent, asked_at, self._now())
+        return self._result(request, returned, asked_at)
+
+    async def stream(self, arguments: object) -> AsyncIterator[Chunk]:
+        """What it says while it runs, as it says it; the last chunk has the object that `call` gives.
+
+        Whoever stops listening does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
+        """
+        async for chunk in self.streamed(self.read(arguments)):
+            yield chunk
+
+    async def streamed(self, request: DelegateRequest) -> AsyncIterator[Chunk]:
+        """`stream`, for a request that has been read."""
+        asked_at = self._now()
+        try:
+            handle = await self._remit.start(request.agent, **request.asked())
+        except Misused:
+            raise
+        except RemitError as error:
+            yield ended(result_of_error(error, request.agent, asked_at, self._now()))
+            return
+        if isinstance(handle, SettledHandle):
+            yield ended(self._result(request, await handle.result(), asked_at))
+            return
+        yield begun(handle.session_id, request.agent)
+        async for chunk in self._told(handle):
+            yield chunk
+        try:
+            returned = await handle.result()
+        except Misused:
+            raise
+        except RemitError as error:
+            yield ended(result_of_error(error, request.agent, asked_at, self._now(), handle.session_id))
+            return
+        yield ended(self._result(request, returned, asked_at))
+
+    async def look(self, task_id: str) -> DelegateResult:
+        """How a delegation stands now, whoever began it: for doors that are asked again and again."""
+        return await self.look_at(await self._remit.describe(task_id))
+
+    async def look_at(self, record: Record) -> DelegateResult:
+        """The same, of a record that was read just now."""
+        if record.state is not State.RUNNING:
+            return result_of_record(record)
+        return result_of_record(record, is_paused=is_paused(await self._remit.events(record.session_id)))
+
+    async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
+        """Until it ends; where its events cannot be followed (any more), its end is waited for all the same."""
+        events = handle.stream()
+        while True:
+            try:
+                event = await anext(events)
+            except (StopAsyncIteration, RemitError):
+                return
+            if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
+                return
+            if (chunk := chunk_of(event)) is not None:
+                yield chunk
+
+    def _result(self, request: DelegateRequest, returned: Return, asked_at: float) -> DelegateResult:
+        self.must_be_faultless(request, returned)
+        return result_of(returned, asked_at)
+
+    def must_be_faultless(self, request: DelegateRequest, returned: Return) -> None:
+        """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
+        first = returned.errors[0] if returned.errors else None
+        if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
+            details = {"agent": request.agent, "parameters": parameters_schema(request.spec), "taskId": returned.session_id}
+            raise DelegateError(first.message, code=first.code, advice=first.recommendation, details=details)
+
+    def _now(self) -> float:
+        return self._remit.clock.wall()
+
+
+# ---- The delegate tool for other frameworks: called anywhere, on any loop or none, within what they may show.
+
+
+@contextmanager
+def needs(extra: str, *packages: str) -> Iterator[None]:
+    """Around the imports of an extra. What is missing deeper down, inside of such a package, is its own to say."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        name = (error.name or "").partition(".")[0]
+        raise ModuleNotFoundError(f"{name} is not installed: pip install 'remit[{extra}]'", name=error.name) from None
+
+
+_PARAMETERS = "What that operation takes, by name, as listed in this tool's description: a JSON object, written as text."
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an `inputSchema` without conditions."""
+    needed = frozenset(schema.get("required", ()))
+    properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
+    properties["parameters"] = {"type": "string", "description": _PARAMETERS}
+    return {**schema, "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _or_null(one: Mapping[str, Any]) -> dict[str, Any]:
+    values = {"enum": [*one["enum"], None]} if "enum" in one else {}
+    return {**one, **values, "type": [one["type"], "null"]}
+
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a call came to."""
+
+    text: str
+    """JSON, for the model; never above the limit of characters."""
+    result: DelegateResult | None = None
+    """None: the request was faulty, and nothing ran."""
+    is_success: bool = False
+
+    @property
+    def is_fault(self) -> bool:
+        return self.result is None
+
+
+class Anywhere:
+    def __init__(
+        self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS, *, is_strict: bool = False
+    ) -> None:
+        self.is_strict = is_strict
+        self.tool = DelegateTool(remit, among)
+        self._loop = remit.loop
+        self._process = os.getpid()
+        self._characters = checked_limit(characters)
+        self._given = Given()
+        self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
+        self._can_read = False
+        """Whether what is left out of a result can be asked for by the same tool; as it was last announced."""
+        self.announced()
+
+    def announced(self) -> dict[str, Any]:
+        """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
+        specs = self.tool.catalogue.specs
+        if self._drawn is None or self._drawn[0] is not specs:
+            told = self.tool.plain_schema()
+            self._drawn = (specs, {**told, "inputSchema": strict(told["inputSchema"])} if self.is_strict else told)
+            self._can_read = any(spec.name == READ for spec in specs)
+        return self._drawn[1]
+
+    async def call(self, arguments: object) -> Answer:
+        """Whatever a model wrote is answered. Cancelling the call cancels the delegation."""
+        if asyncio.get_running_loop() is self._loop:
+            self._must_be_at_home()
+            return await self._called(arguments)
+        return await asyncio.wrap_future(self._handed_over(arguments))
+
+    def call_blocking(self, arguments: object) -> Answer:
+        """The same for a thread that may wait; not the one of the loop itself, which would wait for ever."""
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                raise Misused(
+                    "A blocking call on the loop that is to carry it out would never end.",
+                    advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
+                )
+        future = self._handed_over(arguments)
+        try:
+            return self._waited_for(future)
+        except CancelledError:
+            raise Stopped("The delegation around this call was stopped.") from None
+        except BaseException:  # whatever interrupts the waiting thread cancels what it waits for
+            future.cancel()
+            raise
+
+    def _handed_over(self, arguments: object) -> Future[Answer]:
+        """To the loop of the `Remit`, in the context of whoever calls."""
+        self._must_be_at_home()
+        if not self._loop.is_running():
+            raise _gone()
+        return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
+
+    def _waited_for(self, future: Future[Answer]) -> Answer:
+        """A loop that ends at this very moment never answers: it is looked after."""
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if not self._loop.is_running():
+                    raise _gone() from None
+
+    def _must_be_at_home(self) -> None:
+        """After a fork the loop only looks as if it ran."""
+        if os.getpid() != self._process:
+            raise Misused("This process was forked off the one whose Remit this is.", advice="Delegate there, or open a Remit here.")
+
+    async def _called(self, arguments: object) -> Answer:
+        try:
+            request = self.tool.read(_object(arguments))
+            if (earlier := self._given.asked(request)) is not None:
+                return await self._read_on(earlier, request)
+            result = await self.tool.perform(request)
+        except DelegateError as error:
+            return Answer(text=shortened_fault(error, self._characters))
+        self._given.note(result)
+        return Answer(text=shortened(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
+
+    async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
+        try:
+            result = await self.tool.look(task_id)
+        except RemitError as error:
+            if isinstance(error, Misused) and error.code != "INVALID_TARGET":
+                raise
+            raise DelegateError(error.message, code=error.code, advice="Delegate it again.") from None  # it was deleted since
+        return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
+
+
+def _gone() -> Misused:
+    return Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
+
+
+def _object(arguments: object) -> object:
+    """Some vendors hand over text."""
+    if not isinstance(arguments, str | bytes):
+        return arguments
+    if not arguments.strip():
+        return {}
+    try:
+        read = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        fault = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        raise DelegateError(f"The arguments are not JSON: {fault}.", advice="Write one JSON object.") from None
+    if not isinstance(read, Mapping):
+        raise DelegateError(f"The arguments must be a JSON object, not {type(read).__name__}.", advice='E.g. {"target": "worker", …}.')
+    return read
+
+
+# ---- `Toolbox`: the delegate tool for any SDK of a model's vendor: its schema in each one's form, and `call(name, arguments)`
+
+
+__all__ = ["Toolbox"]
+
+
+class Toolbox:
+    def __init__(
+        self,
+        remit: Office,
+        among: Callable[[AgentSpec], bool] | None = None,
+        *,
+        characters: int = SHOWN_CHARACTERS,
+        strict: bool = False,
+    ) -> None:
+        """Of an open `Remit`; `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`:
+        the schema is one that strict modes take, in which parameters are JSON as text."""
+        self._tool = Anywhere(remit, among, characters, is_strict=strict)
+        self._characters = characters
+
+    # ---- what the model is offered: drawn from the directory at each call
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments; its title and description are the tool's name and words."""
+        told = self._tool.announced()
+        return {"title": told["name"], "description": told["description"], **told["inputSchema"]}
+
+    def for_openai_chat(self) -> list[dict[str, Any]]:
+        """`tools` of Chat Completions, and of the many servers that speak it."""
+        is_strict = {"strict": True} if self._tool.is_strict else {}
+        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.announced()["inputSchema"], **is_strict}}]
+
+    def for_openai_responses(self) -> list[dict[str, Any]]:
+        """`tools` of the Responses API, which is strict unless it is told otherwise."""
+        told = self._tool.announced()["inputSchema"]
+        return [{"type": "function", **self._named(), "parameters": told, "strict": self._tool.is_strict}]
+
+    def for_anthropic(self) -> list[dict[str, Any]]:
+        """`tools` of the Messages API."""
+        is_strict = {"strict": True} if self._tool.is_strict else {}
+        return [{**self._named(), "input_schema": self._tool.announced()["inputSchema"], **is_strict}]
+
+    def for_google(self) -> list[dict[str, Any]]:
+        """`tools` of Gemini's `generate_content` (google-genai)."""
+        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self._tool.announced()["inputSchema"]}]}]
+
+    # ---- what the model called
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
+        """The result as JSON text for the model. Also of what a model should not have done: that never raises.
+
+        Callable from any loop. Several at once are `asyncio.gather`ed, which gives the results in the order of the calls.
+        """
+        if name != DelegateTool.name:
+            return self._unknown(name)
+        return (await self._tool.call(arguments)).text
+
+    def call_blocking(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
+        """`call` for a thread that may wait, while the loop of the `Remit` runs on another."""
+        if name != DelegateTool.name:
+            return self._unknown(name)
+        return self._tool.call_blocking(arguments).text
+
+    def _named(self) -> dict[str, Any]:
+        told = self._tool.announced()
+        return {"name": told["name"], "description": told["description"]}
+
+    def _unknown(self, name: str) -> str:
+        fault = f"There is no tool {str(name)[:80]!r}."
+        error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
+        return shortened_fault(error, self._characters)

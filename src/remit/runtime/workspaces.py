@@ -1,0 +1,648 @@
+"""A room: the folder made for one delegation, and the note by which it is found again, also after a crash.
+
+`.remit/work/SESSION` is the folder; `.remit/work/.books/SESSION` holds what we keep of it (the note, our own index), out of the agent's
+way. The note is written last: what has none was never finished. Who resumes a delegation takes its books over.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from remit.core.agents import Workspace
+from remit.core.errors import Misused, Unavailable
+from remit.core.ids import is_session_id
+from remit.system.files import atomic_write, file_lock
+from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
+
+# ---- A room: the folder made for one delegation, and the note by which it is found again, also after a crash.
+
+
+BOOKS = ".books"
+NOTE = "note.json"
+LOCK = "lock"
+CLEARING = "clearing"
+"""Stands in the books of a room that is being removed because nothing is in it: nobody goes on in it, whoever finds it removes the rest."""
+TAKE_OVER_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    root: Path
+    """The project's root."""
+    session_id: str
+    """The delegation it belongs to now."""
+    maker: str
+    """The delegation it was made for: names folder and branch."""
+    kind: Workspace
+    base: str
+    """The commit it began from."""
+    git_dir: Path
+    """The repository's folder that belongs to it: told to git outright."""
+    common_dir: Path
+    """The repository's own folder: where its lock stands."""
+    below: str = ""
+    """Where the project's root lies in the repository, for a root that is a sub-folder."""
+    made_at: float = 0.0
+    """Wall clock, by the file system: what is newer was written in it."""
+    host: str = ""
+    """Whose room it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
+    is_dirty: bool = False
+    """The project had uncommitted changes when it was made; they are not in it."""
+    project_git_dir: str = ""
+    """The repository's folder that belongs to the project's own checkout, of which a worktree was made."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """The settings by which git runs commands, as they were when it was made (see `git.held`)."""
+    fetching: str = ""
+    """The same, of how it fetches."""
+
+    @property
+    def top(self) -> Path:
+        """The project's own checkout: the root, or what it lies in."""
+        return self.root.parents[len(Path(self.below).parts) - 1] if self.below else self.root
+
+    @property
+    def tree(self) -> Path:
+        """The whole checkout or copy."""
+        return work_root(self.root) / self.maker
+
+    @property
+    def folder(self) -> Path:
+        """Where the agent works."""
+        return self.tree / self.below if self.below else self.tree
+
+    @property
+    def inside(self) -> str:
+        """The same, relative to the project's root."""
+        return self.folder.relative_to(self.root).as_posix()
+
+    @property
+    def branch(self) -> str:
+        return f"remit/{self.maker}" if self.kind is Workspace.WORKTREE else ""
+
+    @property
+    def books(self) -> Path:
+        return books_of(self.root, self.session_id)
+
+    @property
+    def index(self) -> Path:
+        return self.books / "index"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder is still one: not removed, not replaced by a link that leads elsewhere."""
+        return os.path.realpath(self.folder) == os.path.join(os.path.realpath(self.root), self.inside) and self.folder.is_dir()
+
+
+def work_root(root: Path) -> Path:
+    return root / ".remit" / "work"
+
+
+def books_of(root: Path, session_id: str) -> Path:
+    return work_root(root) / BOOKS / session_id
+
+
+def write_note(room: Room) -> Room:
+    """From here on it exists."""
+    fields = asdict(room) | {"git_dir": str(room.git_dir), "common_dir": str(room.common_dir)}
+    del fields["root"]
+    atomic_write(room.books / NOTE, json.dumps(fields, indent=1).encode(), fsync=False)
+    return room
+
+
+def find_room(root: Path, session_id: str) -> Room | None:
+    """The room of a delegation, when there is one and its folder is still there."""
+    room = noted_room(root, session_id)
+    return room if room is not None and room.is_there and not (room.books / CLEARING).exists() else None
+
+
+def noted_room(root: Path, session_id: str) -> Room | None:
+    """As its note tells it, whatever has become of its folder."""
+    if not is_session_id(session_id):
+        return None
+    try:
+        fields = json.loads((books_of(root, session_id) / NOTE).read_bytes())
+        fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": Workspace(fields["kind"])}
+        room = replace(Room(root=root, **fields), session_id=session_id)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # none, or damaged: as if it had never been made
+    return room if is_session_id(room.maker) else None
+
+
+def take_over(root: Path, earlier: str, session_id: str) -> Room | None:
+    """The room of the run that is gone on from. Only one can have it: the books change hands by their name.
+
+    Under their lock: whoever clears it away just now is waited for.
+    """
+    if find_room(root, earlier) is None:
+        return None
+    with contextlib.suppress(OSError, Unavailable), file_lock(books_of(root, earlier) / LOCK, timeout=TAKE_OVER_SECONDS):
+        if find_room(root, earlier) is not None:
+            os.rename(books_of(root, earlier), books_of(root, session_id))
+    room = find_room(root, session_id)
+    return None if room is None else write_note(room)
+
+
+def rooms(root: Path) -> list[str]:
+    """The sessions that have books here."""
+    with contextlib.suppress(OSError):
+        return sorted(name for name in os.listdir(work_root(root) / BOOKS) if is_session_id(name))
+    return []
+
+
+# ---- What was changed in a room: the diff against what it began from, and, in a worktree, a commit on its branch, so that not
+
+
+TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
+"""Filled by tools, which fill them again."""
+_CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
+"""Never part of an agent's work, whether or not the project ignores them."""
+DIFF = "changes.diff"
+TAKING_SECONDS = 60.0
+_SUBMODULE = "160000"
+_PLAIN_DIFF = (
+    "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    changed: tuple[str, ...] = ()
+    """Files added, changed or renamed, as they stand in the room, relative to its tree."""
+    count: int = 0
+    """Of files changed, the deleted ones too."""
+    diff: Path | None = None
+    commit: str | None = None
+    """On the room's branch; the base itself when nothing changed."""
+    warnings: tuple[str, ...] = ()
+    doubt: str = ""
+    """Why it must not be merged without being looked at: continues "could not be merged: "."""
+
+
+def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
+    """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
+    with opened(room, seconds=seconds) as git:
+        warnings = stage(git)
+        entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", room.base)))
+        diff = _write_diff(git, room, diff_in) if entries and diff_in is not None else None
+        commit = _commit(git, room, message) if room.kind is Workspace.WORKTREE else None
+    if any(mode == _SUBMODULE for mode, _, _ in entries):
+        warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
+    doubt = "nothing of it could be taken" if warnings and not entries else ""
+    if git.overrides:
+        names = ", ".join(name for name, _ in git.overrides[:3])
+        doubt = f"settings by which git runs commands were changed meanwhile ({names})"
+        warnings += (f"Settings by which git runs commands were changed meanwhile, and not used: {names}.",)
+    changed = tuple(path for _, status, path in entries if status != "D")
+    return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings, doubt=doubt)
+
+
+@contextlib.contextmanager
+def opened(room: Room, *, seconds: float) -> Iterator[Git]:
+    """Git in the room, with our own index; nobody else of us is in it meanwhile."""
+    if not room.is_there:
+        raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
+    git = Git(folder=room.tree, stop_at=time.monotonic() + seconds, git_dir=room.git_dir, index=room.index)
+    with file_lock(room.books / LOCK, timeout=max(0.0, seconds)):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
+        yield held(git, Settings(room.commands, room.fetching))
+
+
+def stands_at(room: Room, *, seconds: float) -> str:
+    """A commit of the room as it stands, on no branch: what a room inside it begins from. The agent's own git sees nothing of it."""
+    with opened(room, seconds=seconds) as git:
+        stage(git)
+        return _commit_of(git, room, f"{room.maker}: as it stood")
+
+
+def stage(git: Git) -> tuple[str, ...]:
+    """Everything as it stands, into our index; what could not be read is a warning."""
+    try:
+        git.run("add", "--all", "--", ".", *_CACHES)
+    except GitFailed as failed:
+        if "not a git repository" in failed.words:
+            raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
+        # A file that cannot be read, a repository without a commit inside: the rest still counts.
+        git.run("add", "--all", "--ignore-errors", "--", ".", *_CACHES, allowed=(0, 1, 128))
+        return (f"Not everything is in the diff: {failed.message}",)
+    return ()
+
+
+def _entries(raw: bytes) -> Iterator[tuple[str, str, str]]:
+    """New mode, status letter and path of each line of a raw diff."""
+    parts = iter(raw.split(b"\0"))
+    for head in parts:
+        if head:
+            _, mode, _, _, status = head.decode().split(" ")
+            yield mode, status[0], os.fsdecode(next(parts))
+
+
+def _write_diff(git: Git, room: Room, folder: Path) -> Path:
+    """Whole or not at all, and never over a file of the agent's."""
+    draft = room.books / DIFF
+    with open(draft, "wb") as file:
+        git.run("diff", "--cached", "--binary", "--find-renames", *_PLAIN_DIFF, room.base, stdout=file)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for number in range(1, 1000):
+            name = DIFF if number == 1 else f"changes-{number}.diff"
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, name, dst_dir_fd=descriptor)
+                return folder / name
+    finally:
+        os.close(descriptor)
+        draft.unlink()
+    raise Unavailable(f"{folder} holds a thousand diffs.")
+
+
+def is_recorded_diff(path: str) -> bool:
+    """Whether an artifact is the diff of a workspace, by its name."""
+    name = path.rpartition("/")[2]
+    return path.startswith(".remit/") and name.startswith("changes") and name.endswith(".diff")
+
+
+def _commit(git: Git, room: Room, message: str) -> str:
+    """The tree as it stands, on the room's branch."""
+    commit = _commit_of(git, room, message)
+    git.run("update-ref", f"refs/heads/{room.branch}", commit)
+    with contextlib.suppress(OSError):  # whoever looks into the folder afterwards sees a clean checkout
+        shutil.copy2(room.index, room.git_dir / "index.remit")
+        os.replace(room.git_dir / "index.remit", room.git_dir / "index")
+    return commit
+
+
+def _commit_of(git: Git, room: Room, message: str) -> str:
+    """Of what is staged; what the agent committed itself stays in its history."""
+    tree = git.says("write-tree")
+    parent = room.base
+    with contextlib.suppress(GitFailed):  # a HEAD that leads nowhere, or into another history, is not gone on from
+        if git.asks("merge-base", "--is-ancestor", room.base, "HEAD"):
+            parent = git.says("rev-parse", "--verify", "HEAD^{commit}")
+    if git.says("rev-parse", f"{parent}^{{tree}}") == tree:
+        return parent
+    return git.says("commit-tree", tree, "-p", parent, "-m", message)
+
+
+# ---- Making a workspace: a git worktree on a branch of its own, or a copy of the project with a small repository beside it.
+
+
+MAKING_SECONDS = 120.0
+FILE_TICK_SECONDS = 0.012
+"""Files are dated by a clock that moves in ticks; after so long it has moved."""
+MOST_BYTES = 512 * 1024 * 1024
+MOST_FILES = 50_000
+_SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
+
+
+def open_room(
+    root: Path, session_id: str, kind: Workspace, *, earlier: str | None, seconds: float, host: Room | None = None
+) -> tuple[Room, bool]:
+    """The room of this delegation, made or found again; and whether it was there before.
+
+    `host`: the room that its caller works in. A new one begins from that as it stands, not from the project.
+
+    Raises `Misused` when the project cannot have one, `Unavailable` when git cannot be used or is too slow.
+    """
+    room = find_room(root, session_id)
+    if room is None and earlier is not None:
+        room = take_over(root, earlier, session_id)
+    if room is not None and room.kind is kind:
+        return room, True
+    stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
+    tree = work_root(root) / session_id
+    (work_root(root) / BOOKS / session_id).mkdir(parents=True, exist_ok=True)
+    make = _worktree if kind is Workspace.WORKTREE else _copy
+    room = make(root, session_id, tree, stop_at, host)
+    room.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
+    mark = room.books / "made"
+    mark.touch()
+    room = write_note(replace(room, made_at=mark.stat().st_mtime, host="" if host is None else host.maker))
+    time.sleep(FILE_TICK_SECONDS)
+    return room, False
+
+
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
+    git = Git(folder=root, stop_at=stop_at)
+    try:
+        top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
+    except GitFailed as failed:
+        raise _no_repository(root, failed) from None
+    base, is_dirty = _head(git) if host is None else (_standing(host, stop_at), False)
+    common_dir = (root / common).resolve()
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
+        clear_worktree(git, session_id, tree)
+        git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
+    git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
+    settings = settings_of(git) if host is None else host  # a caller that runs may have changed them
+    below = os.path.relpath(root.resolve(), top.resolve())
+    room = Room(
+        root=root,
+        session_id=session_id,
+        maker=session_id,
+        kind=Workspace.WORKTREE,
+        base=base,
+        git_dir=git_dir,
+        common_dir=common_dir,
+        below="" if below == "." else below,
+        is_dirty=is_dirty,
+        project_git_dir=git.says("rev-parse", "--absolute-git-dir"),
+        commands=settings.commands,
+        fetching=settings.fetching,
+    )
+    shutil.copy2(git_dir / "index", room.index)  # with its time: git takes for unchanged only what is older than its index
+    return room
+
+
+def _head(git: Git) -> tuple[str, bool]:
+    """What the project has committed last, and whether there is more in it."""
+    try:
+        base = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed:
+        raise Misused(
+            f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
+            advice='Commit something first, or declare the agent with workspace = "copy".',
+        ) from None
+    more = git.run("status", "--porcelain", "-z", "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    return base, bool(more)
+
+
+def _standing(host: Room, stop_at: float) -> str:
+    if host.kind is not Workspace.WORKTREE:
+        # Its branch would be in the copy's own repository, and gone with it.
+        raise Misused(
+            f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
+            advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
+        )
+    return stands_at(host, seconds=stop_at - time.monotonic())
+
+
+def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
+    """What an earlier try left under this name."""
+    if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
+        return
+    with contextlib.suppress(GitFailed):
+        git.run("worktree", "remove", "--force", "--force", str(tree))
+    shutil.rmtree(tree, ignore_errors=True)
+    git.run("worktree", "prune")
+    with contextlib.suppress(GitFailed):
+        git.run("branch", "-D", "--quiet", f"remit/{session_id}")
+
+
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
+    git_dir = work_root(root) / BOOKS / f"{session_id}.git"
+    for left in (tree, git_dir):
+        if left.exists():
+            shutil.rmtree(left)
+    room = Room(
+        root=root, session_id=session_id, maker=session_id, kind=Workspace.COPY, base="", git_dir=git_dir, common_dir=git_dir
+    )  # fmt: skip
+    git = Git(folder=root, stop_at=stop_at)
+    if host is not None:
+        git = replace(git, folder=host.folder, git_dir=host.git_dir, work_tree=host.tree, index=host.index)
+    objects = _objects(git, host)
+    _copy_project(git, tree)
+    git = Git(folder=tree, stop_at=stop_at)
+    git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
+    if objects is not None:  # what the project's repository holds already is not written again
+        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    git = replace(git, git_dir=git_dir)
+    git.using(room.index).run("add", "--all", "--force", "--", ".")
+    tree_id = git.using(room.index).says("write-tree")
+    base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
+    git.run("update-ref", "HEAD", base)
+    shutil.copy2(room.index, git_dir / "index")
+    settings = settings_of(git)
+    return replace(room, base=base, commands=settings.commands, fetching=settings.fetching)
+
+
+def _objects(git: Git, host: Room | None) -> Path | None:
+    """Where the project's repository keeps what it holds. A copy's own repository will not do: it goes with that copy."""
+    if host is not None and host.kind is Workspace.COPY:
+        with contextlib.suppress(OSError):
+            return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
+        return None
+    with contextlib.suppress(GitFailed):
+        return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
+    return None
+
+
+def _no_repository(root: Path, failed: GitFailed) -> Misused:
+    if "not a git repository" in failed.words:
+        return Misused(
+            f"{root} is not a git checkout, so no worktree can be made of it.",
+            advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
+        )
+    return Misused(
+        f"git cannot make a worktree of {root}: {failed.message}", advice='Mend that, or declare the agent with workspace = "copy".'
+    )
+
+
+# ---- copying
+
+
+def _copy_project(git: Git, target: Path) -> None:
+    """Copy the folder that `git` stands in to `target`."""
+    root = git.folder
+    try:
+        names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
+    except GitFailed:
+        names = None
+    target.mkdir(parents=True)
+    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
+
+
+def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
+    count = size = 0
+    for name in names:
+        if ".remit" in name.split("/"):
+            continue
+        try:
+            found = os.lstat(root / name)
+        except OSError:
+            continue  # deleted and not committed, or gone meanwhile
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+            continue  # a submodule, a pipe, a socket: nothing that can be copied
+        count, size = count + 1, size + found.st_size
+        if count > MOST_FILES or size > MOST_BYTES:
+            raise Misused(
+                f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
+                advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
+            )
+        if time.monotonic() > stop_at:
+            raise Unavailable("The project could not be copied in the time there was.", advice="Give the delegation a longer timeout.")
+        _copy_one(root / name, target / name)
+
+
+def _copy_one(source: Path, target: Path) -> None:
+    """With its times: what the agent did not touch is as old as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copy2(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        return  # gone meanwhile
+    except OSError as error:
+        raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and name not in links)
+        for name in sorted((*files, *links)):
+            if name not in _SKIPPED:
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+# ---- Merging a room's branch into the project, or into the room of its caller: wholly, or not at all with the project exactly
+
+
+MERGING_SECONDS = 60.0
+NEEDED_GIT = "2.38"
+"""The first with `merge-tree --write-tree`."""
+_OVERWRITTEN = ("would be overwritten", "not uptodate")
+_UNKNOWN_OPTION = 129
+"""How git ends when it does not know what it is asked."""
+_QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    is_done: bool
+    into: str = ""
+    """The branch of the project, or the folder of the caller's room."""
+    conflicts: tuple[str, ...] = ()
+    """Files that stand in the way, relative to the repository."""
+    reason: str = ""
+    """Why it was not done: continues "could not be merged: "."""
+
+
+class Intent:
+    """Whether a merge may still go on: it can be called off until the moment it touches the checkout, and not after it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_called_off = False
+        self._has_begun = False
+
+    def call_off(self) -> bool:
+        """True: nothing will be merged. False: it is being done, or has been."""
+        with self._lock:
+            self._is_called_off = not self._has_begun
+            return self._is_called_off
+
+    def begin(self) -> bool:
+        with self._lock:
+            self._has_begun = not self._is_called_off
+            return self._has_begun
+
+
+def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
+    """Bring `commit` into the branch that is checked out in the project."""
+    seconds = min(seconds, MERGING_SECONDS)
+    stop_at = time.monotonic() + seconds
+    with file_lock(room.common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+        git = _project(room, stop_at)
+        if not git.asks("symbolic-ref", "--quiet", "HEAD"):
+            return Merged(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+        into = git.says("symbolic-ref", "--short", "HEAD")
+        try:
+            target = _joined(git, room, commit, into)
+            if isinstance(target, Merged):
+                return target
+            if not intent.begin():
+                return Merged(is_done=False, into=into, reason="it was stopped before that")
+            git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
+        except GitFailed as failed:
+            return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the project"))
+    return Merged(is_done=True, into=into)
+
+
+def merge_into_room(room: Room, commit: str, host: Room, intent: Intent, *, seconds: float) -> Merged:
+    """Bring what `commit` adds to its base into the folder of the caller's room, beside whatever was done there since."""
+    into = host.inside
+    try:
+        with opened(host, seconds=min(seconds, MERGING_SECONDS)) as git:
+            stage(git)
+            tree = git.says("write-tree")
+            target: str | Merged = commit
+            if tree != git.says("rev-parse", f"{room.base}^{{tree}}"):
+                ours = git.says("commit-tree", tree, "-p", room.base, "-m", f"{host.maker}: before {room.branch}")
+                target = _both(git, ours, commit, into)
+            if isinstance(target, Merged):
+                return target
+            if not intent.begin():
+                return Merged(is_done=False, into=into, reason="it was stopped before that")
+            git.run("read-tree", "-m", "-u", tree, target)
+    except GitFailed as failed:
+        return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the caller's workspace"))
+    return Merged(is_done=True, into=into)
+
+
+def merge_by_hand(room: Room, message: str) -> Merged:
+    """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed."""
+    if not room.branch:
+        return Merged(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
+    if room.host:
+        return Merged(is_done=False, reason=f"it began from the workspace of {room.host}, and its branch holds that one's work too")
+    stop_at = time.monotonic() + MERGING_SECONDS
+    changes = take_changes(room, message=message, diff_in=None, seconds=MERGING_SECONDS)
+    if changes.doubt or changes.commit is None:
+        return Merged(is_done=False, reason=changes.doubt or "its changes could not be taken")
+    if not changes.count:
+        return Merged(is_done=False, reason="nothing was changed in it")
+    return merge(room, changes.commit, Intent(), seconds=stop_at - time.monotonic())
+
+
+def is_merged(room: Room, commit: str, *, seconds: float) -> bool:
+    """Whether the project's branch holds this commit."""
+    return _project(room, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+
+
+def _project(room: Room, stop_at: float) -> Git:
+    """Git in the project's own checkout, wherever the configuration now says that it lies."""
+    git_dir = Path(room.project_git_dir) if room.project_git_dir else None
+    git = Git(folder=room.root, stop_at=stop_at, git_dir=git_dir, work_tree=room.top)
+    return held(git, Settings(room.commands, room.fetching))
+
+
+def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:
+    """The commit to go forward to: both histories in one."""
+    ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
+    if git.asks("merge-base", "--is-ancestor", ours, commit):
+        return commit
+    if git.asks("merge-base", "--is-ancestor", commit, ours):
+        return ours  # it is in there already: a merge that was done before a crash
+    tree = _both(git, ours, commit, into)
+    return tree if isinstance(tree, Merged) else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {room.branch}")
+
+
+def _both(git: Git, ours: str, theirs: str, into: str) -> str | Merged:
+    """The tree with the changes of both; no file is touched."""
+    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
+    tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
+    if code:
+        return Merged(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
+    return tree
+
+
+def _named(words: str) -> tuple[str, ...]:
+    """The files git names when it refuses: each on a line of its own, indented by a tab; or quoted, by its plainer commands."""
+    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
+    return listed or tuple(_QUOTED.findall(words))
+
+
+def _why(failed: GitFailed, where: str) -> str:
+    if failed.exit_code == _UNKNOWN_OPTION:
+        return f"this git is too old to merge without touching files; {NEEDED_GIT} or later is needed for work on both sides"
+    if any(words in failed.words for words in _OVERWRITTEN):
+        return f"uncommitted work in {where} would be overwritten"
+    return failed.message
