@@ -296,7 +296,8 @@ def test_what_is_missing_is_said_with_the_line_that_installs_it() -> None:
 import importlib, sys
 for package in ("pydantic_ai", "agents", "langchain_core", "langgraph"):
     sys.modules[package] = None
-modules = "runtime.tool.pydantic_ai agents.pydantic_ai runtime.tool.openai_agents agents.openai_agents runtime.tool.langchain agents.langgraph"
+modules = ("runtime.tool.pydantic_ai agents.pydantic_ai runtime.tool.openai_agents agents.openai_agents "
+"runtime.tool.langchain agents.langgraph")
 for module in modules.split():
     try:
         importlib.import_module(f"remit.{module}")
