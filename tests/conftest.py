@@ -39,7 +39,7 @@ pytest_plugins = ("watchdog",)
 
 if threading.current_thread() is threading.main_thread():  # started in the background, a shell leaves it ignored, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest.register_assert_rewrite("framework_suite", "support.doors.checks")  # what it finds is to be seen as well as in a test
+pytest.register_assert_rewrite("framework_suite", "support.apis.checks")  # what it finds is to be seen as well as in a test
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree

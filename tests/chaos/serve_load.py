@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.doors.client import DoorClient, DoorFault, Said, Seen
+from support.apis.client import DoorClient, DoorFault, Said, Seen
 
 AGENTS = '''
 import asyncio, os, subprocess, sys, time
@@ -98,7 +98,7 @@ class Place:
             if door == "grpc":
                 import grpc.aio
 
-                from support.doors.over_grpc import GrpcClient
+                from support.apis.over_grpc import GrpcClient
 
                 options = [("grpc.use_local_subchannel_pool", 1)]
                 channel = grpc.aio.insecure_channel(f"unix:{self.root}/.remit/run/grpc.sock", options=options)
@@ -106,15 +106,15 @@ class Place:
             elif door == "http":
                 import httpx
 
-                from support.doors.over_http import HttpClient
+                from support.apis.over_http import HttpClient
 
                 yield HttpClient(await closing.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30, verify=False)), self.token)
             elif door == "a2a":
-                from support.doors.over_a2a import a2a_client
+                from support.apis.over_a2a import a2a_client
 
                 yield await a2a_client(closing, url, self.token, "JSONRPC")
             else:
-                from support.doors.over_mcp import mcp_client
+                from support.apis.over_mcp import mcp_client
 
                 yield await mcp_client(closing, f"{url}/mcp", self.token)
 

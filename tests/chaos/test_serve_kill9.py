@@ -19,7 +19,7 @@ from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, proj
 
 from remit.core.events import EventKind
 from remit.stores import SqliteStore
-from support.doors.client import ended
+from support.apis.client import ended
 from support.lab import rounds
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))

@@ -14,8 +14,7 @@ from remit import Context, Remit, agent
 from remit.server.addresses import Place, bound
 from remit.server.mcp.delegations import Delegations
 from remit.server.mcp.resources import Resources
-from remit.server.mcp.run import http_address, served_locally
-from remit.server.mcp.server import ToolServer
+from remit.server.mcp.server import ToolServer, http_address, served_locally
 
 
 @agent("says")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, agent
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
 
 @agent("place")
@@ -44,7 +44,7 @@ async def main(root: Path) -> None:
     os.chdir(root)
     near = {"a2a": os.environ["NEAR_URL"], "remote": "far-relay", "token_variable": "NEAR_TOKEN"}
     async with a2a_stage(root, [place, relay, slow], agents={"near": near}) as stage:
-        trusted = stage.token("near", frozenset({Doing.DELEGATE, Doing.RELAY}))
+        trusted = stage.token("near", frozenset({Permission.DELEGATE, Permission.RELAY}))
         print(json.dumps({"url": stage.url, "trusted": trusted, "stranger": stage.token("stranger")}), flush=True)
         with contextlib.suppress(EOFError):
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the test lets go

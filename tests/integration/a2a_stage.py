@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit
-from remit.server.access.visitor import Doing, Grants
+from remit.server.tokens import Grants, Permission
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
-EVERYBODY = frozenset({Doing.DELEGATE})
+EVERYBODY = frozenset({Permission.DELEGATE})
 
 
 @dataclass
 class Stage:
     remit: Remit
     service: Any
-    entrance: Any
+    authenticator: Any
     door: Any
     url: str
     grpc_address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def token(self, name: str = "client", doing: frozenset[Doing] = EVERYBODY, **grants: Any) -> str:
+    def token(self, name: str = "client", permissions: frozenset[Permission] = EVERYBODY, **grants: Any) -> str:
         if name not in self.tokens:
-            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+            self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
 
     async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
@@ -69,15 +69,15 @@ class _Bearer:
 
 @contextlib.asynccontextmanager
 async def a2a_stage(
-    root: Path, functions: Sequence[Any] = (), *, is_beyond: bool = False, tls: Any = None, **settings: Any
+    root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: Any = None, **settings: Any
 ) -> AsyncIterator[Stage]:
     import grpc.aio
     from starlette.applications import Starlette
 
     from remit.server.a2a.api import OPEN_PATHS, A2aApi
-    from remit.server.access.entrance import Entrance
+    from remit.server.authenticator import Authenticator
     from remit.server.grpc.auth_interceptor import AuthInterceptor
-    from remit.server.http.auth_middleware import AuthMiddleware
+    from remit.server.http.middleware import AuthMiddleware
     from remit.server.http.server import HttpServer
     from remit.server.service import Service
 
@@ -85,22 +85,22 @@ async def a2a_stage(
     async with contextlib.AsyncExitStack() as closing:
         remit = await closing.enter_async_context(Remit.open(root, agents=functions, settings={"builtin_agents": [], **settings}))
         service = Service(remit)
-        entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
+        authenticator = Authenticator(remit.folder, remit.settings.serve, living=remit.engine.running.get)
         listening = socket.create_server(("127.0.0.1", 0))
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
-        server = grpc.aio.server(interceptors=[AuthInterceptor(entrance)])
+        server = grpc.aio.server(interceptors=[AuthInterceptor(authenticator)])
         port = server.add_insecure_port("127.0.0.1:0")
-        door = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond)
+        door = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_public=is_public)
         door.add_to(server)
         await server.start()
         closing.push_async_callback(server.stop, 0.2)
-        app = AuthMiddleware(Starlette(routes=door.routes), entrance, remit.settings.serve, open_paths=OPEN_PATHS)
+        app = AuthMiddleware(Starlette(routes=door.routes), authenticator, remit.settings.serve, open_paths=OPEN_PATHS)
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
         await door.start()
         closing.push_async_callback(door.close)
-        yield Stage(remit, service, entrance, door, url, f"127.0.0.1:{port}", closing)
+        yield Stage(remit, service, authenticator, door, url, f"127.0.0.1:{port}", closing)
 
 
 def said(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

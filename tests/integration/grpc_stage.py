@@ -1,4 +1,4 @@
-"""A project served by gRPC in this process: the real door and entrance, real channels to it, and certificates made for the occasion."""
+"""A project served by gRPC in this process: the real API and authenticator, real channels to it, and certificates."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
-from remit.server.access.visitor import Doing, Grants
+from remit.server.tokens import Grants, Permission
 
 SECOND = 10**9
-DELEGATING = frozenset({Doing.DELEGATE})
+DELEGATING = frozenset({Permission.DELEGATE})
 
 
 @agent("text.count")
@@ -66,15 +66,15 @@ AGENTS = (count, echo, slow, fails, loud, asks)
 class Stage:
     remit: Remit
     service: Any
-    entrance: Any
+    authenticator: Any
     door: Any
     address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def token(self, name: str = "client", doing: frozenset[Doing] = DELEGATING, **grants: Any) -> str:
+    def token(self, name: str = "client", permissions: frozenset[Permission] = DELEGATING, **grants: Any) -> str:
         if name not in self.tokens:
-            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+            self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
 
     async def channel(self, address: str | None = None, credentials: Any = None, **options: Any) -> Any:
@@ -107,21 +107,21 @@ async def grpc_stage(
     takes_agents: bool = False,
     **serve: Any,
 ) -> AsyncIterator[Stage]:
-    from remit.server.access.entrance import Entrance
+    from remit.server.authenticator import Authenticator
     from remit.server.grpc.registry import Registry
     from remit.server.grpc.server import grpc_server
     from remit.server.service import Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = replace(remit.settings.serve, **serve)
-        entrance = Entrance(remit.folder, known, living=remit.engine.running.get)
-        entrance.open()
-        closing.callback(entrance.close)
+        authenticator = Authenticator(remit.folder, known, living=remit.engine.running.get)
+        authenticator.open()
+        closing.callback(authenticator.close)
         service = Service(remit)
-        door = await grpc_server(service, entrance, known, Registry(service, entrance, known) if takes_agents else None)
+        door = await grpc_server(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
         await door.start(addresses or None)
         closing.push_async_callback(door.stop, 0.0)
-        yield Stage(remit, service, entrance, door, door.address, closing)
+        yield Stage(remit, service, authenticator, door, door.address, closing)
 
 
 async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:

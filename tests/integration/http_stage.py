@@ -1,4 +1,4 @@
-"""A project served by HTTP on loopback, in this process: the real server, the real entrance; a client of httpx's, and bare sockets."""
+"""A project served by HTTP on loopback, in this process: the real server, the real authenticator; a client of httpx's, and bare sockets."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 from grpc_stage import count, fails, loud, slow
 
 from remit import Remit
-from remit.server.access.visitor import EVERYTHING, Doing, Grants
+from remit.server.tokens import EVERYTHING, Grants, Permission
 
 AGENTS = (count, slow, fails, loud)
 
@@ -22,16 +22,16 @@ AGENTS = (count, slow, fails, loud)
 class Stage:
     remit: Remit
     service: Any
-    entrance: Any
+    authenticator: Any
     server: Any
     address: Any
     url: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def token(self, name: str = "client", doing: frozenset[Doing] = EVERYTHING - {Doing.RELAY}, **grants: Any) -> str:
+    def token(self, name: str = "client", permissions: frozenset[Permission] = EVERYTHING - {Permission.RELAY}, **grants: Any) -> str:
         if name not in self.tokens:
-            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+            self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
 
     async def client(self, token: str | None = None, **options: Any) -> Any:
@@ -98,7 +98,7 @@ async def http_stage(
     builtin_agents: Sequence[str] = (),
     **serve: Any,
 ) -> AsyncIterator[Stage]:
-    from remit.server.access.entrance import Entrance
+    from remit.server.authenticator import Authenticator
     from remit.server.http.api import http_app, routes
     from remit.server.http.server import HttpServer
     from remit.server.service import Service
@@ -107,11 +107,11 @@ async def http_stage(
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})
         remit.settings = replace(remit.settings, serve=replace(remit.settings.serve, **serve))
         await closing.enter_async_context(remit)
-        entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
-        entrance.open()
-        closing.callback(entrance.close)
+        authenticator = Authenticator(remit.folder, remit.settings.serve, living=remit.engine.running.get)
+        authenticator.open()
+        closing.callback(authenticator.close)
         service = Service(remit)
-        app = http_app(routes(service), entrance, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
+        app = http_app(routes(service), authenticator, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
         server = HttpServer(app, limits=limits, tls=tls)
         listening = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
         listening.bind(str(root / "h") if is_unix else ("127.0.0.1", 0))
@@ -120,7 +120,7 @@ async def http_stage(
         closing.push_async_callback(server.stop, 0.5)
         async with contextlib.AsyncExitStack() as clients:
             url = "http://localhost" if is_unix else f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
-            yield Stage(remit, service, entrance, server, address, url, clients)
+            yield Stage(remit, service, authenticator, server, address, url, clients)
 
 
 async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:

@@ -10,7 +10,7 @@ from grpc_stage import Stage, grpc_stage, until
 
 __all__ = ["Far", "joined", "remote_stage", "until"]
 
-Doing = Callable[["Far", Any], Awaitable[Any]]
+Permission = Callable[["Far", Any], Awaitable[Any]]
 
 
 def remote_stage(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Stage]:
@@ -36,7 +36,7 @@ class Far:
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.orders: list[Any] = []
         self.told: list[Any] = []
-        self.does: Doing = counted
+        self.does: Permission = counted
         self.registered: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.heard = asyncio.Event()
@@ -106,7 +106,7 @@ class Far:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def joined(stage: Stage, token: str = "", does: Doing = counted, **declared: Any) -> Far:
+async def joined(stage: Stage, token: str = "", does: Permission = counted, **declared: Any) -> Far:
     far = Far(stage, token)
     far.does = does
     await far.register(**declared)

@@ -8,7 +8,7 @@ import pytest
 from a2a_stage import BINDINGS, EVERYBODY, a2a_stage, said, sent, state_name
 
 from remit import Context, agent
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
 RUNS: list[str] = []
 
@@ -49,7 +49,7 @@ async def test_whoever_may_see_all_neither_sees_nor_changes_whom_others_have_tol
         wanted = TaskPushNotificationConfig(id="c", task_id=task.id, url="http://127.0.0.1:8009/", token="mine-alone")
         await owner.create_task_push_notification_config(wanted)
         for binding in BINDINGS:
-            watching = await stage.client(binding, stage.token("watching", EVERYBODY | {Doing.SEE_ALL}))
+            watching = await stage.client(binding, stage.token("watching", EVERYBODY | {Permission.SEE_ALL}))
             stranger = await stage.client(binding, stage.token("stranger"))
             assert (await watching.get_task(GetTaskRequest(id=task.id))).id == task.id
             for client in (watching, stranger):

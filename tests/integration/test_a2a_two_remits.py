@@ -15,7 +15,7 @@ from a2a_stage import Stage, a2a_stage
 
 from remit import Context, agent
 from remit.core.states import State
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
 
 @agent("deep")
@@ -37,7 +37,7 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         f"far-{name}": {"a2a": "http://127.0.0.1:1", "remote": name, "token_variable": "FAR_TOKEN"} for name in ("place", "relay", "slow")
     }
     async with a2a_stage(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as near:
-        token = near.token("far", frozenset({Doing.DELEGATE, Doing.RELAY}))
+        token = near.token("far", frozenset({Permission.DELEGATE, Permission.RELAY}))
         environment = {**os.environ, "NEAR_URL": near.url, "NEAR_TOKEN": token}
         program = Path(__file__).with_name("a2a_far_end.py")
         far = await asyncio.create_subprocess_exec(

@@ -23,9 +23,9 @@ from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
 from remit.models.messages import Reply, Said, repaired
 from remit.runtime.context import Context
-from remit.server.access.visitor import OWNER, Visitor
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
+from remit.server.tokens import OWNER, Principal
 from remit.testing.models import Call, Drip, Fail, Garbled, Say, Silence, Stray
 from support.histories import faults_of
 from support.pace import allowed
@@ -295,7 +295,7 @@ async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path)
         assert "only tool is `delegate`" in models.requests[0].system
 
 
-ALICE, EVE = (ServiceCall(visitor=Visitor(principal=name), door="http") for name in ("token:alice", "token:eve"))
+ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 
 async def said(remit: Remit, call: ServiceCall, message: str, conversation: str | None = None) -> Return:
@@ -308,7 +308,7 @@ async def said(remit: Remit, call: ServiceCall, message: str, conversation: str 
 
 async def test_a_caller_goes_on_with_its_own_conversations_only(tmp_path: Path) -> None:
     async with project(tmp_path, [Say("Noted."), Say("Noted."), Say("Still here.")]) as (remit, models):
-        owners = (await said(remit, ServiceCall(visitor=OWNER, door="http"), "The vault opens with 4711.")).data["conversation"]
+        owners = (await said(remit, ServiceCall(principal=OWNER, api="http"), "The vault opens with 4711.")).data["conversation"]
         for named in ("latest", owners, "conv", owners[-6:]):
             refused = await said(remit, EVE, "What was said before?", named)
             assert "There is no conversation" in refused.errors[0].message, refused

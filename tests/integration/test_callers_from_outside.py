@@ -17,9 +17,9 @@ from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
 from remit.runtime.authorize import pending_again
-from remit.server.access.entrance import Entrance
-from remit.server.access.visitor import OWNER, Grants, Visitor
+from remit.server.authenticator import Authenticator
 from remit.server.service import Call, Service
+from remit.server.tokens import OWNER, Grants, Principal
 from remit.testing.clock import ManualClock
 
 RULES = """
@@ -46,18 +46,18 @@ async def host(ctx: Context) -> str:
 
 
 class Stage:
-    """A project with a service behind one entrance, and an agent that waits until it is told to end."""
+    """A project with a service behind one authenticator, and an agent that waits until it is told to end."""
 
     def __init__(self, remit: Remit, far: "Far") -> None:
         self.remit, self.far = remit, far
         self.service = Service(remit)
-        self.entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get, note=remit.note_access)
+        self.authenticator = Authenticator(remit.folder, remit.settings.serve, living=remit.engine.running.get, note=remit.note_access)
 
-    def visitor(self, name: str, **grants: Any) -> Visitor:
-        return self.entrance.by_bearer(str(self.entrance.tokens.new(name, Grants(**grants))[1]))
+    def principal(self, name: str, **grants: Any) -> Principal:
+        return self.authenticator.by_bearer(str(self.authenticator.tokens.new(name, Grants(**grants))[1]))
 
-    async def ask(self, visitor: Visitor, name: str, **parameters: Any) -> Return:
-        handle = await self.service.begin(Call(visitor=visitor, door="http"), {"target": name, "parameters": parameters})
+    async def ask(self, principal: Principal, name: str, **parameters: Any) -> Return:
+        handle = await self.service.begin(Call(principal=principal, api="http"), {"target": name, "parameters": parameters})
         return await handle.result()
 
     async def running(self) -> Any:
@@ -98,10 +98,10 @@ def why(stage: Stage) -> str:
 
 
 async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
-    refused = await stage.ask(stage.visitor("ci"), "leaf")
+    refused = await stage.ask(stage.principal("ci"), "leaf")
     assert refused.errors[0].code == "POLICY_DENIED"
     assert "token:ci may not have leaf" in refused.errors[0].message
-    assert (await stage.ask(stage.visitor("other"), "leaf")).status == "completed"
+    assert (await stage.ask(stage.principal("other"), "leaf")).status == "completed"
     assert (await stage.ask(OWNER, "leaf")).status == "completed"
     log = [entry for entry in entries(stage.remit.folder) if entry.get("action") == "leaf"]
     assert [(entry["caller"], entry["verdict"]) for entry in log] == [
@@ -114,7 +114,7 @@ async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
 
 async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_before(stage: Stage) -> None:
     """The child's principal is its agent, as ever; the quick way of decisions made before mixes up no two trees."""
-    ci, guest = stage.visitor("ci"), stage.visitor("guest")
+    ci, guest = stage.principal("ci"), stage.principal("guest")
     for _ in range(2):
         assert (await stage.remit.delegate("host")).summary.startswith("it may")
         assert (await stage.ask(ci, "host")).summary.startswith("it may")
@@ -135,15 +135,15 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
 
 
 async def test_what_a_principal_draws_comes_out_of_one_budget(stage: Stage) -> None:
-    visitor = stage.visitor("small", budget=Limits(delegations=2))
-    assert [(await stage.ask(visitor, "leaf", word=str(number))).status for number in range(2)] == ["completed", "completed"]
-    last = await stage.ask(visitor, "leaf", word="3")
+    principal = stage.principal("small", budget=Limits(delegations=2))
+    assert [(await stage.ask(principal, "leaf", word=str(number))).status for number in range(2)] == ["completed", "completed"]
+    last = await stage.ask(principal, "leaf", word="3")
     assert last.errors[0].code == "BUDGET_EXCEEDED"
-    assert (await stage.ask(stage.visitor("other"), "leaf")).status == "completed"
+    assert (await stage.ask(stage.principal("other"), "leaf")).status == "completed"
 
 
 async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:
-    code_of(stage.entrance.enter, authorization="Bearer rmt_" + "7" * 49, door="grpc", peer="192.0.2.7")
+    code_of(stage.authenticator.enter, authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7")
     entry = list(entries(stage.remit.folder))[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
     assert "777777" not in (stage.remit.folder / "audit.jsonl").read_text()
@@ -152,10 +152,10 @@ async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(sta
 
 async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(stage: Stage) -> None:
     running = await stage.running()
-    visitor = stage.entrance.by_bearer(stage.entrance.token_for(running))
-    assert visitor.parent == running.delegation.session_id
-    assert not visitor.is_local
-    handle = await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
+    principal = stage.authenticator.by_bearer(stage.authenticator.token_for(running))
+    assert principal.parent == running.delegation.session_id
+    assert not principal.is_local
+    handle = await stage.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
     assert (await handle.result()).status == "completed"
     record = await stage.remit.describe(handle.session_id)
     assert (record.parent_id, record.depth, record.path) == (running.delegation.session_id, 2, ("orchestrator", "far", "leaf"))
@@ -165,49 +165,49 @@ async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(sta
 async def test_a_token_ends_with_its_attempt_and_with_its_delegation(stage: Stage) -> None:
     """Replayed after the end, it is worth nothing; nor is a stream that was opened with it."""
     running = await stage.running()
-    earlier = stage.entrance.token_for(running)
+    earlier = stage.authenticator.token_for(running)
     running.attempt += 1
-    assert code_of(stage.entrance.by_bearer, earlier) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.by_bearer, earlier) == "UNAUTHENTICATED"
     assert "attempt" in why(stage)
-    token = stage.entrance.token_for(running)
-    visitor = stage.entrance.by_bearer(token)
-    assert stage.entrance.is_welcome(visitor)
+    token = stage.authenticator.token_for(running)
+    principal = stage.authenticator.by_bearer(token)
+    assert stage.authenticator.is_valid(principal)
     stage.far.may_end.set()
     await stage.remit.result(running.delegation.session_id)
-    assert code_of(stage.entrance.by_bearer, token) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.by_bearer, token) == "UNAUTHENTICATED"
     assert "has ended" in why(stage)
-    assert not stage.entrance.is_welcome(visitor)
-    assert code_of(stage.entrance.token_for, running) == "CALLER_REFUSED"
+    assert not stage.authenticator.is_valid(principal)
+    assert code_of(stage.authenticator.token_for, running) == "CALLER_REFUSED"
     with pytest.raises(RemitError) as found:  # let in a moment before it ended
-        await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
+        await stage.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
     assert found.value.code == "CALLER_REFUSED"
 
 
 async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stage: Stage) -> None:
     running = await stage.running()
-    token = stage.entrance.token_for(running, holder="token:box")
-    box, thief = (f"Bearer {stage.entrance.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
-    visitor = stage.entrance.enter(authorization=box, delegation=token)
-    assert visitor.parent == running.delegation.session_id
+    token = stage.authenticator.token_for(running, holder="token:box")
+    box, thief = (f"Bearer {stage.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
+    principal = stage.authenticator.enter(authorization=box, delegation=token)
+    assert principal.parent == running.delegation.session_id
     for shown in ({"authorization": thief}, {"is_socket": True}, {}):
-        assert code_of(stage.entrance.enter, delegation=token, **shown) == "UNAUTHENTICATED"
+        assert code_of(stage.authenticator.enter, delegation=token, **shown) == "UNAUTHENTICATED"
         assert "another principal" in why(stage) or not shown
-    assert code_of(stage.entrance.enter, authorization=f"Bearer {token}") == "UNAUTHENTICATED"
-    stage.entrance.tokens.revoke("box")
-    assert not stage.entrance.is_welcome(visitor), "whose own token was revoked holds none of others"
-    assert code_of(stage.entrance.enter, authorization=box, delegation=token) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.enter, authorization=f"Bearer {token}") == "UNAUTHENTICATED"
+    stage.authenticator.tokens.revoke("box")
+    assert not stage.authenticator.is_valid(principal), "whose own token was revoked holds none of others"
+    assert code_of(stage.authenticator.enter, authorization=box, delegation=token) == "UNAUTHENTICATED"
 
 
 async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage, tmp_path: Path) -> None:
     running = await stage.running()
-    token = stage.entrance.token_for(running)
-    elsewhere = Entrance(tmp_path / "other", stage.remit.settings.serve, living=stage.remit.engine.running.get)
+    token = stage.authenticator.token_for(running)
+    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, living=stage.remit.engine.running.get)
     for wrong in (token[:-1], f"{token}A", elsewhere.token_for(running), "rmd_"):
-        assert code_of(stage.entrance.by_bearer, wrong) == "UNAUTHENTICATED"
+        assert code_of(stage.authenticator.by_bearer, wrong) == "UNAUTHENTICATED"
         assert "unknown" in why(stage)
-    assert stage.entrance.by_bearer(token).parent == running.delegation.session_id
+    assert stage.authenticator.by_bearer(token).parent == running.delegation.session_id
     clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
-    later = Entrance(
+    later = Authenticator(
         stage.remit.folder,
         stage.remit.settings.serve,
         living=stage.remit.engine.running.get,
@@ -219,7 +219,7 @@ async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage,
 
 
 async def test_a_token_is_struck_out_of_what_agents_say(stage: Stage) -> None:
-    token = stage.entrance.token_for(await stage.running())
+    token = stage.authenticator.token_for(await stage.running())
     result = await stage.remit.delegate("leaf", word=token)
     assert token not in str(result)
     assert all(token.encode() not in path.read_bytes() for path in stage.remit.folder.rglob("*") if path.is_file())

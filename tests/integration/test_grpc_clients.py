@@ -11,8 +11,8 @@ import pytest
 from grpc_stage import Authority, Stage, grpc_stage
 
 from remit import DelegateError, Misused, Refused
-from remit.server.access.visitor import Doing
 from remit.server.client import Client, discover
+from remit.server.tokens import Permission
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
@@ -106,7 +106,7 @@ async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")
     async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], tls_certificate=str(certificate), tls_key=str(key)) as stage:
-        token = stage.token("app", frozenset({Doing.DELEGATE}), agents=("worker",))
+        token = stage.token("app", frozenset({Permission.DELEGATE}), agents=("worker",))
         async with Client(stage.address, token=token, ca_file=authority.certificate) as client:
             assert (await client.delegate(**READ)).success
         for wrong in (None, "rmt_wrong"):
@@ -138,7 +138,7 @@ async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_
     announce(tmp_path / ".remit" / "run", grpc="127.0.0.1:50051", http=None, token_file=None)
     token = discover(tmp_path).token
     assert token is not None
-    assert stage.entrance.by_bearer(token).is_local
+    assert stage.authenticator.by_bearer(token).is_local
     withdraw(tmp_path / ".remit" / "run")
 
 

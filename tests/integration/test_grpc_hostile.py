@@ -147,7 +147,7 @@ async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage:
         await asyncio.gather(*(call.read() for call in calls))
         for call in calls:
             call.cancel()
-    await until(lambda: stage.entrance._streams.count("orchestrator") == 0)
+    await until(lambda: stage.authenticator._streams.count("orchestrator") == 0)
     assert task_id in stage.remit.engine.running
     await works(stage)
 
@@ -206,7 +206,7 @@ async def test_who_leaves_in_the_middle_of_a_word_fills_no_log(stage: Stage, cap
         call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(pb.StreamTaskRequest(task_id=task_id).SerializeToString())
         await call.read()
         await channel.close()
-    await until(lambda: stage.entrance._streams.count("orchestrator") == 0)
+    await until(lambda: stage.authenticator._streams.count("orchestrator") == 0)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

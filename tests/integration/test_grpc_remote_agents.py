@@ -13,9 +13,9 @@ from remote_stage import Far, joined, remote_stage, until
 
 from remit import Context, agent
 from remit.core.events import EventKind
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
-SERVING = frozenset({Doing.SERVE})
+SERVING = frozenset({Permission.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 
 

@@ -13,9 +13,9 @@ from remote_stage import until
 from remit import Context, Remit, agent
 from remit.core.events import EventKind
 from remit.core.tracing import parse, span_id_of
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
-RELAYING = frozenset({Doing.DELEGATE, Doing.RELAY})
+RELAYING = frozenset({Permission.DELEGATE, Permission.RELAY})
 
 
 @agent("place")
@@ -130,7 +130,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
         await until(lambda: far.remit.engine.running)
         await asyncio.sleep(0.2)
         await far.door.stop(0.0)  # the work itself goes on
-        again = await grpc_server(far.service, far.entrance, far.remit.settings.serve)
+        again = await grpc_server(far.service, far.authenticator, far.remit.settings.serve)
         await again.start()
         try:
             returned = await asyncio.wait_for(handle.result(), 20)

@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 from http_stage import Stage, events_of, http_stage
 
-from remit.server.access.visitor import Doing
+from remit.server.tokens import Permission
 
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
 SLOW = {"target": "slow", "parameters": {"seconds": 30}}
-DELEGATES = frozenset({Doing.DELEGATE})
+DELEGATES = frozenset({Permission.DELEGATE})
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""The service behind every door: whose work is whose, what is begun whole or not at all, what a visitor's tree may do."""
+"""The service behind every door: whose work is whose, what is begun whole or not at all, what a principal's tree may do."""
 
 import asyncio
 import subprocess
@@ -18,8 +18,8 @@ from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime.tool.delegate_requests import DelegateError
 from remit.runtime.tool.delegate_results import TaskState
-from remit.server.access.visitor import OWNER, Doing, Grants, Visitor
 from remit.server.service import Call, Service
+from remit.server.tokens import OWNER, Grants, Permission, Principal
 
 GO: dict[str, asyncio.Event] = {}
 
@@ -72,12 +72,12 @@ async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
         yield opened
 
 
-def visitor(name: str = "token:a", **grants: Any) -> Visitor:
-    return Visitor(principal=name, grants=Grants(**grants))
+def principal(name: str = "token:a", **grants: Any) -> Principal:
+    return Principal(name=name, grants=Grants(**grants))
 
 
-def call(who: Visitor | None = None, **more: Any) -> Call:
-    return Call(visitor=who or visitor(), door="grpc", **more)
+def call(who: Principal | None = None, **more: Any) -> Call:
+    return Call(principal=who or principal(), api="grpc", **more)
 
 
 async def done(service: Service, by: Call, target: str, **parameters: Any) -> Return:
@@ -89,7 +89,7 @@ async def done(service: Service, by: Call, target: str, **parameters: Any) -> Re
 
 
 async def test_whoever_asks_sees_follows_and_ends_its_own_work_only(remit: Remit) -> None:
-    service, ours, theirs = Service(remit), call(), call(visitor("token:b"))
+    service, ours, theirs = Service(remit), call(), call(principal("token:b"))
     handle = await service.begin(ours, {"target": "waits"})
     task_id = handle.session_id
     for asked in (
@@ -103,7 +103,7 @@ async def test_whoever_asks_sees_follows_and_ends_its_own_work_only(remit: Remit
         with pytest.raises(Misused, match="There is no task") as fault:
             await asked
         assert fault.value.code == "TASK_NOT_FOUND"
-    sees = call(visitor("token:c", doing=frozenset({Doing.SEE_ALL})))
+    sees = call(principal("token:c", permissions=frozenset({Permission.SEE_ALL})))
     assert (await service.look(sees, task_id)).task_state is TaskState.RUNNING
     with pytest.raises(Refused, match="not token:c's to cancel"):
         await service.cancel(sees, task_id)
@@ -117,7 +117,7 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
     service = Service(remit)
     parent = await service.begin(call(), {"target": "waits"})
     other = await service.begin(call(), {"target": "waits"})
-    inside = call(Visitor(principal=f"delegation:{parent.session_id}", parent=parent.session_id))
+    inside = call(Principal(name=f"delegation:{parent.session_id}", parent=parent.session_id))
     returned = await done(service, inside, "nests")
     child = await service.record(inside, returned.session_id)
     assert (child.parent_id, child.depth, child.path) == (parent.session_id, 2, ("token:a", "waits", "nests"))
@@ -142,7 +142,7 @@ async def test_nobody_goes_on_from_somebody_elses_work(remit: Remit) -> None:
     service = Service(remit)
     returned = await done(service, call(), "quick")
     with pytest.raises(Misused, match="There is no task"):
-        await service.begin(call(visitor("token:b")), {"target": "quick", "resume": returned.session_id})
+        await service.begin(call(principal("token:b")), {"target": "quick", "resume": returned.session_id})
     resumed = await service.begin(call(), {"target": "quick", "resume": returned.session_id})
     assert (await resumed.result()).ok
 
@@ -150,7 +150,7 @@ async def test_nobody_goes_on_from_somebody_elses_work(remit: Remit) -> None:
 async def test_visitors_have_no_commands_run_here(remit: Remit, tmp_path: Path) -> None:
     service = Service(remit)
     asked = {"target": "quick", "accept": [f"touch {tmp_path}/owned"]}
-    for who in (visitor(), visitor(doing=frozenset(Doing)), Visitor(principal="delegation:x", parent="x")):
+    for who in (principal(), principal(permissions=frozenset(Permission)), Principal(name="delegation:x", parent="x")):
         with pytest.raises(Refused, match="may not have commands run") as fault:
             await service.begin(call(who), asked)
         assert fault.value.code == "FORBIDDEN"
@@ -176,7 +176,7 @@ async def test_whatever_ids_numbers_and_words_a_client_sends_the_answer_is_one_o
         chunks = [chunk async for chunk in service.stream(by, returned.session_id, after)]
         assert chunks[-1].result is not None
         assert len(chunks) == (1 if after > 0 else 3)
-    relay = visitor("token:remit", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
+    relay = principal("token:remit", permissions=frozenset({Permission.DELEGATE, Permission.RELAY}))
     assert (await done(service, call(relay, depth=-7, path=("orchestrator",)), "quick")).data["depth"] == 1
 
 
@@ -294,17 +294,17 @@ async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_t
     service = Service(remit)
     busy = await service.begin(call(), {"target": "pictures.resize"})
     assert service.choose(call(), "resize") == "images.resize"
-    assert service.choose(call(visitor(agents=("pictures",))), "resize") == "pictures.resize"
+    assert service.choose(call(principal(agents=("pictures",))), "resize") == "pictures.resize"
     assert service.choose(call(), "images.resize") == "images.resize"
     assert service.choose(call(), "readFile") == "worker.read_file"
     for operation in ("nonsense", ""):
         with pytest.raises(DelegateError):
             service.choose(call(), operation)
     with pytest.raises(DelegateError, match="No agent does"):
-        service.choose(call(visitor(agents=("quick",))), "resize")
-    assert {spec.name for spec in service.agents(call(visitor(agents=("images", "q*"))))} == {"images.resize", "quick"}
+        service.choose(call(principal(agents=("quick",))), "resize")
+    assert {spec.name for spec in service.agents(call(principal(agents=("images", "q*"))))} == {"images.resize", "quick"}
     with pytest.raises(Refused):
-        service.agents(call(visitor(doing=frozenset({Doing.METRICS}))))
+        service.agents(call(principal(permissions=frozenset({Permission.METRICS}))))
     GO["resize"].set()
     await busy.result()
 
@@ -316,7 +316,7 @@ async def test_nothing_of_a_visitors_tree_goes_deeper_than_it_was_granted(remit:
     service = Service(remit)
     whole = await done(service, call(), "twice")
     assert whole.data["data"]["codes"] == []
-    bounded = await done(service, call(visitor(max_depth=2)), "twice")
+    bounded = await done(service, call(principal(max_depth=2)), "twice")
     assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
     record = await remit.describe(bounded.session_id)
     assert record.came is not None
@@ -331,7 +331,7 @@ async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> Non
     assert (await done(service, call(deadline_at=now + 5000), "quick")).data["deadline"] < now + 40
     late = await done(service, call(deadline_at=now - 1), "quick")
     assert late.stop_reason is StopReason.REFUSED
-    longest = visitor(timeout_seconds=3)
+    longest = principal(timeout_seconds=3)
     assert (await done(service, call(longest), "quick")).data["deadline"] < now + 5
     with pytest.raises(Misused, match="at most 3 s"):
         await service.begin(call(longest), {"target": "quick", "timeout": 4000})
@@ -342,20 +342,20 @@ async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> Non
 async def test_each_tree_and_all_trees_of_a_principal_draw_from_its_budget(remit: Remit) -> None:
     """Children draw on it and cannot refill it; the refusal names the limit."""
     service = Service(remit)
-    tree = await done(service, call(visitor(tree=Limits(delegations=1))), "nests")
+    tree = await done(service, call(principal(tree=Limits(delegations=1))), "nests")
     assert tree.data["codes"] == ["BUDGET_EXCEEDED"]
     scope = Budget(Limits(delegations=3, tokens=25), opened_at=remit.loop.time())
-    bounded = call(Visitor(principal="token:poor", budget=scope))
+    bounded = call(Principal(name="token:poor", budget=scope))
     assert (await done(service, bounded, "nests")).data["codes"] == []
     assert (await done(service, bounded, "spends", tokens=1)).ok
     over = await done(service, bounded, "quick")
     assert over.stop_reason is StopReason.REFUSED
     assert "3 delegations in all" in over.errors[0].message
-    richer = call(Visitor(principal="token:poor", budget=Budget(Limits(tokens=25), opened_at=remit.loop.time())))
+    richer = call(Principal(name="token:poor", budget=Budget(Limits(tokens=25), opened_at=remit.loop.time())))
     spent = await done(service, richer, "spends", tokens=30)
     assert spent.stop_reason is StopReason.BUDGET
     assert (await done(service, richer, "quick")).stop_reason is StopReason.REFUSED
-    assert (await done(service, call(visitor("token:rich")), "quick")).ok
+    assert (await done(service, call(principal("token:rich")), "quick")).ok
 
 
 async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Pat
 
     async def asked() -> Return:
         async with Remit.open(tmp_path, agents=[quick]) as remit:
-            who = Visitor(principal="token:poor", budget=Budget(limits, opened_at=remit.loop.time()))
+            who = Principal(name="token:poor", budget=Budget(limits, opened_at=remit.loop.time()))
             return await done(Service(remit), call(who), "quick")
 
     assert [(await asked()).ok for _ in range(3)] == [True, True, False]
@@ -372,7 +372,7 @@ async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Pat
 CHILD = """
 import asyncio, sys
 from remit import Remit, agent
-from remit.server.access.visitor import Grants, Visitor
+from remit.server.tokens import Grants, Principal
 from remit.core.budget import Budget, Limits
 from remit.server.service import Call, Service
 
@@ -386,10 +386,9 @@ async def goes_on(ctx):
 
 async def main():
     async with Remit.open(sys.argv[1], agents=[goes_on]) as remit:
-        who = Visitor(
-            principal="token:poor", grants=Grants(max_depth=1, tree=Limits(tokens=100)), budget=Budget(Limits(tokens=10), opened_at=0.0)
-        )
-        call = Call(visitor=who, door="grpc", session="talk", traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
+        budget = Budget(Limits(tokens=10), opened_at=0.0)
+        who = Principal(name="token:poor", grants=Grants(max_depth=1, tree=Limits(tokens=100)), budget=budget)
+        call = Call(principal=who, api="grpc", session="talk", traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
         handle = await Service(remit).begin(call, {"target": "goes-on"})
         await handle.result()
 
@@ -398,7 +397,7 @@ asyncio.run(main())
 
 
 async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_was_killed(tmp_path: Path) -> None:
-    """S8: what is restored is the same visitor's, within the same limits."""
+    """S8: what is restored is the same principal's, within the same limits."""
     left: list[Any] = []
 
     @agent("goes-on", isolation="inline", timeout=60, resumable=True)
@@ -416,7 +415,7 @@ async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_w
     process.wait(10)
     process.stdout.close()
     async with Remit.open(tmp_path, agents=[goes_on, quick]) as remit:
-        service, who = Service(remit), Visitor(principal="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
+        service, who = Service(remit), Principal(name="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
         result = await service.result(call(who), session_id, 10)
         assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
         assert left == [93], "of its tree; the limits of its principal are not said yet"

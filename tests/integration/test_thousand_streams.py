@@ -6,10 +6,10 @@ import resource
 from pathlib import Path
 
 from remit import Context, Remit, agent
-from remit.server.access.visitor import OWNER
 from remit.server.service import Call, Service
+from remit.server.tokens import OWNER
 
-CALL = Call(visitor=OWNER, door="test")
+CALL = Call(principal=OWNER, api="test")
 
 
 GATE: list[asyncio.Event] = []

@@ -9,8 +9,8 @@ from cli_project import remit
 from remit.core.budget import Limits
 from remit.core.errors import Refused
 from remit.core.settings import ServeSettings
-from remit.server.access.entrance import Entrance
-from remit.server.access.visitor import Doing
+from remit.server.authenticator import Authenticator
+from remit.server.tokens import Permission
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def told(folder: Path, *arguments: str) -> Any:
 
 
 def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
-    entrance = Entrance(project / ".remit", ServeSettings())
+    authenticator = Authenticator(project / ".remit", ServeSettings())
     made = remit(
         project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
         *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2", "--rate", "3", "--streams", "4"),
@@ -32,9 +32,9 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     secret = made.stdout.strip()
     assert made.returncode == 0
     assert "shown once" in made.stderr
-    visitor = entrance.by_bearer(secret)
-    grants = visitor.grants
-    assert (visitor.principal, grants.agents, grants.doing) == ("token:ci", ("worker", "code*"), {Doing.DELEGATE, Doing.RELAY})
+    principal = authenticator.by_bearer(secret)
+    grants = principal.grants
+    assert (principal.name, grants.agents, grants.permissions) == ("token:ci", ("worker", "code*"), {Permission.DELEGATE, Permission.RELAY})
     assert (grants.budget, grants.tree) == (Limits(cost=5), Limits(tokens=100))
     assert (grants.timeout_seconds, grants.max_depth, grants.requests_per_second, grants.streams) == (120.0, 2, 3.0, 4)
     listed = remit(project, "token").stdout
@@ -45,7 +45,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     assert remit(project, "token", "new", "ci").returncode == 5
     assert "Revoked: ci" in remit(project, "token", "revoke", "ci").stdout
     with pytest.raises(Refused):
-        entrance.by_bearer(secret)
+        authenticator.by_bearer(secret)
     log = told(project, "audit", "--agent", "token:ci")["entries"]
     assert [(entry["event"], entry["token_id"]) for entry in log] == [
         ("token_made", document["id"]),

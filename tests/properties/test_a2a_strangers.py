@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.agents.proto.extension import Told, told_in
+from remit.agents.proto.metadata import Told, told_in
 from remit.core.errors import Misused
 
 JSON = st.recursive(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from remit import Context, Remit, agent
 from remit.core.events import Event
 from remit.runtime.tool.delegate_results import Chunk
-from remit.server.access.visitor import Visitor
 from remit.server.service import Call, Service
+from remit.server.tokens import Principal
 
 ACTS = st.lists(
     st.one_of(
@@ -68,7 +68,7 @@ async def _tried(acts: list[tuple[str, int]], is_elsewhere: bool) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         async with Remit.open(folder, agents=[talks]) as here, Remit.open(folder, agents=[talks]) as there:
-            call = Call(visitor=Visitor(principal="token:a"), door="grpc")
+            call = Call(principal=Principal(name="token:a"), api="grpc")
             service = Service(here)
             handle = await service.begin(call, {"target": "talks"})
             reader = Reader(there if is_elsewhere else here, handle.session_id)

@@ -276,9 +276,8 @@ def named(agent: str, given: list[str], among: "list[AgentSpec]") -> "tuple[Agen
 
 async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "ServerHandle":
     """Raises what the server refuses it with."""
-    from remit.agents.proto.times import nanoseconds
     from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.agents.proto.values import struct_of
+    from remit.agents.proto.values import nanoseconds, struct_of
 
     timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
     config = pb.TaskConfig(

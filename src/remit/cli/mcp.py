@@ -53,11 +53,11 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
             "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
             advice="Let a client start it, or serve HTTP: remit mcp --http",
         ) from None
-    leash = split()  # before anything is opened or started; the process the client knows only waits from here on
+    front = split()  # before anything is opened or started; the process the client knows only waits from here on
 
-    from remit.server.mcp.run import Streams, serve_stdio
+    from remit.server.mcp.server import Streams, serve_stdio
 
-    asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, leash=leash), answer_after_seconds=seconds))
+    asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, front=front), answer_after_seconds=seconds))
     return Exit.OK
 
 
@@ -72,7 +72,7 @@ def claim_stdin() -> int:
 
 def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
     from remit.server.addresses import Place, bound
-    from remit.server.mcp.run import check_names, http_address, is_remote, serve_http
+    from remit.server.mcp.server import check_names, http_address, is_remote, serve_http
     from remit.system.settings_files import load_settings
 
     check_names(allowed_hosts)

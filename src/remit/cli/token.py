@@ -17,8 +17,7 @@ from remit.core.deadline import SYSTEM_CLOCK, iso
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.server.access.tokens import Token
-    from remit.server.access.visitor import Grants
+    from remit.server.tokens import Grants, Token
 
 
 DEEDS = ("new", "list", "revoke")
@@ -79,10 +78,10 @@ def token(
         return _list(folder, as_json=as_json)
     if deed == "revoke":
         return _revoke(folder, rest, as_json=as_json)
-    from remit.server.access.visitor import Grants
+    from remit.server.tokens import Grants
 
     grants = Grants(
-        doing=_doing(may or ["delegate"]),
+        permissions=_doing(may or ["delegate"]),
         agents=_patterns(agent),
         budget=arguments.budget(budget or []),
         tree=arguments.budget(tree_budget or []),
@@ -96,8 +95,8 @@ def token(
 
 
 def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *, as_json: bool) -> Exit:
-    from remit.server.access.certificates import checked_name
-    from remit.server.access.tokens import Tokens
+    from remit.server.authenticator import checked_name
+    from remit.server.tokens import Tokens
     from remit.system.files import make_folder
 
     make_folder(folder)
@@ -117,7 +116,7 @@ def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *
 
 
 def _list(folder: "Path", *, as_json: bool) -> Exit:
-    from remit.server.access.tokens import Tokens
+    from remit.server.tokens import Tokens
 
     tokens = Tokens(folder)
     found, used = tokens.all(), tokens.last_used()
@@ -136,7 +135,7 @@ def _list(folder: "Path", *, as_json: bool) -> Exit:
 
 
 def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
-    from remit.server.access.tokens import Tokens
+    from remit.server.tokens import Tokens
 
     tokens = Tokens(folder)
     ended = []
@@ -174,13 +173,13 @@ def _note(folder: "Path", event: str, token: "Token") -> None:
 
 
 def _doing(words: Sequence[str]) -> Any:
-    from remit.server.access.visitor import Doing
+    from remit.server.tokens import Permission
 
     given = [one for word in words for one in word.split(",")]
-    unknown = [one for one in given if one not in list(Doing)]
+    unknown = [one for one in given if one not in list(Permission)]
     if unknown:
         raise Misused(f"A token cannot be allowed to {unknown[0]!r:.40}.", advice=f"Use {_MAY}.")
-    return frozenset(map(Doing, given))
+    return frozenset(map(Permission, given))
 
 
 def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -207,7 +206,7 @@ def _until(text: str | None) -> float | None:
 
 
 def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
-    from remit.server.access.tokens import grants_to_dict
+    from remit.server.tokens import grants_to_dict
 
     def at(moment: float | None) -> str | None:
         return None if moment is None else iso(moment)
@@ -235,13 +234,16 @@ def _state(token: "Token") -> str:
 
 def _scope(token: "Token") -> str:
     """What it may, in a few words."""
-    from remit.server.access.visitor import Doing
+    from remit.server.tokens import Permission
 
     grants = token.grants
     said = [f"certificate {token.certificate}"] if token.certificate is not None else []
-    asks = grants.agents is not None or grants.doing & {Doing.DELEGATE, Doing.SERVE}  # whoever only looks has to do with no agent
+    asks = grants.agents is not None or grants.permissions & {
+        Permission.DELEGATE,
+        Permission.SERVE,
+    }  # whoever only looks has to do with no agent
     whom = f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}" if asks else ""
-    said.append("/".join(sorted(grants.doing)) + whom)
+    said.append("/".join(sorted(grants.permissions)) + whom)
     for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):
         if limits is not None:
             said += [f"{value:g} {kind} {where}" for kind, value in limits.to_dict().items() if value is not None]

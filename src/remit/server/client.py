@@ -23,8 +23,8 @@ from remit.core.states import Priority
 from remit.runtime.tool.delegate_requests import DelegateError, milliseconds
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState, ended, result_of_error
 from remit.runtime.tool.delegate_tool import needs
-from remit.server.access.local import local_token
 from remit.server.discovery import announced
+from remit.server.tokens import local_token
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -197,9 +197,8 @@ def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | 
 
 def _message(target: str, operation: str | None, parameters: Mapping[str, Any], more: Mapping[str, Any]) -> "pb.ExecuteTaskRequest":
     """The request as it is sent. Raises `DelegateError` for what cannot be sent; the rest is for the server to check."""
-    from remit.agents.proto.times import nanoseconds
     from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.agents.proto.values import struct_of
+    from remit.agents.proto.values import nanoseconds, struct_of
 
     given = dict(more)
     if not isinstance(target, str) or not isinstance(parameters, Mapping):

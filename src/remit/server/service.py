@@ -39,12 +39,16 @@ from remit.runtime.tool.delegate_results import (
     result_of_record,
 )
 from remit.runtime.tool.delegate_tool import DelegateTool
-from remit.server.access.visitor import Doing, Visitor
+from remit.server.tokens import Permission, Principal
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.app import Remit
 
+PRINCIPAL = "remit.principal"
+"""Key of the ASGI scope: the authenticated `Principal`."""
+HOLD = "remit.hold"
+"""Key of the ASGI scope: takes a place among the caller's open streams. Raises `RateLimited`."""
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
 """Arguments of a request besides those of the delegate tool."""
 MOST_ON_PAGE = 500
@@ -60,8 +64,8 @@ LONGEST_WORD = 200
 class Call:
     """The caller of one request, and its context."""
 
-    visitor: Visitor
-    door: str
+    principal: Principal
+    api: str
     session: str | None = None
     """The caller's own name for the conversation."""
     traceparent: str | None = None
@@ -89,7 +93,7 @@ def summary_of(record: Record) -> DelegateResult:
 
 
 class Service:
-    def __init__(self, remit: "Remit", budget_of: Callable[[Visitor], Budget | None] = lambda visitor: visitor.budget) -> None:
+    def __init__(self, remit: "Remit", budget_of: Callable[[Principal], Budget | None] = lambda principal: principal.budget) -> None:
         """`budget_of`: the limits of everything that a principal asks for."""
         self.remit = remit
         self.tool = DelegateTool(remit)
@@ -103,7 +107,7 @@ class Service:
 
     def read(self, call: Call, arguments: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> DelegateRequest:
         """The request, checked and allowed for this caller. Nothing runs. Raises `DelegateError`, `Refused`."""
-        self._must(call, Doing.DELEGATE)
+        self._must(call, Permission.DELEGATE)
         try:
             request = self.tool.read(arguments, *extras)
         except DelegateError:
@@ -112,33 +116,33 @@ class Service:
 
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool with the agents that the caller may use."""
-        allowed = call.visitor.grants.agents
+        allowed = call.principal.grants.agents
         if allowed is None:
             return self.tool
         found = self._tools.get(allowed)
         if found is None:
             if len(self._tools) >= MOST_TOOLS:
                 self._tools.clear()
-            may_use = call.visitor.grants.may_use
+            may_use = call.principal.grants.may_use
             found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
         return found
 
     def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
         """Raises `Refused`, `Misused`."""
-        self._must(call, Doing.DELEGATE)
-        grants = call.visitor.grants
+        self._must(call, Permission.DELEGATE)
+        grants = call.principal.grants
         if not grants.may_use(request.agent):
             raise Refused(
-                f"{call.visitor.principal} may not use {request.agent}.",
+                f"{call.principal.name} may not use {request.agent}.",
                 code="FORBIDDEN",
                 advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
             )
         longest = grants.timeout_seconds
         if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:
-            raise Misused(f"timeout must be at most {longest:g} s for {call.visitor.principal}.", advice="Ask for less, or leave it out.")
-        if request.also.get("accept") and not call.visitor.is_local:
+            raise Misused(f"timeout must be at most {longest:g} s for {call.principal.name}.", advice="Ask for less, or leave it out.")
+        if request.also.get("accept") and not call.principal.is_local:
             raise Refused(
-                f"{call.visitor.principal} may not have commands run here to accept its work.",
+                f"{call.principal.name} may not have commands run here to accept its work.",
                 code="FORBIDDEN",
                 advice="Leave out accept, and judge the work by what it hands back.",
             )
@@ -189,23 +193,23 @@ class Service:
     async def _started(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
         key = extras.get("key")
-        if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own
-            extras["key"] = own_key(call.visitor.principal, key)
+        if isinstance(key, str) and key and call.api != "a2a" and not call.principal.is_local:  # A2A makes its own
+            extras["key"] = own_key(call.principal.name, key)
         if isinstance(extras.get("resume"), str):
             await self._changeable(call, extras["resume"], "go on with")  # it takes over the workspace
         asked = request.asked()
-        longest = call.visitor.grants.timeout_seconds
+        longest = call.principal.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
             asked["timeout"] = min(longest, self._default_seconds(request))
-        with coming_from(call, await self._budget(call.visitor)):
+        with coming_from(call, await self._budget(call.principal)):
             return await self.remit.start(request.agent, **asked, **extras)
 
-    async def _budget(self, visitor: Visitor) -> Budget | None:
+    async def _budget(self, principal: Principal) -> Budget | None:
         """With the token of a delegation a scope inside its own; otherwise the one that all processes of the project share."""
-        given = self._budget_of(visitor)
-        if given is None or visitor.parent is not None:
+        given = self._budget_of(principal)
+        if given is None or principal.parent is not None:
             return given
-        purse = await self.remit.engine.purses.of(visitor.principal, given.limits)
+        purse = await self.remit.engine.purses.of(principal.name, given.limits)
         purse.opened_at = given.opened_at
         return purse
 
@@ -303,49 +307,49 @@ class Service:
 
         `force`: without the grace period of its processes."""
         await self.minded(await self._changeable(call, task_id, "cancel"))
-        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}", force=force)
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
         return await self.tool.look(task_id), nodes
 
     async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
         """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
         record = await self.record(call, task_id)
-        if not await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL) or task_id == call.visitor.parent:
-            raise Refused(f"{task_id} is not {call.visitor.principal}'s to {deed}.", code="FORBIDDEN")
+        if not await off_loop(self._is_theirs, call, record, Permission.CANCEL_ALL) or task_id == call.principal.parent:
+            raise Refused(f"{task_id} is not {call.principal.name}'s to {deed}.", code="FORBIDDEN")
         return record
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
         """Newest first, only tasks that the caller may see; `query.before_session` begins a later page."""
-        visitor, store = call.visitor, self.remit.store
+        principal, store = call.principal, self.remit.store
         if query.before_session is not None:
             try:
                 await self.record(call, query.before_session)  # also unknown if it is another caller's
             except Misused:
                 raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.") from None
-        if not visitor.may(Doing.SEE_ALL):
-            if query.principal not in (None, visitor.principal):
+        if not principal.may(Permission.SEE_ALL):
+            if query.principal not in (None, principal.name):
                 return Page(records=(), next_page=None)
-            query = replace(query, principal=None if visitor.parent is not None else visitor.principal)
+            query = replace(query, principal=None if principal.parent is not None else principal.name)
         words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
         query = replace(query, **words)
-        return await off_loop(_listed, store, query, visitor.parent)
+        return await off_loop(_listed, store, query, principal.parent)
 
     # ---- agents
 
     def agents(self, call: Call) -> Sequence[AgentSpec]:
         """Those the caller may use, the project's own first."""
-        self._must(call, Doing.DELEGATE)
-        return [spec for spec in self.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
+        self._must(call, Permission.DELEGATE)
+        return [spec for spec in self.tool.catalogue.specs if call.principal.grants.may_use(spec.name)]
 
     def choose(self, call: Call, operation: str) -> str:
         """The least loaded agent that has the operation. Raises `DelegateError`."""
-        self._must(call, Doing.DELEGATE)
+        self._must(call, Permission.DELEGATE)
         loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
-        return _least_loaded(self.tool_for(call).catalogue, call.visitor.grants.may_use, loads, operation)
+        return _least_loaded(self.tool_for(call).catalogue, call.principal.grants.may_use, loads, operation)
 
     # ---- who may
 
     def may_see(self, call: Call, record: Record) -> bool:
-        return self._is_theirs(call, record, Doing.SEE_ALL)
+        return self._is_theirs(call, record, Permission.SEE_ALL)
 
     @property
     def _running(self) -> Mapping[str, Any]:
@@ -357,16 +361,16 @@ class Service:
     def _engine(self) -> Any:
         return getattr(self.remit, "engine", None)
 
-    def _must(self, call: Call, doing: Doing) -> None:
-        if not call.visitor.may(doing):
-            raise Refused(f"{call.visitor.principal} may not {doing}.", code="FORBIDDEN", advice="`remit token new` grants it.")
+    def _must(self, call: Call, doing: Permission) -> None:
+        if not call.principal.may(doing):
+            raise Refused(f"{call.principal.name} may not {doing}.", code="FORBIDDEN", advice="`remit token new` grants it.")
 
-    def _is_theirs(self, call: Call, record: Record, beyond: Doing) -> bool:
-        visitor = call.visitor
-        if visitor.parent is not None:
-            return _is_below(self.remit.store, record, visitor.parent)
-        principal = record.came.principal if record.came is not None else ROOT_CALLER
-        return visitor.may(beyond) or principal == visitor.principal
+    def _is_theirs(self, call: Call, record: Record, beyond: Permission) -> bool:
+        principal = call.principal
+        if principal.parent is not None:
+            return _is_below(self.remit.store, record, principal.parent)
+        asker = record.came.principal if record.came is not None else ROOT_CALLER
+        return principal.may(beyond) or asker == principal.name
 
     def _default_seconds(self, request: DelegateRequest) -> float:
         limits = self.remit.settings.limits_for(request.agent)
@@ -376,7 +380,7 @@ class Service:
 @contextlib.contextmanager
 def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
     """Work begun inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
-    is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
+    is_plain = call.principal.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
     token = ORIGIN.set(None if is_plain else origin_of(call, budget))
     try:
         yield
@@ -386,17 +390,17 @@ def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
 
 def origin_of(call: Call, budget: Budget | None = None) -> Origin:
     """`budget`: the scope of this principal."""
-    visitor, grants = call.visitor, call.visitor.grants
-    is_relay = visitor.may(Doing.RELAY) and bool(call.path)
+    principal, grants = call.principal, call.principal.grants
+    is_relay = principal.may(Permission.RELAY) and bool(call.path)
     return Origin(
-        came=Came(visitor.principal, call.door, _word(call.session), call.traceparent),
+        came=Came(principal.name, call.api, _word(call.session), call.traceparent),
         depth=max(0, call.depth) if is_relay else 0,
-        path=call.path if is_relay else (visitor.principal,),
+        path=call.path if is_relay else (principal.name,),
         max_depth=grants.max_depth,
         deadline_at=min((at for at in (call.deadline_at, grants.deadline_at) if at is not None), default=None),
         limits=grants.tree,
         budget=budget,
-        parent=visitor.parent,
+        parent=principal.parent,
     )
 
 

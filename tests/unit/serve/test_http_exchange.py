@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remit.server.http.exchange import Bodies, Exchange
+from remit.server.http.middleware import Bodies, Exchange
 from remit.server.http.server import HttpLimits
 
 

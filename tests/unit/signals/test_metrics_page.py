@@ -13,10 +13,11 @@ from remit.core.delegation import ORIGIN, Came, Origin
 from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.states import State
-from remit.runtime.telemetry.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page, routes
+from remit.runtime.telemetry.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page
 from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
 from remit.runtime.telemetry.rules import as_yaml, rules
-from remit.server.access.visitor import OWNER, Doing, Grants, Visitor
+from remit.server.http.api import metrics_routes
+from remit.server.tokens import OWNER, Grants, Permission, Principal
 
 
 @agent("shelf.look")
@@ -139,23 +140,21 @@ def test_the_window_forgets_what_is_older() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visitor", "status"),
+    ("principal", "status"),
     [
-        (None, 401),
-        (Visitor(principal="token:ci"), 403),
-        (Visitor(principal="token:prometheus", grants=Grants(doing=frozenset({Doing.METRICS}))), 200),
+        (Principal(name="token:ci"), 403),
+        (Principal(name="token:prometheus", grants=Grants(permissions=frozenset({Permission.METRICS}))), 200),
         (OWNER, 200),
     ],
 )
-async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, visitor: Visitor | None, status: int) -> None:
+async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, principal: Principal, status: int) -> None:
     import httpx
     from starlette.applications import Starlette
 
-    app = Starlette(routes=routes(remit.engine))
+    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine)))
 
     async def entered(scope: Any, receive: Any, send: Any) -> None:
-        if visitor is not None:
-            scope["remit.visitor"] = visitor
+        scope["remit.principal"] = principal
         await app(scope, receive, send)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=entered), base_url="http://here") as client:

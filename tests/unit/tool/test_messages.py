@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, place_of_task, result_of_task, task_of
-from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, struct_of, value_of
+from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, nanoseconds, seconds, struct_of, value_of
 from remit.core.result import Artifact, Evidence
 from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
 

@@ -16,7 +16,7 @@ from a2a.client.card_resolver import parse_agent_card
 from a2a.types import AgentCard, AgentInterface
 from google.protobuf.json_format import ParseError
 
-from remit.agents.proto.extension import EXTENSION
+from remit.agents.proto.metadata import EXTENSION
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.system.guarded_http import Target, parse_target
 from remit.system.http import BodyTooLarge, limit_chunks, limit_events

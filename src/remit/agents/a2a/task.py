@@ -33,8 +33,7 @@ from google.protobuf.message import DecodeError
 
 from remit.agents.a2a.client import Line, Remote, too_large
 from remit.agents.definition import Definition
-from remit.agents.proto.extension import EXTENSION, HEADER, Told
-from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
+from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, Told
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.redaction import redacted_text

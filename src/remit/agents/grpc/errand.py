@@ -14,9 +14,8 @@ from remit.agents.grpc.elsewhere.following import Errand as Asked
 from remit.agents.grpc.elsewhere.following import Following, GaveUp
 from remit.agents.grpc.elsewhere.service import Pairs, TaskService
 from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
-from remit.agents.proto.times import nanoseconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.values import struct_of
+from remit.agents.proto.values import nanoseconds, struct_of
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context

@@ -7,9 +7,8 @@ What is written here by the gRPC door is read here by its clients and by remotes
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
+from remit.agents.proto.values import dict_of, json_of, nanoseconds, seconds, struct_of, text_of, value_of
 from remit.core.delegation import Came, Delegation
 from remit.core.record import Record
 from remit.core.result import Artifact, Evidence

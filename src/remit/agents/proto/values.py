@@ -15,6 +15,9 @@ from typing import Any
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from pydantic_core import to_json
 
+# ---- JSON as google.protobuf.Value and Struct, there and back. Knows no message of ours. Used by the gRPC door, its clients,
+
+
 MOST_EXACT = 2**53
 MAX_LEVELS = 28
 """Three messages to a level, of the hundred that readers take; a few are around it."""
@@ -111,3 +114,26 @@ def _fill_list(listed: ListValue, json: list[Any] | tuple[Any, ...], levels: int
     add = listed.values.add
     for item in json:
         _fill(add(), item, levels)
+
+
+# ---- Nanoseconds, which protobuf carries, and seconds, which we count in: converted once, at the border, and back to the same
+
+
+NANO = 10**9
+_LONGEST = 2**63 - 1
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """None is 0: not said. The fraction is counted apart, since the nanoseconds of a date are more than a double holds."""
+    if seconds is None:
+        return 0
+    try:
+        whole = int(seconds)
+        return max(-_LONGEST, min(_LONGEST, whole * NANO + round((seconds - whole) * NANO)))
+    except (OverflowError, ValueError):  # for ever
+        return _LONGEST
+
+
+def seconds(nanoseconds: int) -> float | None:
+    """0 is None."""
+    return nanoseconds // NANO + (nanoseconds % NANO) / NANO if nanoseconds else None

@@ -21,10 +21,6 @@ from remit.runtime.telemetry import names
 from remit.runtime.telemetry.names import Instrument, Kind
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import BaseRoute
-
     from remit.engines.embedded.embedded import EmbeddedEngine
 
 MAX_SERIES = 200
@@ -33,9 +29,6 @@ limit of 2,000 series."""
 PRINCIPALS = ("orchestrator", "token", "cert", "delegation")
 """Kinds of principals; all others count as `other`."""
 WINDOW_PARTS = 10
-PATH = "/metrics"
-VISITOR = "remit.visitor"
-"""Where the authentication middleware puts the caller."""
 _HEARD = (
     LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip
@@ -159,28 +152,6 @@ class EngineMetrics:
 
 def _labelled(instrument: Instrument, values: Sequence[str]) -> dict[str, str]:
     return dict(zip(instrument.labels, values, strict=True))
-
-
-def routes(engine: "EmbeddedEngine") -> "Sequence[BaseRoute]":
-    """`/metrics` for Prometheus, counting from now on. Needs the grant `metrics`, or the owner."""
-    from starlette.responses import PlainTextResponse, Response
-    from starlette.routing import Route
-
-    from remit.server.access.visitor import Doing, Visitor
-
-    page = prometheus_page(engine)
-
-    async def metrics(request: "Request") -> "Response":
-        visitor = request.scope.get(VISITOR)
-        if not isinstance(visitor, Visitor):  # without the middleware nobody is known: refuse
-            return PlainTextResponse("Send a token: Authorization: Bearer …\n", 401, {"WWW-Authenticate": "Bearer"})
-        if not visitor.may(Doing.METRICS):
-            advice = "`remit token new --may metrics` makes a token that may."
-            return PlainTextResponse(f"{visitor.principal} may not see metrics. {advice}\n", 403)
-        body, content_type = page(request.headers.get("accept", ""))
-        return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
-
-    return [Route(PATH, metrics, methods=["GET"])]
 
 
 def prometheus_page(engine: "EmbeddedEngine") -> Callable[[str], tuple[bytes, str]]:

@@ -6,29 +6,303 @@ api.add_to(grpc_server)                   # behind serve.grpc.auth_interceptor
 await api.start(); …; await api.close()
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import grpc.aio
+from a2a.server.context import ServerCallContext
+from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.grpc_handler import GrpcHandler
+from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
-from a2a.types import AgentCard
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
 from a2a.types.a2a_pb2 import DESCRIPTOR
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
-from a2a.utils.errors import A2AError
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.task import apply_history_length, decode_page_token, encode_page_token, validate_history_length, validate_page_size
 from starlette.routing import BaseRoute, Route
 
 from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
+from remit.core import events as ours
+from remit.core.ids import is_session_id
+from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
-from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, public_card
-from remit.server.a2a.handler import A2aHandler
+from remit.core.states import State
+from remit.runtime.tool.delegate_results import ChunkType
+from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, call_of, extended_card, public_card, sdk_error
+from remit.server.a2a.messages import STATES, arguments_of, bare_task, last_updates, read_message, status_update, task_of, update_of
 from remit.server.a2a.push import Post, Pushing
-from remit.server.a2a.threads import Notes, Threads
-from remit.server.grpc.errors import printable, short
-from remit.server.service import Service
+from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
+from remit.server.grpc.auth_interceptor import printable, short
+from remit.server.service import Call, Service
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+
+# ---- A2A requests, answered by our service: a task is the same through every API and outlives the server.
+
+
+WAIT_SECONDS = 3600.0
+"""At a time, for a client that waits for the end."""
+LONGEST_ID = 500
+USUAL_PAGE = 50
+MOST_READS = 50
+"""A filter that few tasks match needs several reads for one page; after this many the page is what was found."""
+UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
+
+
+class A2aHandler(RequestHandler):
+    def __init__(self, service: Service, threads: Threads, pushing: Pushing, facts: Callable[[], Facts]) -> None:
+        self._service = service
+        self._threads = threads
+        self._pushing = pushing
+        self._facts = facts
+
+    # ---- work
+
+    @validate_request_params
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+        validate_history_length(params.configuration)
+        with sdk_error():
+            call, record = await self._begin(params, context)
+            if not params.configuration.return_immediately:
+                while record.result is None:
+                    await self._service.result(call, record.session_id, WAIT_SECONDS)
+                    record = await self._service.record(call, record.session_id)
+            thread = await self._threads.of(call, record.session_id)
+            return apply_history_length(await self._task(thread), params.configuration)
+
+    @validate_request_params
+    async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
+        validate_history_length(params.configuration)
+        with sdk_error():
+            call, record = await self._begin(params, context)
+            thread = await self._threads.of(call, record.session_id)
+            async with contextlib.aclosing(self._follow(call, thread)) as events:
+                async for event in events:
+                    yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+
+    @validate_request_params
+    async def on_subscribe_to_task(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
+        """Until the task has ended: also while it waits for input, and when it continues."""
+        with sdk_error():
+            call = call_of(context)
+            thread = await self._threads.of(call, params.id)
+            if thread.is_ended:
+                raise UnsupportedOperationError(f"Task {params.id} has ended. Get it instead.")
+            while True:
+                async with contextlib.aclosing(self._follow(call, thread)) as events:
+                    async for event in events:
+                        yield event
+                thread = await self._threads.of(call, thread.task_id)
+                if thread.is_ended:
+                    return
+                thread = await self._threads.changed(call, thread)
+                if thread.is_cancelled:
+                    yield status_update(await self._task(thread))
+                    return
+
+    async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
+        """It is recorded when this returns."""
+        message, asked = params.message, read_message(params)
+        if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
+            raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
+        call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", told=asked.told)
+        watcher = await self._pushing.wanted(params.configuration)
+        if message.task_id:
+            thread = await self._threads.of(call, message.task_id)
+            must_fit(thread, message)
+            call = replace(call, session=thread.records[0].came.session if thread.records[0].came else call.session)
+            async with self._threads.turn(thread.task_id):
+                thread = await self._threads.of(call, message.task_id)  # another answer may have come first
+                record = await self._threads.resume(call, thread, message, asked)
+        else:
+            arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
+            request = self._service.read(call, arguments)
+            also = {**request.also, "key": key_of(call, message.message_id)}
+            handle = await self._service.execute(call, replace(request, also=also))
+            record = await self._service.record(call, handle.session_id)
+        await self._pushing.begun(record, watcher)
+        return call, record
+
+    async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
+        """The task as it is, its events from then on, and how it ended or that it waits for input."""
+        record = thread.record
+        events = await self._service.remit.events(record.session_id)
+        first = await off_loop(self._draw, thread, events)
+        yield first
+        if record.result is not None:
+            return
+        appends = bool(first.artifacts)
+        async with contextlib.aclosing(self._service.stream(call, record.session_id, events[-1].number if events else 0)) as chunks:
+            async for chunk in chunks:
+                if chunk.type in (ChunkType.COMPLETE, ChunkType.ERROR):
+                    break
+                yield update_of(chunk, first, appends=appends)
+                appends = appends or chunk.type is ChunkType.DATA
+        for update in last_updates(await self._task(await self._threads.of(call, thread.task_id))):
+            yield update
+
+    async def _task(self, thread: Thread) -> Task:
+        record = thread.record
+        events = await self._service.remit.events(record.session_id) if record.result is None or record.chunk_count else []
+        return await off_loop(self._draw, thread, events)
+
+    def _draw(self, thread: Thread, events: Sequence[ours.Event]) -> Task:
+        task = task_of(thread.record, self._service.remit.root, events=events, is_cancelled=thread.is_cancelled)
+        del task.history[:]
+        task.history.extend(thread.history())
+        return task
+
+    # ---- looking
+
+    @validate_request_params
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        validate_history_length(params)
+        with sdk_error():
+            thread = await self._threads.of(call_of(context), params.id)
+            return apply_history_length(await self._task(thread), params)
+
+    @validate_request_params
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """Newest first. A task of several delegations is listed once, where the last of them is."""
+        validate_history_length(params)
+        if params.HasField("page_size"):
+            validate_page_size(params.page_size)
+        with sdk_error():
+            call, size = call_of(context), params.page_size or USUAL_PAGE
+            query = _query(params, size, roots_only=call.principal.parent is None)  # requests with a delegation's token are its children
+            tasks: list[Task] = []
+            next_page: str | None = None
+            for _ in range(MOST_READS if query is not None else 0):
+                assert query is not None
+                page = await self._service.list(call, query)
+                for record in page.records:
+                    if (task := await off_loop(self._listed, record, params)) is not None:
+                        tasks.append(task)
+                    if len(tasks) == size:
+                        next_page = record.session_id if record is not page.records[-1] or page.next_page else None
+                        break
+                else:
+                    next_page = page.next_page
+                if len(tasks) == size or next_page is None:
+                    break
+                query = replace(query, before_session=next_page)
+            token = encode_page_token(next_page) if next_page else ""
+            return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(next_page))
+
+    def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
+        thread = self._threads.whole(record)
+        if thread.record.session_id != record.session_id:
+            return None  # it continued
+        at = record.settled_at or record.started_at or record.created_at
+        if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
+            return None
+        if params.status not in (UNSPECIFIED, TaskState.TASK_STATE_CANCELED if thread.is_cancelled else STATES[record.state]):
+            return None
+        if params.include_artifacts:
+            return apply_history_length(task_of(record, self._service.remit.root, is_cancelled=thread.is_cancelled), params)
+        return apply_history_length(bare_task(record, is_cancelled=thread.is_cancelled), params)
+
+    # ---- ending
+
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
+        """The task, and everything below it, has stopped when this answers."""
+        with sdk_error():
+            call = call_of(context)
+            thread = await self._threads.of(call, params.id)
+            async with self._threads.turn(thread.task_id):
+                thread = await self._threads.of(call, params.id)
+                if thread.waits and self._threads.may_change(call, thread):
+                    await self._threads.give_up(thread)
+                elif thread.record.result is not None:
+                    raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")
+                else:
+                    await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+            thread = await self._threads.of(call, params.id)
+            if thread.record.result is not None and not (thread.is_cancelled or thread.record.state is State.CANCELLED):
+                raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
+            self._pushing.wake(thread.task_id)
+            return await self._task(thread)
+
+    # ---- push notifications: they hold secrets of their receiver, so only who may change the task sees them
+
+    @validate_request_params
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        with sdk_error():
+            return await self._pushing.create(await self._threads.own(call_of(context), params.task_id), params)
+
+    @validate_request_params
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        with sdk_error():
+            return self._pushing.get(await self._threads.own(call_of(context), params.task_id), params.id)
+
+    @validate_request_params
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        with sdk_error():
+            configs = self._pushing.all(await self._threads.own(call_of(context), params.task_id))
+            return ListTaskPushNotificationConfigsResponse(configs=configs)
+
+    @validate_request_params
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        with sdk_error():
+            await self._pushing.delete(await self._threads.own(call_of(context), params.task_id), params.id)
+
+    @validate_request_params
+    async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
+        with sdk_error():
+            return extended_card(self._facts(), self._service.agents(call_of(context)))
+
+
+def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQuery | None:
+    """None: nothing can match it."""
+    states = tuple(state for state, shown in STATES.items() if shown == params.status)
+    if params.status != UNSPECIFIED and not states:
+        return None
+    if params.status == TaskState.TASK_STATE_CANCELED:
+        states = (*states, State.BLOCKED)  # cancelled while it waited for input: `_listed` selects those
+    before = decode_page_token(params.page_token) if params.page_token else None
+    if before is not None and not is_session_id(before):
+        raise InvalidParamsError("Invalid page token.")
+    return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
+
+
+# ---- The A2A API: one handler behind the SDK's JSON-RPC, REST and gRPC bindings. Started by `remit serve`.
+
 
 JSON_RPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
@@ -47,15 +321,15 @@ class A2aApi:
         *,
         base_url: Callable[[], str],
         grpc_url: Callable[[], str | None] = lambda: None,
-        is_beyond: bool = False,
+        is_public: bool = False,
     ) -> None:
-        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_beyond`: other machines
+        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_public`: other machines
         reach it, so anonymous callers do not see the agents."""
         self._service = service
         self._settings = settings
         self._base_url = base_url
         self._grpc_url = grpc_url
-        self._is_beyond = is_beyond
+        self._is_beyond = is_public
         remit = service.remit
         ca_file = remit.settings.web.ca_file
         threads = Threads(service, Notes(remit.folder))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import grpc.aio
 from a2a.auth.user import UnauthenticatedUser, User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
@@ -32,26 +33,26 @@ from a2a.types import (
 from a2a.utils import errors as sdk_errors
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 
-from remit.agents.proto.extension import EXTENSION, NOTHING, Told
+from remit.agents.proto.metadata import EXTENSION, NOTHING, Told
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Refused, RemitError
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import parse
 from remit.runtime.tool.delegate_requests import DelegateError, parts_of, signature
-from remit.server.a2a.messages import MODES
-from remit.server.access.visitor import Visitor
-from remit.server.service import Call
+from remit.server.service import PRINCIPAL, Call
 from remit.server.statuses import status_of
+from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
     import grpc.aio
     from starlette.requests import Request
 
+
+from remit.server.a2a.messages import MODES
+
 log = logging.getLogger("remit.server.a2a")
 JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
-VISITOR = "remit.visitor"
-"""In the scope of an HTTP request, and in the state of a call."""
 _ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
 _LONGEST_DESCRIPTION = 2000
 
@@ -125,10 +126,10 @@ def _any_skill() -> AgentSkill:
 
 
 class Caller(User):
-    """A visitor as the SDK's user."""
+    """A principal as the SDK's user."""
 
-    def __init__(self, visitor: Visitor) -> None:
-        self._visitor = visitor
+    def __init__(self, principal: Principal) -> None:
+        self._principal = principal
 
     @property
     def is_authenticated(self) -> bool:
@@ -136,13 +137,13 @@ class Caller(User):
 
     @property
     def user_name(self) -> str:
-        return self._visitor.principal
+        return self._principal.name
 
 
 class HttpCalls(ServerCallContextBuilder):
     def build(self, request: "Request") -> ServerCallContext:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return _context(request.scope.get(VISITOR), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
+        return _context(request.scope.get(PRINCIPAL), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
 
 
 class GrpcCalls:
@@ -154,24 +155,24 @@ class GrpcCalls:
         asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
         if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
             raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        return _context(entered().visitor, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
+        return _context(entered().principal, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
 
 
-def _context(visitor: Visitor | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
-    user = UnauthenticatedUser() if visitor is None else Caller(visitor)
-    state = {"headers": headers, VISITOR: visitor}
+def _context(principal: Principal | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
+    user = UnauthenticatedUser() if principal is None else Caller(principal)
+    state = {"headers": headers, PRINCIPAL: principal}
     return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
 
 
 def call_of(context: ServerCallContext, *, session: str | None = None, told: Told = NOTHING) -> Call:
     """Raises `Refused` if the request was not authenticated."""
-    visitor = context.state.get(VISITOR)
-    if not isinstance(visitor, Visitor):
+    principal = context.state.get(PRINCIPAL)
+    if not isinstance(principal, Principal):
         raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
     trace = parse(context.state["headers"].get(TRACEPARENT))
     return Call(
-        visitor=visitor,
-        door="a2a",
+        principal=principal,
+        api="a2a",
         session=session,
         traceparent=None if trace is None else str(trace),
         deadline_at=None if told.seconds_left is None else time.time() + told.seconds_left,

@@ -3,18 +3,42 @@
 Three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as a data part
 or the task as text; text alone, for the assistant, or for the only prompted agent of a project."""
 
+import hashlib
+import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from a2a.types import Message, SendMessageRequest
+from a2a.types import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 from a2a.utils.errors import ContentTypeNotSupportedError
 
-from remit.agents.proto.extension import EXTENSION, Told, told_in
-from remit.agents.proto.values import dict_of, json_of
+from remit.agents.proto.metadata import EXTENSION, Told, told_in
+from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
+from remit.core import result as ours
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
 from remit.core.errors import Misused
-from remit.runtime.tool.delegate_requests import ARGUMENTS, DelegateError, signature
+from remit.core.events import Event, EventKind
+from remit.core.record import Record
+from remit.core.states import State
+from remit.runtime.artifacts import read_bounded
+from remit.runtime.tool.delegate_requests import ARGUMENTS, DelegateError, parts_of, signature
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, chunk_of
+
+# ---- Incoming A2A messages: their parts as the arguments of a delegation.
+
 
 TAKEN = (*ARGUMENTS, "budget", "idle")
 """Of a data part. Which delegation is meant, and which it goes on from, is said by the ids of the message; commands that would be run
@@ -121,3 +145,240 @@ def _data(message: Message) -> Mapping[str, Any] | None:
     if found and not isinstance(found[0], Mapping):
         raise Misused("The data part must be an object.", advice="Send {target, operation, parameters, …}.")
     return found[0] if found else None
+
+
+# ---- Delegations as A2A tasks: states, messages, history and artifacts, made from records and events. Independent of requests
+
+
+STATES: Mapping[State, TaskState] = {
+    State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
+    State.RUNNING: TaskState.TASK_STATE_WORKING,
+    State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
+    # Something was done, and what was not done stands in the metadata: a timeout never makes a failure of it.
+    State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
+    State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
+    State.FAILED: TaskState.TASK_STATE_FAILED,
+    State.BLOCKED: TaskState.TASK_STATE_INPUT_REQUIRED,
+    State.REFUSED: TaskState.TASK_STATE_REJECTED,
+    State.CANCELLED: TaskState.TASK_STATE_CANCELED,
+}
+STREAM, RESULT = "stream", "result"
+"""Artifacts: what was said on the way, piece by piece; and what was handed back."""
+FILE_BYTES, FILES_BYTES = 256 * 1024, 1024 * 1024
+"""Files up to so much, one and all of a task, are sent along; of larger ones it is said where they are."""
+STREAM_BYTES = 512 * 1024
+"""Of what was said on the way, the newest so much is told again to whoever looks later."""
+
+
+def status_of(record: Record, events: Sequence[Event] = (), *, is_cancelled: bool = False) -> TaskStatus:
+    """How it stands; of a running one with the last thing it said."""
+    if is_cancelled:
+        return _status(TaskState.TASK_STATE_CANCELED, record.settled_at, _said(record, "Cancelled while it waited for an answer."))
+    state = STATES[record.state]
+    if record.result is not None:
+        return _status(state, record.settled_at, _said(record, words_of(record.result)))
+    chunks = [chunk for event in events if (chunk := chunk_of(event)) is not None and chunk.type is ChunkType.PROGRESS]
+    message = _said(record, chunks[-1].data["message"], chunks[-1].number) if chunks else None
+    return _status(state, events[-1].at if events else record.started_at or record.created_at, message)
+
+
+def words_of(returned: ours.Return) -> str:
+    """The summary, and where it did not succeed what went wrong and what to do about it."""
+    if returned.ok:
+        return returned.summary
+    more = [error.message for error in returned.errors if error.message not in returned.summary]
+    return "\n".join(dict.fromkeys(text for text in (returned.summary, *more, returned.next_steps) if text))
+
+
+def task_of(record: Record, root: Path, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
+    """The whole of it. Reads files: called off the event loop."""
+    task = bare_task(record, events=events, is_cancelled=is_cancelled)
+    if (streamed := stream_of(events)) is not None:
+        task.artifacts.append(streamed)
+    if record.result is not None:
+        task.artifacts.extend(artifacts_of(record.result, root))
+    return task
+
+
+def bare_task(record: Record, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
+    """Without its artifacts."""
+    return Task(
+        id=task_id_of(record),
+        context_id=context_of(record),
+        status=status_of(record, events, is_cancelled=is_cancelled),
+        history=[asked_of(record)],
+        metadata=struct_of(metadata_of(record)),
+    )
+
+
+def task_id_of(record: Record) -> str:
+    """By which its caller knows it: of one that goes on with another, that one's."""
+    origin = origin_in(record.key)
+    return record.session_id if origin is None else origin
+
+
+ON = "a2a:on:"
+"""How the key of a delegation begins that goes on with a task; then that task's id."""
+
+
+def origin_in(key: str | None) -> str | None:
+    """The task that a delegation goes on with, by its key, which no caller can choose."""
+    return key.removeprefix(ON).partition(":")[0] if key is not None and key.startswith(ON) else None
+
+
+def context_of(record: Record) -> str:
+    return (record.came.session if record.came is not None else None) or record.root_id
+
+
+def metadata_of(record: Record) -> dict[str, Any]:
+    target, operation = parts_of(record.agent)
+    own: dict[str, Any] = {
+        "state": str(record.state), "sessionId": record.session_id, "rootId": record.root_id, "target": target, "operation": operation,
+        "depth": record.depth, "path": list(record.path), "createdAt": _iso(record.created_at), "deadlineAt": _iso(record.deadline_at),
+    }  # fmt: skip
+    returned = record.result
+    if returned is None:
+        return {EXTENSION: own}
+    own |= {
+        "summary": returned.summary, "errors": [error.to_dict() for error in returned.errors], "nextSteps": returned.next_steps,
+        "durationSeconds": returned.metadata.duration_seconds, "evidence": str(returned.evidence), "warnings": list(returned.warnings),
+        "tokens": record.tokens, "cost": record.cost,
+    }  # fmt: skip
+    return {"status": str(returned.status), "stopReason": str(returned.stop_reason), EXTENSION: own}
+
+
+def asked_of(record: Record) -> Message:
+    """The message that began it, as far as it is on record: secrets are not."""
+    target, operation = parts_of(record.agent)
+    task = record.parameters.get("task")
+    is_words = isinstance(task, str) and len(record.parameters) == 1
+    said = {"target": target, "operation": operation, "parameters": dict(record.parameters)}
+    part = Part(text=text_of(str(task))) if is_words else Part(data=value_of(said), media_type="application/json")
+    return Message(
+        message_id=f"{record.session_id}-asked",
+        context_id=context_of(record),
+        task_id=task_id_of(record),
+        role=Role.ROLE_USER,
+        parts=[part],
+        metadata=struct_of({"skill": record.agent}),
+    )
+
+
+def answer_of(record: Record) -> Message | None:
+    """What it said at its end: for the history of a task that was gone on with."""
+    return _said(record, words_of(record.result)) if record.result is not None else None
+
+
+# ---- artifacts
+
+
+def artifacts_of(returned: ours.Return, root: Path) -> list[Artifact]:
+    found: list[Artifact] = []
+    if returned.data is not None:
+        found.append(Artifact(artifact_id=RESULT, name=RESULT, description=text_of(returned.summary), parts=[content_of(returned.data)]))
+    room = FILES_BYTES
+    for number, artifact in enumerate(returned.artifacts, 1):
+        content = _content(artifact, root, room)
+        room -= len(content or b"")
+        found.append(_file(number, artifact, content))
+    return found
+
+
+def content_of(value: Any) -> Part:
+    if isinstance(value, str):
+        return Part(text=text_of(value), media_type="text/plain")
+    return Part(data=value_of(value), media_type="application/json")
+
+
+def stream_of(events: Sequence[Event]) -> Artifact | None:
+    parts: list[Part] = []
+    room = STREAM_BYTES
+    for event in reversed(events):
+        if event.kind is EventKind.DATA:
+            parts.append(content_of(event.body.get("chunk")))
+            room -= parts[-1].ByteSize()
+            if room < 0:
+                break
+    return Artifact(artifact_id=STREAM, name=STREAM, parts=reversed(parts)) if parts else None
+
+
+def _content(artifact: ours.Artifact, root: Path, room: int) -> bytes | None:
+    """The file as it was when the work was handed in; of one that is large, gone or changed since, nothing."""
+    if artifact.sha256 is None or artifact.size is None or artifact.size > min(FILE_BYTES, room):
+        return None
+    content = read_bounded(root / artifact.path, FILE_BYTES)
+    return content if content is not None and hashlib.sha256(content).hexdigest() == artifact.sha256 else None
+
+
+def _file(number: int, artifact: ours.Artifact, content: bytes | None) -> Artifact:
+    name = PurePosixPath(artifact.path).name
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    about = value_of(artifact.to_dict())
+    part = (
+        Part(data=about, media_type="application/json")
+        if content is None
+        else Part(raw=content, filename=text_of(name), media_type=kind, metadata=about.struct_value)
+    )
+    words = text_of(artifact.summary)
+    return Artifact(artifact_id=f"file-{number}", name=text_of(artifact.path), description=words, parts=[part], metadata=about.struct_value)
+
+
+# ---- what is streamed
+
+
+def update_of(chunk: Chunk, task: Task, *, appends: bool) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
+    """Of a chunk on the way. `appends`: something was streamed before it."""
+    about: dict[str, Any] = {"number": chunk.number}
+    if chunk.type is ChunkType.DATA:
+        artifact = Artifact(artifact_id=STREAM, name=STREAM, parts=[content_of(chunk.data.get("chunk"))])
+        metadata = struct_of({EXTENSION: about})
+        return TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact, append=appends, metadata=metadata)
+    if (fraction := chunk.data.get("fraction")) is not None:
+        about["fraction"] = fraction
+    message = _message(task.id, task.context_id, str(chunk.data.get("message", "")), f"{task.id}-{chunk.number}")
+    return TaskStatusUpdateEvent(
+        task_id=task.id,
+        context_id=task.context_id,
+        status=_status(TaskState.TASK_STATE_WORKING, None, message),
+        metadata=struct_of({EXTENSION: about}),
+    )
+
+
+def last_updates(task: Task) -> list[TaskArtifactUpdateEvent | TaskStatusUpdateEvent]:
+    """Of a task that has ended: what it handed back, then how it stands."""
+    artifacts = [artifact for artifact in task.artifacts if artifact.artifact_id != STREAM]
+    updates: list[TaskArtifactUpdateEvent | TaskStatusUpdateEvent] = [
+        TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact, last_chunk=True) for artifact in artifacts
+    ]
+    return [*updates, status_update(task)]
+
+
+def status_update(task: Task) -> TaskStatusUpdateEvent:
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status, metadata=task.metadata)
+
+
+def state_update(record: Record, state: State, at: float) -> TaskStatusUpdateEvent:
+    """That it is now in that state, and nothing else."""
+    return TaskStatusUpdateEvent(task_id=task_id_of(record), context_id=context_of(record), status=_status(STATES[state], at, None))
+
+
+def _said(record: Record, words: str, number: int | None = None) -> Message:
+    name = f"{record.session_id}-{'ended' if number is None else number}"
+    return _message(task_id_of(record), context_of(record), words, name)
+
+
+def _message(task_id: str, context_id: str, words: str, message_id: str) -> Message:
+    return Message(message_id=message_id, context_id=context_id, task_id=task_id, role=Role.ROLE_AGENT, parts=[Part(text=text_of(words))])
+
+
+def _status(state: TaskState, at: float | None, message: Message | None) -> TaskStatus:
+    status = TaskStatus(state=state, message=message)
+    if at is not None:
+        status.timestamp.FromMilliseconds(round(1000 * at))
+    else:
+        status.timestamp.GetCurrentTime()
+    return status
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -25,10 +25,9 @@ from remit.core.record import Record
 from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.runtime.tool.delegate_requests import parts_of
-from remit.server.a2a.messages import Asked
-from remit.server.a2a.tasks import ON, answer_of, asked_of, context_of, origin_in
-from remit.server.access.visitor import Doing
+from remit.server.a2a.messages import ON, Asked, answer_of, asked_of, context_of, origin_in
 from remit.server.service import Call, Service
+from remit.server.tokens import Permission
 from remit.system.files import file_lock
 from remit.system.private_files import private_folder, read_private, write_private
 from remit.system.threads import off_loop
@@ -182,7 +181,7 @@ def key_of(call: Call, message_id: str) -> str:
 
 
 def _digest(call: Call, message_id: str) -> str:
-    parts = (call.visitor.principal, call.visitor.parent or "", message_id)
+    parts = (call.principal.name, call.principal.parent or "", message_id)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -216,7 +215,7 @@ class Threads:
         """A task that the caller may change. Raises `Misused` (TASK_NOT_FOUND), or `Refused` if it may only see it."""
         thread = await self.of(call, task_id)
         if not self.may_change(call, thread):
-            raise Refused(f"Task {thread.task_id} does not belong to {call.visitor.principal}.", code="FORBIDDEN")
+            raise Refused(f"Task {thread.task_id} does not belong to {call.principal.name}.", code="FORBIDDEN")
         return thread
 
     async def of(self, call: Call, task_id: str) -> Thread:
@@ -234,10 +233,10 @@ class Threads:
         return self._thread(first if first is not None and first.agent == record.agent else record)
 
     def may_change(self, call: Call, thread: Thread) -> bool:
-        first, visitor = thread.records[0], call.visitor
-        if visitor.parent is not None:
-            return first.parent_id == visitor.parent
-        return visitor.may(Doing.CANCEL_ALL) or (first.came is not None and first.came.principal == visitor.principal)
+        first, principal = thread.records[0], call.principal
+        if principal.parent is not None:
+            return first.parent_id == principal.parent
+        return principal.may(Permission.CANCEL_ALL) or (first.came is not None and first.came.principal == principal.name)
 
     def _thread(self, first: Record) -> Thread:
         note = self.notes.of(first.session_id)
@@ -251,7 +250,7 @@ class Threads:
         if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
             return known  # sent a second time
         if not self.may_change(call, thread):
-            raise Refused(f"Task {thread.task_id} is not {call.visitor.principal}'s to continue.", code="FORBIDDEN")
+            raise Refused(f"Task {thread.task_id} is not {call.principal.name}'s to continue.", code="FORBIDDEN")
         if not thread.waits:
             words = "does not wait for input. Send the message without a task id, in its context, to begin another."
             raise UnsupportedOperationError(f"Task {thread.task_id} {words}")

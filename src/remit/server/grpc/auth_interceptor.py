@@ -1,6 +1,6 @@
 """Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
 
-The caller is authenticated by its bearer token, its certificate or the socket (`access.entrance`) before anything it sends is read; then
+The caller is authenticated by its bearer token, its certificate or the socket (`authenticator`) before anything it sends is read; then
 its limits are checked. Its metadata become a `Call`, which services get from `entered()`. Errors of services are reported by `errors`. The
 deadline of a call only says how long the client waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one."""
 
@@ -9,22 +9,110 @@ import contextlib
 import contextvars
 import inspect
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 import grpc
 import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
-from remit.agents.proto.times import seconds
+from remit.agents.proto.metadata import ADVICE, CODE, DEADLINE, DEPTH, DETAILS, PATH, PUSHBACK, TRACEPARENT
+from remit.agents.proto.values import seconds, struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.tracing import parse
-from remit.server.access.certificates import of_grpc
-from remit.server.access.entrance import DELEGATION_HEADER, HEADER, Entrance
-from remit.server.access.visitor import Visitor
-from remit.server.grpc.errors import abort, abort_unknown
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, of_grpc
 from remit.server.service import Call
+from remit.server.statuses import status_of
+from remit.server.tokens import Principal
+
+# ---- Our errors as gRPC tells them: the status of the one table (`serve.statuses`), and in the trailers our own code, advice
+
+
+log = logging.getLogger("remit.grpc")
+
+DOMAIN = "remit"
+_MOST_WORDS = 800
+_MOST_DETAILS_BYTES = 3000
+"""Clients take 8 KiB of metadata: the words are there twice, and the details grow by a third in base64."""
+_PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class Told:
+    """What `abort` takes."""
+
+    __slots__ = ("code", "metadata", "words")
+
+    def __init__(self, error: RemitError) -> None:
+        self.code = grpc.StatusCode[status_of(error).grpc]
+        self.words = short(error.message)
+        self.metadata = _metadata(error, self.code, self.words)
+
+
+async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: RemitError) -> NoReturn:
+    told = Told(error)
+    await context.abort(told.code, told.words, told.metadata)
+
+
+async def abort_unknown(context: "grpc.aio.ServicerContext[Any, Any]", error: Exception) -> NoReturn:
+    """A fault of ours: the log has it, the caller learns only that there was one."""
+    log.error("A gRPC request failed by a fault of remit's.", exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "The server failed in a way that was not foreseen; its log has more.")
+
+
+def short(text: str) -> str:
+    """So much of it as stays below the limit when it is written as metadata, where a letter may take nine."""
+    text = text_of(text)[:_MOST_WORDS]
+    while len(quote(text, safe=_PRINTABLE)) > _MOST_WORDS:
+        text = text[: len(text) * 3 // 4]
+    return text
+
+
+def printable(text: str) -> str:
+    """As a value of the metadata, which are ASCII."""
+    return quote(short(text), safe=_PRINTABLE)
+
+
+def _metadata(error: RemitError, code: grpc.StatusCode, words: str) -> Metadata:
+    found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
+    if error.advice:
+        found.append((ADVICE, printable(error.advice)))
+    wait: float | None = getattr(error, "retry_after_seconds", None)
+    if wait is not None:
+        found.append((PUSHBACK, str(int(1000 * wait) + 1)))
+    found.append((DETAILS, _status(error, code, words, wait).SerializeToString()))
+    return tuple(found)
+
+
+def _status(error: RemitError, code: grpc.StatusCode, words: str, wait: float | None) -> Status:
+    status = Status(code=code.value[0], message=words)
+    _pack(status, ErrorInfo(reason=text_of(error.code), domain=DOMAIN))
+    if wait is not None:
+        again = RetryInfo()
+        again.retry_delay.FromNanoseconds(int(wait * 1e9))
+        _pack(status, again)
+    details: Mapping[str, Any] = getattr(error, "details", {})
+    if details:
+        struct = struct_of(details)
+        if struct.ByteSize() <= _MOST_DETAILS_BYTES:
+            _pack(status, struct)
+    return status
+
+
+def _pack(status: Status, message: Any) -> None:
+    packed = AnyMessage()
+    packed.Pack(message)
+    status.details.append(packed)
+
+
+# ---- Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
+
 
 HEALTH = "/grpc.health.v1.Health/"
 """Answered without authentication."""
@@ -45,9 +133,9 @@ def entered() -> Call:
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    def __init__(self, entrance: Entrance, *, trusts_socket: bool = True) -> None:
+    def __init__(self, authenticator: Authenticator, *, trusts_socket: bool = True) -> None:
         """`trusts_socket`: who opens our Unix socket owns the project; behind a proxy that is anybody."""
-        self._entrance = entrance
+        self._authenticator = authenticator
         self._trusts_socket = trusts_socket
         self._wrapped: dict[str, tuple[Any, Any]] = {}
         self._open_calls: set[asyncio.Task[Any]] = set()
@@ -101,7 +189,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 call = None if is_open else self._call(context)
-                with self._open_call() if call is None else self._entrance.stream(call.visitor):
+                with self._open_call() if call is None else self._authenticator.stream(call.principal):
                     if call is None:
                         request = await _read_one(context)
                     else:
@@ -121,8 +209,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
         """The request, or the stream of requests, within the caller's limits."""
         request: Any = await _read_one(context) if asks_once else _checked(requests)
-        if not call.visitor.is_local:  # the owner has no limits
-            self._entrance.admit(call.visitor, size=request.ByteSize() if asks_once else 0)
+        if not call.principal.is_local:  # the owner has no limits
+            self._authenticator.admit(call.principal, size=request.ByteSize() if asks_once else 0)
         return request
 
     @contextlib.contextmanager
@@ -151,23 +239,23 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             given.setdefault(name, value)
         traceparent = parse(given.get(TRACEPARENT))
         return Call(
-            visitor=self._visitor(context, given),
-            door="grpc",
+            principal=self._principal(context, given),
+            api="grpc",
             traceparent=str(traceparent) if traceparent is not None else None,
             deadline_at=seconds(_whole(given, DEADLINE, 2**63 - 1)),
             depth=_whole(given, DEPTH, DEEPEST),
             path=_path(given.get(PATH)),
         )
 
-    def _visitor(self, context: Context, given: Mapping[str, Any]) -> Visitor:
+    def _principal(self, context: Context, given: Mapping[str, Any]) -> Principal:
         peer: str = context.peer()
         is_socket = peer.startswith("unix:")
-        return self._entrance.enter(
+        return self._authenticator.enter(
             authorization=_text(given.get(HEADER)),
             delegation=_text(given.get(DELEGATION_HEADER)),
             certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
             is_socket=is_socket and self._trusts_socket,
-            door="grpc",
+            api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
         )
 

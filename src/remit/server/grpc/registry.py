@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.function import agent_name
-from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of
+from remit.agents.proto.values import dict_of, nanoseconds, seconds
 from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES, AgentSpec, Workspace
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
@@ -33,12 +32,11 @@ from remit.engines.embedded.peers import FOLDER, awaited
 from remit.engines.embedded.running import Running
 from remit.runtime.output_schema import checked_schema
 from remit.runtime.tool.delegate_requests import parts_of
-from remit.server.access.entrance import Entrance
-from remit.server.access.visitor import Doing, Visitor
+from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import entered
-from remit.server.grpc.pool import Instance, Offered, Pool
-from remit.server.grpc.remote_agent import ADDRESSED, RemoteAgent, handle_message
+from remit.server.grpc.remote_agents import ADDRESSED, Instance, Offered, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
+from remit.server.tokens import Permission, Principal
 from remit.system.private_files import private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
@@ -65,10 +63,10 @@ _ENCODING = ("utf-8", "surrogatepass")
 class Registry(rpc.AgentServiceServicer):
     """Lives as long as its server."""
 
-    def __init__(self, service: Service, entrance: Entrance, settings: ServeSettings) -> None:
+    def __init__(self, service: Service, authenticator: Authenticator, settings: ServeSettings) -> None:
         self._remit: Remit = service.remit
         self._service = service
-        self._entrance = entrance
+        self._authenticator = authenticator
         self._heartbeat = settings.heartbeat_seconds
         self._pools: dict[str, Pool] = {}
         self._instances: dict[str, Instance] = {}
@@ -90,20 +88,20 @@ class Registry(rpc.AgentServiceServicer):
     # ---- registration
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
-        visitor, name, slots = entered().visitor, _one_part(request.name, "name"), _slots(request)
-        _must_be_allowed(visitor, ())
+        principal, name, slots = entered().principal, _one_part(request.name, "name"), _slots(request)
+        _must_be_allowed(principal, ())
         await self._read_awaited()
         operations = await off_loop(_operations, request, name)
-        _must_be_allowed(visitor, [one.spec.name for one in operations.values()])
+        _must_be_allowed(principal, [one.spec.name for one in operations.values()])
         _must_be_free(name, self._remit.directory.specs())
-        self._must_have_room(visitor)
+        self._must_have_room(principal)
         pool = self._pools.setdefault(name, Pool(name, time.monotonic))
-        pool.must_be_of(visitor.principal)
+        pool.must_be_of(principal.name)
         secret = f"rma_{secrets.token_urlsafe(32)}"
         instance = Instance(
             agent_id=f"agent_{secrets.token_hex(8)}",
             name=name,
-            principal=visitor.principal,
+            principal=principal.name,
             secret_digest=_digest(secret),
             slots=slots,
             operations=operations,
@@ -121,7 +119,7 @@ class Registry(rpc.AgentServiceServicer):
             self._remit.engine.spawn(self._remit.recover())  # its earlier work continues
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._remit.engine.spawn(self._sweep())
-        log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", visitor.principal)
+        log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", principal.name)
         return pb.RegisterResponse(agent_id=instance.agent_id, secret=secret, heartbeat_ns=nanoseconds(self._heartbeat))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
@@ -206,7 +204,7 @@ class Registry(rpc.AgentServiceServicer):
         """Raises `Misused`, in the same words for a wrong id, secret or principal."""
         instance = self._instances.get(agent_id)
         is_it = hmac.compare_digest(_digest(secret), instance.secret_digest if instance is not None else b"\0" * 32)
-        if instance is None or not is_it or entered().visitor.principal != instance.principal:
+        if instance is None or not is_it or entered().principal.name != instance.principal:
             raise Misused("No such agent is registered, or the secret is wrong.", code="INVALID_TARGET", advice="Register (again).")
         return instance
 
@@ -221,8 +219,8 @@ class Registry(rpc.AgentServiceServicer):
                 name = parts_of(operation)[0]
                 self._pools.setdefault(name, Pool(name, time.monotonic)).keep_for(principal, seconds_left)
 
-    def _must_have_room(self, visitor: Visitor) -> None:
-        theirs = sum(one.principal == visitor.principal for one in self._instances.values())
+    def _must_have_room(self, principal: Principal) -> None:
+        theirs = sum(one.principal == principal.name for one in self._instances.values())
         if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
             raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
 
@@ -272,7 +270,7 @@ class Registry(rpc.AgentServiceServicer):
     def _token_for(self, running: Running) -> str:
         """With it the agent can delegate in turn."""
         with contextlib.suppress(RemitError, ModuleNotFoundError):
-            return self._entrance.token_for(running)
+            return self._authenticator.token_for(running)
         return ""
 
 
@@ -320,15 +318,15 @@ class AwaitedOperations:
 # ---- declarations of agents, which are not trusted
 
 
-def _must_be_allowed(visitor: Visitor, names: Iterable[str]) -> None:
+def _must_be_allowed(principal: Principal, names: Iterable[str]) -> None:
     """Raises `Refused`."""
-    if not visitor.may(Doing.SERVE) or visitor.parent is not None:
+    if not principal.may(Permission.SERVE) or principal.parent is not None:
         advice = "`remit token new NAME --may serve` grants it."
-        raise Refused(f"{visitor.principal} may not serve agents.", code="FORBIDDEN", advice=advice)
+        raise Refused(f"{principal.name} may not serve agents.", code="FORBIDDEN", advice=advice)
     for name in names:
-        if not visitor.grants.may_use(name):
-            allowed = ", ".join(visitor.grants.agents or ())
-            raise Refused(f"{visitor.principal} may not serve {name}.", code="FORBIDDEN", advice=f"It was granted {allowed}.")
+        if not principal.grants.may_use(name):
+            allowed = ", ".join(principal.grants.agents or ())
+            raise Refused(f"{principal.name} may not serve {name}.", code="FORBIDDEN", advice=f"It was granted {allowed}.")
 
 
 def _source(name: str) -> str:

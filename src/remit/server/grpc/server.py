@@ -1,6 +1,6 @@
 """The gRPC server: the task service, registered agents, health and reflection, at its addresses.
 
-api = await grpc_server(Service(remit), entrance, remit.settings.serve)
+api = await grpc_server(Service(remit), authenticator, remit.settings.serve)
 await api.start()
 …
 await api.stop(5.0)
@@ -22,8 +22,8 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.core.errors import Misused, Unavailable
 from remit.core.settings import ServeSettings
-from remit.server.access.entrance import Entrance
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, UnixSocket, bind_unix, certificates_of, must_be_safe, place_of
+from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import AuthInterceptor
 from remit.server.grpc.tasks import TaskService
 from remit.server.service import Service
@@ -190,11 +190,11 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 async def grpc_server(
-    service: Service, entrance: Entrance, settings: ServeSettings, registry: "Registry | None" = None, extra: Sequence[AddTo] = ()
+    service: Service, authenticator: Authenticator, settings: ServeSettings, registry: "Registry | None" = None, extra: Sequence[AddTo] = ()
 ) -> GrpcApi:
     """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
-    interceptor = AuthInterceptor(entrance, trusts_socket=not settings.behind_proxy)
+    interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
     most_calls = 4 * settings.streams + 1000
     server = grpc.aio.server(interceptors=[interceptor], options=_options(settings), maximum_concurrent_rpcs=most_calls)
     api = GrpcApi(server, interceptor, service, settings)

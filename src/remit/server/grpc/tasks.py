@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from remit.agents.grpc.messages import Place, message_of_chunk, place_of_delegation, place_of_record, state_number, task_of
-from remit.agents.proto.times import nanoseconds, seconds
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of, struct_of, text_of
+from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State

@@ -1,7 +1,7 @@
 """The REST API: one table of operations, from which both the routes and the OpenAPI document are made, and the application of all HTTP
 APIs.
 
-app = http_app(routes(service), entrance, settings.serve, hosts=["127.0.0.1"]) await HttpServer(app).start([listening])"""
+app = http_app(routes(service), authenticator, settings.serve, hosts=["127.0.0.1"]) await HttpServer(app).start([listening])"""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,12 +21,11 @@ from starlette.routing import BaseRoute, Route
 from remit.core.errors import RemitError
 from remit.core.settings import ServeSettings
 from remit.runtime.tool.delegate_requests import json_bytes
-from remit.server.access.entrance import Entrance
-from remit.server.http import handlers, problems
+from remit.server.authenticator import Authenticator
+from remit.server.http import handlers, messages
 from remit.server.http import models as m
-from remit.server.http.auth_middleware import OPEN_PATHS, AuthMiddleware
-from remit.server.http.exchange import REQUEST_ID
-from remit.server.http.requests import JSON, query_of
+from remit.server.http.messages import JSON, query_of
+from remit.server.http.middleware import OPEN_PATHS, REQUEST_ID, AuthMiddleware
 from remit.server.http.server import HttpLimits
 from remit.server.service import Service
 
@@ -162,9 +161,23 @@ def health_routes(service: Service) -> list[BaseRoute]:
     return _routes([operation for operation in OPERATIONS if operation.is_open], service)
 
 
+def metrics_routes(page: Callable[[str], tuple[bytes, str]]) -> list[BaseRoute]:
+    """`/metrics` for Prometheus. `page`: its text and content type, by what the client accepts."""
+
+    async def metrics(request: Request) -> Response:
+        try:
+            handlers.must_see_metrics(request)
+        except RemitError as error:
+            return _refusal(request, error)
+        body, content_type = page(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type, "cache-control": "no-store"})
+
+    return [Route("/metrics", metrics, methods=["GET"], include_in_schema=False)]
+
+
 def http_app(
     routes: Sequence[BaseRoute],
-    entrance: Entrance,
+    authenticator: Authenticator,
     settings: ServeSettings,
     *,
     hosts: Iterable[str] = (),
@@ -174,7 +187,7 @@ def http_app(
     """Routes of any HTTP APIs behind authentication. `hosts`: names and addresses it listens at."""
     app = Starlette(routes=list(routes), exception_handlers={HTTPException: _not_found})
     app.router.redirect_slashes = False
-    return AuthMiddleware(app, entrance, settings, hosts=hosts, open_paths=open_paths, limits=limits)
+    return AuthMiddleware(app, authenticator, settings, hosts=hosts, open_paths=open_paths, limits=limits)
 
 
 def _routes(operations: Sequence[Operation], service: Service) -> list[BaseRoute]:
@@ -205,11 +218,11 @@ async def _not_found(request: Request, error: Exception) -> Response:
     code, words = known.get(error.status_code, ("MALFORMED_REQUEST", str(error.detail)))
     advice = f"`remit serve` prints the addresses of its APIs; {SPECIFICATION} describes the REST API."
     headers = error.headers or {}
-    return _refusal(request, problems.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
+    return _refusal(request, messages.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
 
 
 def _refusal(request: Request, error: RemitError) -> Response:
-    status, headers, body = problems.answer_of(error, request.scope.get(REQUEST_ID, ""))
+    status, headers, body = messages.answer_of(error, request.scope.get(REQUEST_ID, ""))
     return Response(body, status, headers)
 
 
@@ -256,7 +269,7 @@ def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
     responses = {str(status): _response(answer) for status, answer in operation.answers.items()}
     for status in sorted({*COMMON, *operation.refused}):
-        refusal = {"description": HTTPStatus(status).phrase, "content": _content(problems.MEDIA_TYPE, m.Problem)}
+        refusal = {"description": HTTPStatus(status).phrase, "content": _content(messages.MEDIA_TYPE, m.Problem)}
         responses.setdefault(str(status), {**refusal, "headers": _REFUSAL_HEADERS.get(status, {})})
     described: dict[str, Any] = {
         "operationId": operation.name,

@@ -20,13 +20,11 @@ from remit.core.states import State
 from remit.runtime.context import SettledHandle
 from remit.runtime.tool.delegate_requests import DelegateError, json_text, parameters_schema, parts_of
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult
-from remit.server.access.visitor import Doing
-from remit.server.http.exchange import HOLD
+from remit.server.http.messages import JSON, HttpRefused, body_of, call_of, document_of
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
-from remit.server.http.problems import HttpRefused, document_of
-from remit.server.http.requests import JSON, body_of, call_of
 from remit.server.http.server import CONNECTION, Closing
-from remit.server.service import Call, Service, summary_of
+from remit.server.service import HOLD, PRINCIPAL, Call, Service, summary_of
+from remit.server.tokens import Permission
 from remit.system.threads import off_loop
 
 T = TypeVar("T")
@@ -164,10 +162,14 @@ async def get_agent(service: Service, request: Request, query: NoQuery) -> Respo
 
 async def get_metrics(service: Service, request: Request, query: MetricsQuery) -> Response:
     """Get the delegation metrics of all callers as JSON. Needs the grant `metrics`."""
-    visitor = call_of(request).visitor
-    if not visitor.may(Doing.METRICS):
-        raise Refused(f"{visitor.principal} may not see metrics.", code="FORBIDDEN", advice="`remit token new --may metrics` grants it.")
+    must_see_metrics(request)
     return _json((await service.remit.metrics(query.since)).to_dict())
+
+
+def must_see_metrics(request: Request) -> None:
+    principal = request.scope[PRINCIPAL]
+    if not principal.may(Permission.METRICS):
+        raise Refused(f"{principal.name} may not see metrics.", code="FORBIDDEN", advice="`remit token new --may metrics` grants it.")
 
 
 async def lives(service: Service, request: Request, query: NoQuery) -> Response:

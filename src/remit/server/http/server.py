@@ -25,7 +25,7 @@ from typing import Any
 import uvicorn
 
 from remit.core.errors import Misused
-from remit.server.http.problems import problem_bytes
+from remit.server.http.messages import problem_bytes
 
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"

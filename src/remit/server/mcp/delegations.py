@@ -26,11 +26,11 @@ from remit.core.tracing import parse
 from remit.engines.embedded.peers import Stuck, below, living_owners, signs_with_children, stuck
 from remit.runtime.context import Handle
 from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds, parameters_schema
-from remit.server.access.visitor import OWNER, Visitor
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
-from remit.server.service import Call, Service
+from remit.server.service import HOLD, PRINCIPAL, Call, Service
+from remit.server.tokens import OWNER, Principal
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXTRAS = ("key", "accept", "budget")
 """Arguments of `delegate` besides those of the delegate tool."""
-LOCAL = Call(visitor=OWNER, door="mcp")
-VISITOR = "remit.visitor"
-HOLD = "remit.hold"
-"""Keys of the scope, set by `serve.http.auth_middleware`."""
+LOCAL = Call(principal=OWNER, api="mcp")
 FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
 BURST = 20
@@ -57,15 +54,15 @@ AGENTS_BYTES = LARGEST_BYTES - 4_000
 # ---- callers
 
 
-def call_of(request: Any, meta: Mapping[str, Any] | None, *, asks_who: bool = False) -> Call | None:
-    """`request`: the HTTP request, if any; `meta`: metadata of the client. None if `asks_who` and the request is not authenticated."""
+def call_of(request: Any, meta: Mapping[str, Any] | None, *, requires_auth: bool = False) -> Call | None:
+    """`request`: the HTTP request, if any; `meta`: metadata of the client. None if `requires_auth` and the request is not authenticated."""
     scope = getattr(request, "scope", None) or {}
     given = ((meta or {}).get("traceparent"), (getattr(request, "headers", None) or {}).get("traceparent"))
     traceparent = next((one for one in given if isinstance(one, str) and parse(one) is not None), None)
-    visitor = scope.get(VISITOR, None if asks_who else OWNER)
-    if not isinstance(visitor, Visitor):
+    principal = scope.get(PRINCIPAL, None if requires_auth else OWNER)
+    if not isinstance(principal, Principal):
         return None
-    return LOCAL if visitor is OWNER and traceparent is None else Call(visitor=visitor, door="mcp", traceparent=traceparent)
+    return LOCAL if principal is OWNER and traceparent is None else Call(principal=principal, api="mcp", traceparent=traceparent)
 
 
 def hold(request: Any) -> None:
@@ -276,7 +273,7 @@ class Delegations:
         catalogue = self.catalogue_for(call)
         if target is not None and target not in catalogue.targets():
             catalogue.find(target, None)  # raises with the targets there are
-        problems = self._remit.directory.problems if call.visitor.is_local else ()
+        problems = self._remit.directory.problems if call.principal.is_local else ()
         return answers.answer(_agents_document(catalogue, self._remit.settings, target, offset, problems))
 
     def _wait(self, arguments: Mapping[str, Any]) -> float:

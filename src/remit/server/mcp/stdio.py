@@ -42,7 +42,7 @@ _GONE = b"!"
 
 
 @dataclass(slots=True)
-class Leash:
+class FrontLink:
     """The keeper's link to the front."""
 
     descriptor: int
@@ -56,19 +56,19 @@ class Leash:
             os.close(self._front)
 
 
-def split() -> Leash:
+def split() -> FrontLink:
     """Forks; returns in the keeper only. Call it before any thread is started and anything is opened."""
-    leash, held = os.pipe()
+    link, held = os.pipe()
     hears, front = os.pipe()
     keeper = os.fork()
     if keeper:
-        os.close(leash)
+        os.close(link)
         os.close(front)
         _wait_in_front(keeper, hears)
     os.close(held)
     os.close(hears)
     os.setsid()
-    return Leash(leash, front)
+    return FrontLink(link, front)
 
 
 def _wait_in_front(keeper: int, hears: int) -> NoReturn:

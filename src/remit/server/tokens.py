@@ -1,9 +1,4 @@
-"""The tokens of a project: made, listed and revoked by `remit token`; what each was granted; and grants to certificates.
-
-Kept in `.remit/access/tokens.json` as HMAC-SHA256 digests with a key of this project, never as secrets. A fast hash is enough: it protects
-256 random bits, which cannot be guessed, and a slow one at every request would be a way to keep the server busy. A server checks the
-file's stamp at every request, so a revoked token is refused at once. When a token was last used is kept in a file of its own.
-"""
+"""Who came in by a door, and what they may do there. Values; `authenticator` makes them of credentials, `serve.service` holds to them."""
 
 import binascii
 import hashlib
@@ -13,17 +8,101 @@ import logging
 import re
 import secrets
 import string
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from remit.core.budget import Limits
+from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.server.access.visitor import Doing, Grants
 from remit.system.files import file_lock, set_aside
 from remit.system.private_files import FOLDER, private_folder, read_private, stamp_of, write_private
+
+# ---- Who came in by a door, and what they may do there. Values; `authenticator` makes them of credentials, `serve.service` holds t
+
+
+class Permission(StrEnum):
+    DELEGATE = "delegate"
+    """Hand out work, and look at, follow and cancel one's own."""
+    SEE_ALL = "see-all"
+    """Look at and follow what others asked for too."""
+    CANCEL_ALL = "cancel-all"
+    SERVE = "serve"
+    """Register as a remote agent and be given work."""
+    METRICS = "metrics"
+    RELAY = "relay"
+    """Is a remit itself: the depth, path and deadline it sends are honoured."""
+
+
+EVERYTHING = frozenset(Permission)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    """None: not limited."""
+
+    permissions: frozenset[Permission] = frozenset({Permission.DELEGATE})
+    agents: tuple[str, ...] | None = None
+    """Patterns of agents and operations it may use (`worker`, `worker.read_file`, `code*`); for `serve`, the names it may take."""
+    budget: Limits | None = None
+    """Of everything it ever asks for together."""
+    tree: Limits | None = None
+    """Of each tree."""
+    timeout_seconds: float | None = None
+    """The longest it may ask for."""
+    max_depth: int | None = None
+    expires_at: float | None = None
+    """Wall clock: from then on it lets nobody in."""
+    deadline_at: float | None = None
+    """Wall clock: whatever it asks for ends by then."""
+    requests_per_second: float | None = None
+    burst: int | None = None
+    request_bytes: int | None = None
+    streams: int | None = None
+    """How many may be open at once."""
+
+    def may_use(self, agent: str) -> bool:
+        """`worker` covers `worker.read_file`."""
+        if self.agents is None:
+            return True
+        return _matches(agent, self.agents) or _matches(agent.partition(".")[0], self.agents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    name: str
+    """`orchestrator` for who owns this project, by the socket or the token file; `token:NAME`; `cert:NAME`; `delegation:SESSION`."""
+    grants: Grants = field(default_factory=Grants)
+    parent: str | None = None
+    """With the token of a delegation: its session. What is asked for is its child."""
+    credentials: tuple[str, ...] = field(default=(), compare=False)
+    """By what it came in, so that it can be asked later whether that still holds (`Authenticator.is_valid`); none: it always does."""
+    budget: Budget | None = field(default=None, compare=False, repr=False)
+    """The limits on everything it asks for, since when; with the token of a delegation the very scope that it draws from, as do all
+    tokens that were made of it. None: no limit of its own."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.name == ROOT_CALLER and self.parent is None
+
+    def may(self, doing: Permission) -> bool:
+        return doing in self.grants.permissions
+
+
+OWNER = Principal(name=ROOT_CALLER, grants=Grants(permissions=EVERYTHING))
+"""Whoever may write the project's files may do anything here anyway."""
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# ---- The tokens of a project: made, listed and revoked by `remit token`; what each was granted; and grants to certificates.
+
 
 # ---- secrets: `rmt_`, 43 random letters and digits (256 bits), and 6 that check them, so that scanners recognise one
 
@@ -78,7 +157,7 @@ _KNOWN = {"doing", "agents", *_LIMITS, *_NUMBERS}
 
 def grants_to_dict(grants: Grants) -> dict[str, Any]:
     """Without what is not limited."""
-    held: dict[str, Any] = {"doing": sorted(grants.doing)}
+    held: dict[str, Any] = {"doing": sorted(grants.permissions)}
     if grants.agents is not None:
         held["agents"] = list(grants.agents)
     for name in _LIMITS:
@@ -92,7 +171,7 @@ def grants_from_dict(held: Mapping[str, Any]) -> Grants:
     """Raises `ValueError`: also for a word it does not know, which may be a limit that a later remit wrote."""
     if unknown := set(held) - _KNOWN:
         raise ValueError(f"unknown grants: {', '.join(sorted(unknown))}")
-    read: dict[str, Any] = {"doing": frozenset(Doing(one) for one in held.get("doing", ()))}
+    read: dict[str, Any] = {"permissions": frozenset(Permission(one) for one in held.get("doing", ()))}
     agents = held.get("agents")
     if agents is not None:
         if not isinstance(agents, list) or not all(isinstance(one, str) for one in agents):
@@ -354,3 +433,57 @@ def _token(held: Mapping[str, Any]) -> Token:
         certificate=certificate,
         revoked_at=None if held.get("revoked_at") is None else float(held["revoked_at"]),
     )
+
+
+# ---- The local token: what a program of this machine shows at a port, as it would open the socket. Who can read its file owns
+
+
+LOCAL_FILE = "serve.token"
+
+
+class LocalToken:
+    def __init__(self, folder: Path) -> None:
+        """Of the project whose `.remit` is `folder`."""
+        self.path = folder / "run" / LOCAL_FILE
+        self._stamp: tuple[int, ...] | None = None
+        self._secret = ""
+
+    def make(self) -> Path:
+        """Where it is, from now on; called when a server starts."""
+        private_folder(self.path.parent)
+        with file_lock(self.path.with_suffix(".lock"), timeout=5.0):
+            try:
+                found = _read(self.path)
+            except Refused as error:
+                logging.getLogger("remit.access").warning("%s A new one is made.", error.message)
+                found = None
+            if found is None:
+                write_private(self.path, f"{new_secret()}\n".encode())
+        return self.path
+
+    def is_it(self, text: str) -> bool:
+        stamp = stamp_of(self.path)
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._secret = _read(self.path) or ""
+            except RemitError as error:
+                logging.getLogger("remit.access").error("The local token is not used: %s", error)
+                self._secret = ""
+        theirs, ours = text.encode("utf-8", "surrogatepass"), (self._secret or "\0").encode()
+        return hmac.compare_digest(theirs, ours) and bool(self._secret)
+
+
+def local_token(folder: Path) -> str:
+    """For a client on this machine. Raises `Unavailable` where no server made one, `Refused` for one that others can read."""
+    path = folder / "run" / LOCAL_FILE
+    found = _read(path)
+    if found is None:
+        raise Unavailable(f"There is no {path}: no server of this project was started yet.", advice="Start one: `remit serve`.")
+    return found
+
+
+def _read(path: Path) -> str | None:
+    data = read_private(path)
+    text = (data or b"").decode("ascii", "replace").strip()
+    return text if is_whole(text) else None

@@ -10,7 +10,7 @@ import pytest
 from grpc_stage import Authority, Stage, ask, bearer, grpc_stage, refusal, trailer
 
 from remit.core.errors import Misused, Unavailable
-from remit.server.access.visitor import Doing, Grants
+from remit.server.tokens import Grants, Permission
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -102,7 +102,7 @@ async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: St
     error = await refusal(tasks.RunTask(ask("slow"), metadata=shown).read())
     assert trailer(error, "remit-code") == "RATE_LIMITED"
     calls[0].cancel()
-    stage.entrance.tokens.revoke("streams")
+    stage.authenticator.tokens.revoke("streams")
 
     async def to_its_end() -> None:
         while await calls[1].read():
@@ -148,7 +148,7 @@ async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, autho
     certificate, key = authority.issue("server")
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
     async with grpc_stage(tmp_path, addresses=[LOOPBACK], **files) as stage:
-        stage.entrance.tokens.new("builder", Grants(doing=frozenset({Doing.DELEGATE})), certificate="build.example")
+        stage.authenticator.tokens.new("builder", Grants(permissions=frozenset({Permission.DELEGATE})), certificate="build.example")
         known = await stage.tasks(credentials=tls(authority, "build.example"))
         assert (await known.ExecuteTask(ask("echo"))).task.principal == "cert:build.example"
         pb = messages()

@@ -1,6 +1,6 @@
 """The promises that every API of a server keeps, by its own protocol's client: the same outcomes everywhere.
 
-`CHECKS` are run over every API by `tests/conformance/test_doors.py`. A check leaves nothing running, so one server does for all of them.
+`CHECKS` are run over every API by `tests/conformance/test_apis.py`. A check leaves nothing running, so one server does for all of them.
 `over_…` are the clients; where protocols differ by design is in `traits`.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from remit.server.statuses import TABLE
 from remit.testing.engine_samples import until
-from support.doors.agents import folder, marks
-from support.doors.client import DoorClient, DoorStage, Said, Seen, Standing, asked, done, ended, fault, heard
+from support.apis.agents import folder, marks
+from support.apis.client import DoorClient, DoorStage, Said, Seen, Standing, asked, done, ended, fault, heard
 
 Check = Callable[[DoorStage], Awaitable[None]]
 DOOR_CHECKS: list[Check] = []

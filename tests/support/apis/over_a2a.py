@@ -26,11 +26,10 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError, UnsupportedOperationError
 
-from remit.agents.proto.extension import EXTENSION, HEADER, Told
-from remit.agents.proto.metadata import CODE
+from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, Told
 from remit.agents.proto.values import dict_of, json_of, struct_of, value_of
-from support.doors.client import DoorFault, Page, Said, Seen, Standing
-from support.doors.traits import A2A
+from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.traits import A2A
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 GRPC_BYTES = 16 * 1024 * 1024

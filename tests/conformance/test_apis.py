@@ -1,4 +1,4 @@
-"""Every door keeps every promise of `support.doors.checks`, by its own protocol's client: the same outcomes everywhere.
+"""Every door keeps every promise of `support.apis.checks`, by its own protocol's client: the same outcomes everywhere.
 
 One server of one project with all its doors open, on loopback, in this process.
 """
@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from remit.server.access.visitor import Doing, Grants
-from support.doors import agents
-from support.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
-from support.doors.checks import DOOR_CHECKS, Check
-from support.doors.client import DoorClient, Standing
+from remit.server.tokens import Grants, Permission
+from support.apis import agents
+from support.apis.agents import DOOR_AGENTS, POLICY, SETTINGS
+from support.apis.checks import DOOR_CHECKS, Check
+from support.apis.client import DoorClient, Standing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,8 +37,8 @@ class Served:
 
     def token(self, who: str) -> str:
         if who not in self.tokens:
-            doing = frozenset({Doing.DELEGATE, Doing.RELAY}) if who == "relay" else frozenset({Doing.DELEGATE})
-            self.tokens[who] = self.doors.entrance.tokens.new(who, Grants(doing=doing, requests_per_second=1e4, burst=10**5))
+            doing = frozenset({Permission.DELEGATE, Permission.RELAY}) if who == "relay" else frozenset({Permission.DELEGATE})
+            self.tokens[who] = self.doors.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e4, burst=10**5))
         return self.tokens[who][1]
 
 
@@ -59,7 +59,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
-    from remit.server.apis import Apis, bound_apis
+    from remit.server.run import Apis, bound_apis
 
     remit = Remit.open(root, agents=DOOR_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
     with bound_apis(remit.settings.serve, remit.root) as places:
@@ -69,16 +69,16 @@ async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Eve
 
 
 async def in_process(served: Served, who: str, standing: Standing | None) -> DoorClient:
-    from support.doors.over_service import ServiceClient
+    from support.apis.over_service import ServiceClient
 
-    visitor = served.doors.entrance.by_bearer(served.token(who))
-    return ServiceClient(served.doors.service, visitor, standing)
+    principal = served.doors.authenticator.by_bearer(served.token(who))
+    return ServiceClient(served.doors.service, principal, standing)
 
 
 async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorClient:
     import grpc.aio
 
-    from support.doors.over_grpc import GrpcClient
+    from support.apis.over_grpc import GrpcClient
 
     channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.doors.grpc_address))
     return GrpcClient(channel, served.token(who), standing)
@@ -87,7 +87,7 @@ async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorCl
 async def by_http(served: Served, who: str, standing: Standing | None) -> DoorClient:
     import httpx
 
-    from support.doors.over_http import HttpClient
+    from support.apis.over_http import HttpClient
 
     http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30, verify=False))
     return HttpClient(http, served.token(who), standing)
@@ -95,7 +95,7 @@ async def by_http(served: Served, who: str, standing: Standing | None) -> DoorCl
 
 def by_a2a(binding: str) -> "Way":
     async def way(served: Served, who: str, standing: Standing | None) -> DoorClient:
-        from support.doors.over_a2a import a2a_client
+        from support.apis.over_a2a import a2a_client
 
         return await a2a_client(served.closing, served.doors.http_address, served.token(who), binding, standing)
 
@@ -103,7 +103,7 @@ def by_a2a(binding: str) -> "Way":
 
 
 async def by_mcp(served: Served, who: str, standing: Standing | None) -> DoorClient:
-    from support.doors.over_mcp import mcp_client
+    from support.apis.over_mcp import mcp_client
 
     return await mcp_client(served.closing, f"{served.doors.http_address}/mcp", served.token(who))
 
@@ -154,7 +154,7 @@ async def _connect(root: Path, opened: "asyncio.Future[DoorClient]", stop: async
     from mcp.client.client import Client
     from mcp.client.stdio import stdio_client
 
-    from support.doors.over_mcp import McpClient
+    from support.apis.over_mcp import McpClient
 
     command = ["-m", "remit", "mcp", "--root", str(root)]
     async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))) as client:

@@ -10,10 +10,10 @@ from remit.core.record import HistoryQuery
 from remit.core.states import State
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import ChunkType, DelegateResult
-from remit.server.access.visitor import Visitor
 from remit.server.service import Call, Service
-from support.doors.client import DoorFault, Page, Said, Seen, Standing
-from support.doors.traits import IN_PROCESS
+from remit.server.tokens import Principal
+from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.traits import IN_PROCESS
 
 _STATES = {"CANCELLED": (State.CANCELLED,), "COMPLETED": (State.COMPLETED,), "RUNNING": (State.RUNNING,), "TIMEOUT": (State.TIMEOUT,)}
 
@@ -35,9 +35,9 @@ def seen_of(result: DelegateResult) -> Seen:
 class ServiceClient:
     traits = IN_PROCESS
 
-    def __init__(self, service: Service, visitor: Visitor, standing: Standing | None = None) -> None:
+    def __init__(self, service: Service, principal: Principal, standing: Standing | None = None) -> None:
         self._service = service
-        self._call = Call(visitor=visitor, door="grpc")
+        self._call = Call(principal=principal, api="grpc")
         if standing is not None:
             left = standing.seconds_left
             ends_at = None if left is None else time.time() + left

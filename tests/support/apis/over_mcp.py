@@ -11,8 +11,8 @@ import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from support.doors.client import DoorFault, Page, Said, Seen
-from support.doors.traits import MCP
+from support.apis.client import DoorFault, Page, Said, Seen
+from support.apis.traits import MCP
 
 WAIT_MS = 20_000
 

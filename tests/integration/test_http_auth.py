@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.errors import Misused
-from remit.server.access.visitor import Doing, Grants
-from remit.server.http.auth_middleware import AllowedHosts, host_name
+from remit.server.http.middleware import AllowedHosts, host_name
+from remit.server.tokens import Grants, Permission
 
-DELEGATES = frozenset({Doing.DELEGATE})
+DELEGATES = frozenset({Permission.DELEGATE})
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,7 +38,7 @@ async def test_without_a_good_token_nothing_is_said(stage: Stage) -> None:
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit"')
             assert answer.json()["code"] == "UNAUTHENTICATED"
         stage.token("gone")
-        stage.entrance.tokens.revoke("gone")
+        stage.authenticator.tokens.revoke("gone")
         bodies = set()
         for wrong in ("Bearer x", f"Bearer {stage.token('gone')}", f"Bearer {stage.token()}x", "Bearer", "Basic YTpi", "x" * 3000):
             answer = await nobody.get("/v1/tasks", headers={"Authorization": wrong})
@@ -53,7 +53,7 @@ async def test_without_a_good_token_nothing_is_said(stage: Stage) -> None:
 
 
 async def test_the_local_token_is_the_owners(stage: Stage) -> None:
-    local = stage.entrance.open().read_text().strip()
+    local = stage.authenticator.open().read_text().strip()
     client = await stage.client(local)
     task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
     assert task["lineage"]["principal"] == "orchestrator"
@@ -143,7 +143,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
     async with asyncio.timeout(60), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
         lines = answer.aiter_lines()
         assert [line async for line in until(lines, "event: data")]
-        stage.entrance.tokens.revoke("leaving")
+        stage.authenticator.tokens.revoke("leaving")
         assert not [line async for line in lines if line.startswith("event: complete")]
     assert (await client.get("/v1/tasks")).status_code == 401
 
@@ -167,7 +167,7 @@ async def test_where_a_caller_stands_is_honoured_of_those_that_may_say_it(stage:
     """Depth and path of another remit count on; of anybody else they do not."""
     said = {"remit-depth": "1", "remit-path": '["elsewhere", "planner"]', "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     found = []
-    for name, doing in (("remit", frozenset({Doing.DELEGATE, Doing.RELAY})), ("anybody", DELEGATES)):
+    for name, doing in (("remit", frozenset({Permission.DELEGATE, Permission.RELAY})), ("anybody", DELEGATES)):
         client = await stage.client(stage.token(name, doing))
         task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"}, headers=said)).json()
         found.append((task["lineage"]["depth"], task["lineage"]["path"]))
@@ -203,7 +203,7 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
         return context
 
     async with http_stage(tmp_path, tls=tls) as stage:
-        stage.entrance.tokens.new("build", Grants(doing=DELEGATES), certificate="build.example")
+        stage.authenticator.tokens.new("build", Grants(permissions=DELEGATES), certificate="build.example")
         async with httpx.AsyncClient(base_url=stage.url, verify=showing("build.example")) as client:
             answer = await client.post("/v1/tasks?wait=20", json={"target": "fails"})
             assert answer.json()["lineage"]["principal"] == "cert:build.example"

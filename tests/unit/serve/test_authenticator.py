@@ -17,12 +17,30 @@ from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.jsonable import clean
 from remit.core.redaction import redacted_text, redacted_value
 from remit.core.settings import ServeSettings
-from remit.server.access.certificates import Certificate, checked_name, of_grpc, of_peer
-from remit.server.access.entrance import FAILURES_BURST, NOTES_BURST, PEERS_KEPT, Entrance
-from remit.server.access.limits import Buckets, RateLimited
-from remit.server.access.local import LocalToken, local_token
-from remit.server.access.tokens import Tokens, grants_from_dict, grants_to_dict, is_whole, new_secret
-from remit.server.access.visitor import OWNER, Doing, Grants
+from remit.server.authenticator import (
+    FAILURES_BURST,
+    NOTES_BURST,
+    PEERS_KEPT,
+    Authenticator,
+    Buckets,
+    Certificate,
+    RateLimited,
+    checked_name,
+    of_grpc,
+    of_peer,
+)
+from remit.server.tokens import (
+    OWNER,
+    Grants,
+    LocalToken,
+    Permission,
+    Tokens,
+    grants_from_dict,
+    grants_to_dict,
+    is_whole,
+    local_token,
+    new_secret,
+)
 
 
 class Time:
@@ -44,16 +62,16 @@ def notes() -> list[Any]:
 
 
 @pytest.fixture
-def entrance(tmp_path: Path, time: Time, notes: list[Any]) -> Entrance:
-    made = Entrance(
+def authenticator(tmp_path: Path, time: Time, notes: list[Any]) -> Authenticator:
+    made = Authenticator(
         tmp_path, ServeSettings(requests_per_second=10, burst=5, streams=2), note=notes.append, clock=Clock(monotonic=time, wall=time)
     )
     made.open()
     return made
 
 
-def bearer(entrance: Entrance, name: str = "ci", **grants: Any) -> str:
-    return f"Bearer {entrance.tokens.new(name, Grants(**grants))[1]}"
+def bearer(authenticator: Authenticator, name: str = "ci", **grants: Any) -> str:
+    return f"Bearer {authenticator.tokens.new(name, Grants(**grants))[1]}"
 
 
 def refusal(enter: Callable[..., Any], **shown: Any) -> Refused:
@@ -62,31 +80,33 @@ def refusal(enter: Callable[..., Any], **shown: Any) -> Refused:
     return found.value
 
 
-def test_a_token_the_local_token_and_the_socket_let_in(entrance: Entrance, tmp_path: Path) -> None:
-    visitor = entrance.enter(authorization=bearer(entrance, agents=("worker",), doing=frozenset({Doing.DELEGATE})))
-    assert visitor.principal == "token:ci"
-    assert visitor.grants.may_use("worker.read_file")
-    assert not visitor.grants.may_use("coder.run")
-    assert not visitor.may(Doing.SEE_ALL)
-    assert not visitor.is_local
-    assert entrance.enter(authorization=f"bearer {local_token(tmp_path)}") is OWNER
-    assert entrance.enter(is_socket=True) is OWNER
+def test_a_token_the_local_token_and_the_socket_let_in(authenticator: Authenticator, tmp_path: Path) -> None:
+    principal = authenticator.enter(authorization=bearer(authenticator, agents=("worker",), permissions=frozenset({Permission.DELEGATE})))
+    assert principal.name == "token:ci"
+    assert principal.grants.may_use("worker.read_file")
+    assert not principal.grants.may_use("coder.run")
+    assert not principal.may(Permission.SEE_ALL)
+    assert not principal.is_local
+    assert authenticator.enter(authorization=f"bearer {local_token(tmp_path)}") is OWNER
+    assert authenticator.enter(is_socket=True) is OWNER
 
 
-def test_wrong_credentials_look_alike_to_whoever_shows_them_and_not_in_the_log(entrance: Entrance, notes: list[Any], time: Time) -> None:
-    unknown = refusal(entrance.enter, authorization="Bearer rmt_" + "0" * 49)
-    expired, revoked = bearer(entrance, "old", expires_at=time.now + 10), bearer(entrance, "gone")
-    entrance.tokens.revoke("gone")
+def test_wrong_credentials_look_alike_to_whoever_shows_them_and_not_in_the_log(
+    authenticator: Authenticator, notes: list[Any], time: Time
+) -> None:
+    unknown = refusal(authenticator.enter, authorization="Bearer rmt_" + "0" * 49)
+    expired, revoked = bearer(authenticator, "old", expires_at=time.now + 10), bearer(authenticator, "gone")
+    authenticator.tokens.revoke("gone")
     time.now += 10
     others = [
-        refusal(entrance.enter, authorization=expired, door="http", peer="127.0.0.1"),
-        refusal(entrance.enter, authorization=revoked, door="grpc"),
-        refusal(entrance.enter),
-        refusal(entrance.enter, authorization="Basic eDp5"),
-        refusal(entrance.enter, authorization="Bearer " + "x" * 100_000),
-        refusal(entrance.enter, authorization="Bearer \udc80\n"),
-        refusal(entrance.enter, authorization="Bearer rmd_x"),
-        refusal(entrance.enter, certificate=Certificate(names=("ci.example.com",))),
+        refusal(authenticator.enter, authorization=expired, api="http", peer="127.0.0.1"),
+        refusal(authenticator.enter, authorization=revoked, api="grpc"),
+        refusal(authenticator.enter),
+        refusal(authenticator.enter, authorization="Basic eDp5"),
+        refusal(authenticator.enter, authorization="Bearer " + "x" * 100_000),
+        refusal(authenticator.enter, authorization="Bearer \udc80\n"),
+        refusal(authenticator.enter, authorization="Bearer rmd_x"),
+        refusal(authenticator.enter, certificate=Certificate(names=("ci.example.com",))),
     ]
     assert {(type(one), one.code, str(one)) for one in others} == {(Refused, "UNAUTHENTICATED", str(unknown))}
     said = [note["because"] for note in notes]
@@ -97,60 +117,60 @@ def test_wrong_credentials_look_alike_to_whoever_shows_them_and_not_in_the_log(e
     assert all("rmt_" not in str(note) for note in notes)
 
 
-def test_a_wrong_credential_is_refused_also_where_another_one_would_do(entrance: Entrance) -> None:
-    refusal(entrance.enter, authorization="Bearer wrong", is_socket=True)
-    refusal(entrance.enter, certificate=Certificate(names=("nobody",)), is_socket=True)
+def test_a_wrong_credential_is_refused_also_where_another_one_would_do(authenticator: Authenticator) -> None:
+    refusal(authenticator.enter, authorization="Bearer wrong", is_socket=True)
+    refusal(authenticator.enter, certificate=Certificate(names=("nobody",)), is_socket=True)
 
 
-def test_a_flood_of_wrong_tokens_is_slowed_and_shuts_nobody_out(entrance: Entrance, notes: list[Any]) -> None:
-    good = bearer(entrance)
-    errors = [refusal(entrance.enter, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
+def test_a_flood_of_wrong_tokens_is_slowed_and_shuts_nobody_out(authenticator: Authenticator, notes: list[Any]) -> None:
+    good = bearer(authenticator)
+    errors = [refusal(authenticator.enter, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
     assert [one.code for one in errors[: int(FAILURES_BURST)]] == ["UNAUTHENTICATED"] * int(FAILURES_BURST)
     late = errors[-1]
     assert isinstance(late, RateLimited)
     assert late.code == "RATE_LIMITED"
     assert 0 < late.retry_after_seconds <= 1
-    assert entrance.enter(authorization=good, peer="10.0.0.9").principal == "token:ci"
-    assert refusal(entrance.enter, authorization="Bearer x", peer="10.0.0.8").code == "UNAUTHENTICATED"
+    assert authenticator.enter(authorization=good, peer="10.0.0.9").name == "token:ci"
+    assert refusal(authenticator.enter, authorization="Bearer x", peer="10.0.0.8").code == "UNAUTHENTICATED"
     assert len(notes) <= NOTES_BURST
 
 
-def test_what_was_not_noted_in_a_flood_is_counted(entrance: Entrance, notes: list[Any], time: Time) -> None:
+def test_what_was_not_noted_in_a_flood_is_counted(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
     for number in range(int(NOTES_BURST) + 50):
-        refusal(entrance.enter, authorization=f"Bearer {number}")
+        refusal(authenticator.enter, authorization=f"Bearer {number}")
     time.now += 10
-    refusal(entrance.enter, authorization="Bearer later")
+    refusal(authenticator.enter, authorization="Bearer later")
     assert notes[-1]["more"] == 50
 
 
-def test_a_flood_from_everywhere_is_not_remembered_for_ever(entrance: Entrance) -> None:
+def test_a_flood_from_everywhere_is_not_remembered_for_ever(authenticator: Authenticator) -> None:
     for number in range(PEERS_KEPT + 500):
-        refusal(entrance.enter, authorization="Bearer x", peer=f"peer {number}")
-    assert len(entrance._failures) <= PEERS_KEPT
+        refusal(authenticator.enter, authorization="Bearer x", peer=f"peer {number}")
+    assert len(authenticator._failures) <= PEERS_KEPT
 
 
-def test_one_principal_may_so_many_requests_and_says_when_to_come_again(entrance: Entrance, time: Time) -> None:
-    visitor = entrance.enter(authorization=bearer(entrance, requests_per_second=2.0, burst=3))
-    other = entrance.enter(authorization=bearer(entrance, "other"))
+def test_one_principal_may_so_many_requests_and_says_when_to_come_again(authenticator: Authenticator, time: Time) -> None:
+    principal = authenticator.enter(authorization=bearer(authenticator, requests_per_second=2.0, burst=3))
+    other = authenticator.enter(authorization=bearer(authenticator, "other"))
     for _ in range(3):
-        entrance.admit(visitor)
+        authenticator.admit(principal)
     with pytest.raises(RateLimited) as found:
-        entrance.admit(visitor)
+        authenticator.admit(principal)
     assert found.value.retry_after_seconds == pytest.approx(0.5)
-    entrance.admit(other)
+    authenticator.admit(other)
     time.now += 0.5
-    entrance.admit(visitor)
+    authenticator.admit(principal)
     for _ in range(1000):
-        entrance.admit(OWNER)
+        authenticator.admit(OWNER)
 
 
-def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(entrance: Entrance, time: Time) -> None:
-    shown = bearer(entrance, budget=Limits(cost=2.0, seconds=60))
+def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(authenticator: Authenticator, time: Time) -> None:
+    shown = bearer(authenticator, budget=Limits(cost=2.0, seconds=60))
     time.now += 50
-    budget = entrance.budget_of(entrance.enter(authorization=shown))
+    budget = authenticator.budget_of(authenticator.enter(authorization=shown))
     assert budget.lacks(time.now) is None
     assert budget.lacks(time.now + 10) == "60 s of wall clock"
-    assert entrance.budget_of(OWNER) is None
+    assert authenticator.budget_of(OWNER) is None
 
 
 def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
@@ -164,11 +184,11 @@ def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
     assert len(buckets) == 3
 
 
-async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(entrance: Entrance) -> None:
-    visitor = entrance.enter(authorization=bearer(entrance))
+async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(authenticator: Authenticator) -> None:
+    principal = authenticator.enter(authorization=bearer(authenticator))
 
     async def follow() -> None:
-        with entrance.stream(visitor):
+        with authenticator.stream(principal):
             await asyncio.Event().wait()
 
     task = asyncio.create_task(follow())
@@ -176,39 +196,39 @@ async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(e
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert entrance._streams.count("token:ci") == 0
+    assert authenticator._streams.count("token:ci") == 0
 
 
 # ---- certificates
 
 
-def granted_to(entrance: Entrance, name: str, certificate: str, **grants: Any) -> None:
-    entrance.tokens.new(name, Grants(**grants), checked_name(certificate))
+def granted_to(authenticator: Authenticator, name: str, certificate: str, **grants: Any) -> None:
+    authenticator.tokens.new(name, Grants(**grants), checked_name(certificate))
 
 
-def test_a_certificate_is_let_in_only_where_something_was_granted_to_it(entrance: Entrance) -> None:
+def test_a_certificate_is_let_in_only_where_something_was_granted_to_it(authenticator: Authenticator) -> None:
     shown = Certificate(names=("build.example.com", "Build"), fingerprint="ab" * 32)
-    refusal(entrance.enter, certificate=shown)
-    granted_to(entrance, "all", "*.example.com", agents=("worker",))
-    visitor = entrance.enter(certificate=shown)
-    assert visitor.principal == "cert:build.example.com"
-    assert visitor.grants.agents == ("worker",)
-    granted_to(entrance, "one", "Build")
-    assert entrance.enter(certificate=shown).principal == "cert:Build", "a whole name counts before a pattern"
-    granted_to(entrance, "pinned", "SHA256:" + ":".join(["AB"] * 32))
-    assert entrance.enter(certificate=shown).principal == "cert:pinned"
-    assert entrance.enter(certificate=Certificate(names=("pinned", "x.example.com"))).principal == "cert:x.example.com"
+    refusal(authenticator.enter, certificate=shown)
+    granted_to(authenticator, "all", "*.example.com", agents=("worker",))
+    principal = authenticator.enter(certificate=shown)
+    assert principal.name == "cert:build.example.com"
+    assert principal.grants.agents == ("worker",)
+    granted_to(authenticator, "one", "Build")
+    assert authenticator.enter(certificate=shown).name == "cert:Build", "a whole name counts before a pattern"
+    granted_to(authenticator, "pinned", "SHA256:" + ":".join(["AB"] * 32))
+    assert authenticator.enter(certificate=shown).name == "cert:pinned"
+    assert authenticator.enter(certificate=Certificate(names=("pinned", "x.example.com"))).name == "cert:x.example.com"
     for name in ("all", "one", "pinned"):
-        entrance.tokens.revoke(name)
-    refusal(entrance.enter, certificate=shown)
+        authenticator.tokens.revoke(name)
+    refusal(authenticator.enter, certificate=shown)
 
 
-def test_a_certificate_is_no_token_nor_a_token_one(entrance: Entrance) -> None:
-    granted_to(entrance, "box", "box")
-    refusal(entrance.enter, authorization="Bearer box")
-    refusal(entrance.enter, authorization="Bearer ")
-    bearer(entrance, "plain")
-    refusal(entrance.enter, certificate=Certificate(names=("plain",)))
+def test_a_certificate_is_no_token_nor_a_token_one(authenticator: Authenticator) -> None:
+    granted_to(authenticator, "box", "box")
+    refusal(authenticator.enter, authorization="Bearer box")
+    refusal(authenticator.enter, authorization="Bearer ")
+    bearer(authenticator, "plain")
+    refusal(authenticator.enter, certificate=Certificate(names=("plain",)))
 
 
 def test_names_that_are_there_to_deceive_are_nobodys() -> None:
@@ -275,7 +295,7 @@ def test_only_a_hash_is_kept_and_nobody_else_can_read_it(folder: Path) -> None:
 def test_what_was_granted_is_read_as_it_was_written(folder: Path) -> None:
     limits = {"budget": Limits(cost=2.5, delegations=10), "tree": Limits(tokens=1000), "timeout_seconds": 60.0, "max_depth": 2}
     rates = {"expires_at": 2e9, "requests_per_second": 1.5, "burst": 3, "request_bytes": 1000, "streams": 2}
-    grants = Grants(doing=frozenset({Doing.DELEGATE, Doing.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
+    grants = Grants(permissions=frozenset({Permission.DELEGATE, Permission.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
     assert grants_from_dict(json.loads(json.dumps(grants_to_dict(grants)))) == grants
     Tokens(folder).new("ci", grants)
     assert Tokens(folder).all()[0].grants == grants

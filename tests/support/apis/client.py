@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from support.doors.traits import Traits
+from support.apis.traits import Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, json_of, struct_of
 from remit.core.states import priority_of
-from support.doors.client import DoorFault, Page, Said, Seen, Standing
-from support.doors.traits import GRPC
+from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.traits import GRPC
 
 
 class GrpcClient:

@@ -15,10 +15,10 @@ import pytest_asyncio
 from http_stage import Stage, http_stage
 
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.access.visitor import Doing, Grants, Visitor
 from remit.server.service import Call, Service, own_key
+from remit.server.tokens import Grants, Permission, Principal
 
-ONLY = frozenset({Doing.DELEGATE})
+ONLY = frozenset({Permission.DELEGATE})
 MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
@@ -60,7 +60,7 @@ async def test_a_key_is_its_callers_alone_whatever_callers_are_called(stage: Sta
     service = Service(stage.remit)
     begun = []
     for principal, key in (("cert:spiffe://a/b", "k"), ("cert:spiffe://a", "b/k"), ("cert:spiffe://a", "b%2Fk")):
-        call = Call(visitor=Visitor(principal=principal), door="grpc")
+        call = Call(principal=Principal(name=principal), api="grpc")
         asked = {"target": "text", "operation": "count", "parameters": {"text": "x"}, "key": key}
         begun.append((await service.begin(call, asked)).session_id)
     assert len(set(begun)) == 3
@@ -70,10 +70,10 @@ async def test_a_key_is_its_callers_alone_whatever_callers_are_called(stage: Sta
 async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -> None:
     """`resume` takes over what the other one left, its workspace too."""
     counts = {"target": "text", "operation": "count", "parameters": {"text": "x"}}
-    ours = Call(visitor=Visitor(principal="token:a"), door="http")
+    ours = Call(principal=Principal(name="token:a"), api="http")
     task_id = (await (await stage.service.begin(ours, counts)).result()).session_id
-    for doing, words in ((ONLY, "There is no task"), (ONLY | {Doing.SEE_ALL}, "not token:b's to go on with")):
-        theirs = Call(visitor=Visitor(principal="token:b", grants=Grants(doing=doing)), door="http")
+    for doing, words in ((ONLY, "There is no task"), (ONLY | {Permission.SEE_ALL}, "not token:b's to go on with")):
+        theirs = Call(principal=Principal(name="token:b", grants=Grants(permissions=doing)), api="http")
         with pytest.raises(RemitError, match=words):
             await stage.service.begin(theirs, {**counts, "resume": task_id})
 
@@ -136,7 +136,7 @@ async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(
     (task_id,) = new
     assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).status_code == 429
     assert (await client.get(f"/v1/tasks/{task_id}")).status_code == 200
-    stage.entrance.tokens.revoke("waits")
+    stage.authenticator.tokens.revoke("waits")
     async with asyncio.timeout(60):
         assert (await waiting).status_code == 401
     await stage.remit.cancel(task_id)
@@ -183,13 +183,13 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
     import httpx
     from grpc_stage import Authority, ask, grpc_stage
 
-    from remit.server.mcp.run import served_to_others
+    from remit.server.mcp.server import served_to_others
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("bot")  # for loopback too
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
     async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], **files) as stage:
-        stage.entrance.tokens.new("anybody", Grants(doing=ONLY), certificate="*")
+        stage.authenticator.tokens.new("anybody", Grants(permissions=ONLY), certificate="*")
         shown = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
         task = (await (await stage.tasks(credentials=shown)).ExecuteTask(ask("echo"))).task
         assert task.principal == "cert:bot"
@@ -210,7 +210,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
                     assert '"status":"completed"' in answer.text, answer.text
                     answer = await client.post(url, json=asked("delegate", target="echo", parameters={}, accept=["true"]))
                     assert "may not have commands run here" in answer.text
-                    stage.entrance.tokens.revoke("anybody")
+                    stage.authenticator.tokens.revoke("anybody")
                     assert (await client.post(url, json=asked("list_agents"))).status_code == 401
 
 

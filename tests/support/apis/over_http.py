@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from support.doors.client import DoorFault, Page, Said, Seen, Standing
-from support.doors.traits import HTTP
+from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.traits import HTTP
 
 
 class HttpClient:

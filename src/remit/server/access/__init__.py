@@ -1,1 +1,0 @@
-"""Who may come in: bearer tokens, the local token file, certificates, tokens of delegations, and the limits of each caller."""
