@@ -31,7 +31,7 @@ LOADED = (
         "remit.policy.engine",
     ),
     *("remit.builtin.worker", "remit.builtin.coder", "remit.builtin.researcher", "remit.agents.coding.detect"),
-    *("remit.agents.pages", "remit.agents.role_bindings", "remit.board", "remit.board.commits"),
+    *("remit.agents.agent_files", "remit.agents.role_bindings", "remit.board", "remit.board.commits"),
 )
 """What most of the commands import."""
 AT_THE_START = ("PYTHON", "LANG", "LC_", "REMIT_")

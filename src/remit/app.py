@@ -350,8 +350,8 @@ class Remit(Looking):
 
     def _load_directory(self, root: Path | None) -> None:
         """Of the agents given, and of those of the project at `root`, if one is named."""
-        from remit.agents.carriers import Carriers
         from remit.agents.directory import Directory
+        from remit.agents.executors import Executors
         from remit.agents.process.pool import ProcessPool
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
@@ -364,7 +364,7 @@ class Remit(Looking):
         told = environment_of(self.settings)
         pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=told)
         self.models = Models(self.settings, self.root)
-        self._carriers = Carriers(pool, grace, self.models, self, self.root)
+        self._carriers = Executors(pool, grace, self.models, self, self.root)
         self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:
             self.directory.register(given)

@@ -14,7 +14,7 @@ import pytest
 from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit
-from remit.agents.acp.agent import AcpAgent
+from remit.agents.acp.acp_agent import AcpAgent
 from remit.agents.definition import definition_of
 from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
 from remit.core.events import EventKind
@@ -238,7 +238,7 @@ async def test_a_command_that_is_missing_or_only_echoes_is_named(stage: AcpStage
 
 
 def test_a_missing_protocol_library_is_named_with_its_package() -> None:
-    code = "import sys; sys.modules['acp'] = None; from remit.agents.acp.agent import _protocol; _protocol()"
+    code = "import sys; sys.modules['acp'] = None; from remit.agents.acp.acp_agent import _protocol; _protocol()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "pip install 'remit[acp]'" in ran.stderr.splitlines()[-1]
 

@@ -21,7 +21,7 @@ from remit.cli.exits import Exit
 from remit.core.errors import Misused
 from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
-from remit.models.messages import Reply, Said, repaired
+from remit.models.messages import Reply, UserMessage, repaired
 from remit.runtime.context import Context
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
@@ -72,7 +72,7 @@ async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
         assert "ping" in models.requests[1].results[0]
         assert not returned.warnings
     kept = Conversations(tmp_path).open(returned.data["conversation"])
-    assert [type(message).__name__ for message in kept.messages] == ["Said", "Reply", "Result", "Reply"]
+    assert [type(message).__name__ for message in kept.messages] == ["UserMessage", "Reply", "ToolResult", "Reply"]
     assert kept.title == "What does echo say?"
     assert [turn.session_id for turn in kept.turns] == [returned.session_id]
     assert [started.session_id for started in kept.started] == [delegation["taskId"]]
@@ -356,7 +356,9 @@ async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_a
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
     kept = Conversations(tmp_path).open(conversation or "")
-    assert [message.text.partition(".")[0] for message in kept.messages if isinstance(message, Said)] == [f"Number {n}" for n in range(8)]
+    assert [message.text.partition(".")[0] for message in kept.messages if isinstance(message, UserMessage)] == [
+        f"Number {n}" for n in range(8)
+    ]
     assert kept.compacted.by == "scripted"
     spent = [line for line in kept.lines if isinstance(line, Spent)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions

@@ -15,7 +15,7 @@ from cli_project import remit as remit_at_the_terminal
 from recording_backend import ProcessStage, RecordingBackend, on_process_stage
 
 from remit import Remit
-from remit.agents.coding.agent import CodingAgent
+from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.definition import definition_of
 from remit.core.errors import AgentCrashed, Failed, Unavailable
 from remit.core.events import EventKind

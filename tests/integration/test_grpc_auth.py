@@ -206,8 +206,7 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_pa
 
 
 async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
-    from remit.agents.grpc.elsewhere.connecting import Reach
-    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.grpc.task_service import ServiceAddress, TaskService
     from remit.system.files import UnixPath
 
     root = tmp_path / ("deep" * 20) / ("deeper" * 20)
@@ -218,21 +217,20 @@ async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
         with UnixPath(path) as short:
             tasks = await stage.tasks(address=f"unix:{short.name}")
             assert (await tasks.ExecuteTask(ask("echo"))).task.success
-        service = TaskService(Reach(address=stage.address))  # as remit's own clients reach it
+        service = TaskService(ServiceAddress(address=stage.address))  # as remit's own clients reach it
         assert (await service.execute(ask("echo"))).success
         await service.close()
 
 
 async def test_a_percent_sign_in_a_path_is_no_escape(tmp_path: Path) -> None:
     """gRPC would read `%41` as A, and listen or knock in another folder."""
-    from remit.agents.grpc.elsewhere.connecting import Reach
-    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.grpc.task_service import ServiceAddress, TaskService
 
     root = tmp_path / "50%41"
     (tmp_path / "50A" / ".remit" / "run").mkdir(parents=True)
     root.mkdir()
     async with grpc_stage(root) as stage:
-        service = TaskService(Reach(address=stage.address))
+        service = TaskService(ServiceAddress(address=stage.address))
         assert (await service.execute(ask("echo"))).success
         await service.close()
 

@@ -12,8 +12,8 @@ from model_stage import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
 
 from remit import Remit, agent
 from remit.agents.function import FunctionAgent
-from remit.agents.model.bounding import room_in
-from remit.agents.model.talking import ARGUMENT_CHARACTERS, MOST_CALLS
+from remit.agents.model.context_window import room_in
+from remit.agents.model.conversation import ARGUMENT_CHARACTERS, MOST_CALLS
 from remit.core.budget import Limits
 from remit.core.result import Status, StopReason
 from remit.runtime.return_format import format_instruction

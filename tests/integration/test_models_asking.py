@@ -13,7 +13,7 @@ from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
-from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolOffer
+from remit.models.messages import Answer, EndReason, Message, Question, Reply, ToolOffer, ToolResult, UserMessage
 from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
 from support.pace import allowed
 
@@ -39,8 +39,8 @@ def models(server: ScriptedModels, kind: str, **more: Any) -> Models:
 
 
 async def ask(
-    asked: Models, messages: Sequence[Message] = (Said(text="Say something."),), purse: Purse | None = None, **more: Any
-) -> Asked:
+    asked: Models, messages: Sequence[Message] = (UserMessage(text="Say something."),), purse: Purse | None = None, **more: Any
+) -> Answer:
     try:
         return await asked.ask(purse or Purse(), Question(choice=asked.choice(), messages=messages, **more))
     finally:
@@ -56,7 +56,7 @@ async def test_words_come_as_they_are_said_and_are_counted(kind: str) -> None:
         asked = await ask(models(server, kind, prices=prices), purse=purse, instructions="Be short.", hear=heard.append)
     assert "".join(heard) == asked.reply.text == "A first word, and a second one."
     assert len(heard) > 1
-    assert (asked.input_tokens, asked.output_tokens, asked.ended, asked.tried) == (1000, 200, Ended.FINISHED, ())
+    assert (asked.input_tokens, asked.output_tokens, asked.ended, asked.tried) == (1000, 200, EndReason.FINISHED, ())
     assert asked.cost == pytest.approx(0.004)
     assert (purse.tokens, purse.cost) == (1200, pytest.approx(0.004))
     (request,) = server.requests
@@ -70,8 +70,8 @@ async def test_twenty_calls_at_once_come_in_order_and_their_results_go_back(kind
         asked = await ask(models(server, kind), tools=[TOOL])
         assert [call.arguments for call in asked.reply.calls] == [{"task": f"number {number}"} for number in range(20)]
         assert len({call.call_id for call in asked.reply.calls}) == 20
-        results = [Result(call_id=call.call_id, name=call.name, text=f"result {i}") for i, call in enumerate(asked.reply.calls)]
-        said = Said(text="Say something.")
+        results = [ToolResult(call_id=call.call_id, name=call.name, text=f"result {i}") for i, call in enumerate(asked.reply.calls)]
+        said = UserMessage(text="Say something.")
         again = await ask(models(server, kind), [said, asked.reply, *reversed(results)], tools=[TOOL])
     assert again.reply.text == "Done."
     assert server.requests[1].results == tuple(f"result {number}" for number in range(20))
@@ -87,7 +87,7 @@ async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(
         Say("Done."),
     ]
     async with ScriptedModels(script) as server:
-        said = Said(text="Say something.")
+        said = UserMessage(text="Say something.")
         first = await ask(models(server, kind), [said], tools=[TOOL])
         assert [call.name for call in first.reply.calls] == ["rm -rf /", "a", "b"]
         ids = {call.call_id for call in first.reply.calls}
@@ -96,7 +96,7 @@ async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(
         second = await ask(models(server, kind), [said, first.reply], tools=[TOOL])
         if kind != "google":
             assert second.reply.calls[0].arguments == '{"task": "half'
-        third = await ask(models(server, kind), [said, first.reply, second.reply, Said(text="And now?")], tools=[TOOL])
+        third = await ask(models(server, kind), [said, first.reply, second.reply, UserMessage(text="And now?")], tools=[TOOL])
     assert third.reply.text == "Done."
     shown = json.dumps(server.requests[2].body)
     assert "rm -rf /" not in shown
@@ -108,11 +108,11 @@ async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(
 async def test_signed_thoughts_go_back_to_the_model_that_had_them_and_to_no_other(kind: str) -> None:
     signature = "c2lnbmVkLWJ5LXRoZS1zY3JpcHQ="
     async with ScriptedModels([[Think("Deep.", signature=signature), Call("delegate", task="x")], Say("Done.")]) as server:
-        said = Said(text="Say something.")
+        said = UserMessage(text="Say something.")
         first = await ask(models(server, kind), [said], tools=[TOOL])
         assert first.reply.raw is not None
         stored = Reply(**{**_fields(first.reply), "raw": json.loads(json.dumps(first.reply.raw))})
-        result = Result(call_id=first.reply.calls[0].call_id, name="delegate", text="r")
+        result = ToolResult(call_id=first.reply.calls[0].call_id, name="delegate", text="r")
         await ask(models(server, kind), [said, stored, result], tools=[TOOL])
         assert signature in json.dumps(server.requests[1].body)
         other = Models(Settings(model=("other",), models={"other": address(server, kind)}))
@@ -159,7 +159,7 @@ async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> Non
     purse, heard = Purse(), list[str]()
     async with ScriptedModels([Say("word " * 200_000)]) as server:
         asked = await ask(models(server, kind), purse=purse, max_characters=10_000, hear=heard.append)
-    assert asked.ended is Ended.LENGTH
+    assert asked.ended is EndReason.LENGTH
     assert len(asked.reply.text) <= 10_000
     assert len("".join(heard)) <= 10_000
     assert purse.tokens >= 10_000 / 4
@@ -168,7 +168,7 @@ async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_why_a_reply_ended_is_told(kind: str) -> None:
-    for ended in (Ended.LENGTH, Ended.REFUSED):
+    for ended in (EndReason.LENGTH, EndReason.REFUSED):
         async with ScriptedModels([Say("Half a", ended=ended.value)]) as server:
             assert (await ask(models(server, kind))).ended is ended
 
@@ -180,7 +180,7 @@ async def test_a_reply_is_never_longer_than_the_budget_pays_for() -> None:
         await ask(models(server, "openai", max_tokens=77), purse=Purse(budget=Limits(tokens=5000)))
         allowed = [request.body.get("max_completion_tokens", request.body.get("max_tokens")) for request in server.requests]
         with pytest.raises(Stopped) as refused:
-            await ask(models(server, "openai"), [Said(text="x" * 40_000)], purse=Purse(budget=Limits(tokens=100)))
+            await ask(models(server, "openai"), [UserMessage(text="x" * 40_000)], purse=Purse(budget=Limits(tokens=100)))
     assert 4900 < allowed[0] < 5000
     assert allowed[1] == 1000
     assert allowed[2] == 77
@@ -200,7 +200,7 @@ async def test_a_model_that_never_answers_is_waited_for_no_longer_than_the_deadl
 async def test_cancelling_closes_the_connection_at_once(kind: str) -> None:
     async with ScriptedModels([Drip("Slowly, one word after the other.", seconds=60)]) as server:
         asked = models(server, kind)
-        task = asyncio.create_task(asked.ask(Purse(), Question(choice=asked.choice(), messages=[Said(text="x")])))
+        task = asyncio.create_task(asked.ask(Purse(), Question(choice=asked.choice(), messages=[UserMessage(text="x")])))
         await server.wait_asked()
         await asyncio.sleep(0.2)
         task.cancel()

@@ -23,7 +23,7 @@ from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.settings import ModelAddress, Settings
 from remit.models import stream
 from remit.models.client import BREAKERS, FAILURES, PAUSE_SECONDS, Models
-from remit.models.messages import RESTART, Asked, Question, Said
+from remit.models.messages import RESTART, Answer, Question, UserMessage
 from remit.models.pricing import UNPRICED
 from remit.models.stream import KeyStruck
 from remit.system.settings_files import load_settings
@@ -53,8 +53,8 @@ def chain(*servers: ScriptedModels | str, idle: float = 10.0, **more: Any) -> Mo
     return Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle))
 
 
-async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Asked:
-    return await models.ask(purse or Purse(), Question(choice=models.choice(), messages=[Said(text="Say something.")], **more))
+async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Answer:
+    return await models.ask(purse or Purse(), Question(choice=models.choice(), messages=[UserMessage(text="Say something.")], **more))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ async def fault(play: Play, **more: Any) -> str:
     return failed.value.message
 
 
-async def answered(*events: bytes, purse: Purse | None = None) -> Asked:
+async def answered(*events: bytes, purse: Purse | None = None) -> Answer:
     """What was made of a reply of these events."""
     async with server(saying(*events)) as url:
         models = models_at(url)
@@ -388,7 +388,7 @@ async def test_a_key_that_is_said_back_is_neither_heard_nor_in_the_reply() -> No
     heard: list[str] = []
     async with server(saying(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url:
         models = models_at(url)
-        asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[Said(text="x")], hear=heard.append))
+        asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=heard.append))
         await models.close()
     assert asked.reply.text == "".join(heard) == "It is [redacted], sk-"
 
@@ -462,7 +462,7 @@ async def test_a_budget_of_money_that_cannot_hold_is_told() -> None:
 
 
 def test_loops_that_end_leave_no_socket_and_a_closed_one_asks_nobody() -> None:
-    async def twice(models: Models) -> list[Asked]:
+    async def twice(models: Models) -> list[Answer]:
         return await asyncio.gather(ask(models), ask(models))
 
     async def beside() -> None:

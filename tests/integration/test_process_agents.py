@@ -17,7 +17,7 @@ from remit.agents.process import AgentRaised, target_of
 from remit.agents.process.service import LONGEST_QUESTION, MOST_QUESTIONS, QUESTIONS_AT_ONCE, Service
 from remit.agents.process.target import Place, Target
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.models.messages import Asked, Purse, Reply
+from remit.models.messages import Answer, Reply, SpendSink
 from remit.runtime.context import Context
 from remit.testing.models import Say, ScriptedModels
 
@@ -209,12 +209,12 @@ class Counting:
     def is_configured(self) -> bool:
         return True
 
-    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         self.now, self.all = self.now + 1, self.all + 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0)
         self.now -= 1
-        return Asked(reply=Reply(text=prompt, model="counting"))
+        return Answer(reply=Reply(text=prompt, model="counting"))
 
 
 class Nobody:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.agents.proto.metadata import Told, told_in
+from remit.agents.proto.metadata import CallerPosition, read_position
 from remit.core.errors import Misused
 
 JSON = st.recursive(
@@ -22,7 +22,7 @@ NAMES = st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=8)
 @given(JSON | st.fixed_dictionaries({}, optional={"depth": JSON, "path": JSON, "timeLeftMs": JSON}))
 def test_whatever_stands_under_the_extension_is_a_place_or_refused(value: Any) -> None:
     with contextlib.suppress(Misused):
-        told = told_in(value)
+        told = read_position(value)
         assert 0 <= told.depth <= 1000
         assert all(isinstance(name, str) and name for name in told.path)
         assert told.seconds_left is None or 0 < told.seconds_left <= 10**9
@@ -33,8 +33,8 @@ def test_whatever_stands_under_the_extension_is_a_place_or_refused(value: Any) -
 def test_what_one_remit_writes_the_other_reads(depth: int, path: list[str], left: float | None) -> None:
     from remit.agents.proto.values import dict_of, struct_of
 
-    told = Told(depth=depth, path=tuple(path), seconds_left=left)
-    read = told_in(dict_of(struct_of(told.to_dict())))
+    told = CallerPosition(depth=depth, path=tuple(path), seconds_left=left)
+    read = read_position(dict_of(struct_of(told.to_dict())))
     assert read.depth == depth
     assert len(read.path) == len(path)
     assert (read.seconds_left is None) == (left is None)

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Remit, agent
-from remit.agents.model.bounding import tokens_of
+from remit.agents.model.context_window import tokens_of
 from remit.builtin.assistant.conversations import Conversations, Spoken, decoded, encoded
 from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
 from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall, repaired
+from remit.models.messages import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, repaired
 from remit.runtime.context import Context
 from support.histories import faults_of
 
@@ -77,9 +77,9 @@ class Recorded:
         models.ask = self.ask  # type: ignore[method-assign]
         models.choice = lambda own=None: Choice(names=("openai:recorded",))  # type: ignore[method-assign]
 
-    async def ask(self, purse: Purse, question: Question) -> Asked:
+    async def ask(self, purse: SpendSink, question: Question) -> Answer:
         self.questions.append(question)
-        return Asked(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
+        return Answer(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
 
 
 @dataclass
@@ -138,12 +138,12 @@ def test_no_result_longer_than_the_limit_ever_enters_the_context(
         assert faults_of(repaired(question.messages)) == []
         for message in question.messages:
             _is_bounded(message)
-    said = {message.text for message in questions[-1].messages if isinstance(message, Said | Reply)}
+    said = {message.text for message in questions[-1].messages if isinstance(message, UserMessage | Reply)}
     assert said == {"Look.", "Done.", "Do it.", "And then?"}
 
 
 def _is_bounded(message: Message) -> None:
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         assert len(message.text) <= CHARACTERS
     for call in message.calls if isinstance(message, Reply) else ():
         shown = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
@@ -160,12 +160,12 @@ def turns() -> st.SearchStrategy[list[Message]]:
 
     @st.composite
     def turn(draw: Any) -> list[Message]:
-        made: list[Message] = [Said(text=draw(words))]
+        made: list[Message] = [UserMessage(text=draw(words))]
         for number in range(draw(st.integers(0, 3))):
             count = draw(st.integers(1, 3))
             calls = tuple(ToolCall(call_id=f"{number}-{one}", name="delegate", arguments={"target": draw(words)}) for one in range(count))
             made.append(Reply(text=draw(st.sampled_from(["", "Let me see."])), calls=calls))
-            made += [Result(call_id=call.call_id, name="delegate", text=draw(words) * draw(st.integers(1, 30))) for call in calls]
+            made += [ToolResult(call_id=call.call_id, name="delegate", text=draw(words) * draw(st.integers(1, 30))) for call in calls]
         return [*made, Reply(text=draw(words))]
 
     return st.lists(turn(), min_size=1, max_size=8).map(lambda many: [message for one in many for message in one])
@@ -186,7 +186,7 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
         for message in said:
             conversation.append(Spoken(at=1.0, message=message))
         for question in ("First question?", "Second question?"):
-            conversation.append(Spoken(at=1.0, message=Said(text=question)))
+            conversation.append(Spoken(at=1.0, message=UserMessage(text=question)))
             memory = Memory(conversation, question, room, lambda: 1.0)
             models = Models(Settings())
             recorded = Recorded()
@@ -196,7 +196,7 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
             shown = await memory.shown(models, Purse_(has_budget), 100.0, list(held))
             _holds(shown, room, question)
             call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
-            for message in (Reply(calls=(call,)), Result(call_id="z", name="delegate", text="r" * 5000)):
+            for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
                 conversation.append(Spoken(at=1.0, message=message))
                 memory.grown()
                 held.append(message)
@@ -209,8 +209,8 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
 
 def _holds(shown: list[Message], room: Room, question: str) -> None:
     assert faults_of(repaired(shown)) == []
-    assert any(isinstance(message, Said) and question in message.text for message in shown)
-    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, Result))
+    assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
+    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
     assert tokens_of(shown) <= max(room.tokens, 600)
 
 

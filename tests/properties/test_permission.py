@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.acp.updates import KINDS, OWN_TOOLS, AskedTool, Offered, decide
+from remit.agents.acp.updates import KINDS, OWN_TOOLS, PermissionOption, RequestedTool, decide
 
 kinds = st.sampled_from(sorted(KINDS)) | st.text(max_size=8)
-tools = st.builds(AskedTool, kind=kinds, title=st.text(max_size=20) | kinds)
+tools = st.builds(RequestedTool, kind=kinds, title=st.text(max_size=20) | kinds)
 answers = st.sampled_from(["allow_once", "allow_always", "reject_once", "reject_always", "", "allow_for_ever"])
-options = st.lists(st.builds(Offered, option_id=st.text(max_size=5), kind=answers), max_size=6)
+options = st.lists(st.builds(PermissionOption, option_id=st.text(max_size=5), kind=answers), max_size=6)
 patterns = st.lists(kinds | st.text(alphabet="*?[]!a:e", max_size=8), max_size=5)
 
 
 @given(tools, options)
-def test_an_empty_allow_list_allows_nothing(tool: AskedTool, offered: list[Offered]) -> None:
+def test_an_empty_allow_list_allows_nothing(tool: RequestedTool, offered: list[PermissionOption]) -> None:
     decision = decide((), tool, offered)
     assert not decision.allowed
     assert decision.option_id in {None, *(one.option_id for one in offered if one.kind.startswith("reject"))}
@@ -21,7 +21,7 @@ def test_an_empty_allow_list_allows_nothing(tool: AskedTool, offered: list[Offer
 
 @given(patterns, tools, options)
 def test_whatever_is_asked_the_answer_is_one_that_was_offered_and_says_what_was_decided(
-    allow: list[str], tool: AskedTool, offered: list[Offered]
+    allow: list[str], tool: RequestedTool, offered: list[PermissionOption]
 ) -> None:
     decision = decide(allow, tool, offered)
     if decision.option_id is None:
@@ -32,7 +32,7 @@ def test_whatever_is_asked_the_answer_is_one_that_was_offered_and_says_what_was_
 
 
 @given(tools, options)
-def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: AskedTool, offered: list[Offered]) -> None:
+def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: RequestedTool, offered: list[PermissionOption]) -> None:
     decision = decide(("*",), tool, offered)
     once = [one.option_id for one in offered if one.kind == "allow_once"]
     if once:
@@ -43,16 +43,16 @@ def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: AskedTool, 
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(KINDS)))
 def test_a_title_cannot_pass_for_a_kind(kind: str, title: str) -> None:
     """A command that is titled "read" is still a command."""
-    yes = [Offered(option_id="yes", kind="allow_once")]
-    assert decide((title,), AskedTool(kind=kind, title=title), yes).allowed == (kind == title)
+    yes = [PermissionOption(option_id="yes", kind="allow_once")]
+    assert decide((title,), RequestedTool(kind=kind, title=title), yes).allowed == (kind == title)
 
 
 @given(st.sampled_from(sorted(KINDS)), kinds)
 def test_a_pattern_can_ask_for_kind_and_title_together(kind: str, other: str) -> None:
-    yes = [Offered(option_id="yes", kind="allow_once")]
-    assert decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="pytest -q"), yes).allowed
-    assert not decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="rm -r ."), yes).allowed
-    assert decide((f"{kind}:pytest *",), AskedTool(kind=other, title="pytest -q"), yes).allowed == (kind == other)
+    yes = [PermissionOption(option_id="yes", kind="allow_once")]
+    assert decide((f"{kind}:pytest *",), RequestedTool(kind=kind, title="pytest -q"), yes).allowed
+    assert not decide((f"{kind}:pytest *",), RequestedTool(kind=kind, title="rm -r ."), yes).allowed
+    assert decide((f"{kind}:pytest *",), RequestedTool(kind=other, title="pytest -q"), yes).allowed == (kind == other)
 
 
 ACTING = st.sampled_from(["execute", "edit", "delete", "move"])
@@ -61,15 +61,15 @@ ACTING = st.sampled_from(["execute", "edit", "delete", "move"])
 @given(ACTING, st.text(max_size=20))
 def test_no_pattern_for_names_lets_a_command_or_an_edit_through(kind: str, words: str) -> None:
     """Their title is a command or a path: the model's own words, which it could begin as it likes."""
-    yes = [Offered(option_id="yes", kind="allow_once")]
+    yes = [PermissionOption(option_id="yes", kind="allow_once")]
     for pattern in (*OWN_TOOLS, "remit_*", "mcp__docs__*"):
         title = pattern.partition(":")[2] if pattern.startswith("other:") else pattern
-        assert not decide((pattern,), AskedTool(kind=kind, title=title.replace("*", words)), yes).allowed
+        assert not decide((pattern,), RequestedTool(kind=kind, title=title.replace("*", words)), yes).allowed
 
 
 @given(st.sampled_from([";", "&&", "|", "$(", "`", ">", "\n", "&", "<("]), st.text(max_size=20))
 def test_a_pattern_for_one_command_lets_no_second_one_through(joint: str, words: str) -> None:
-    yes = [Offered(option_id="yes", kind="allow_once")]
-    assert not decide(("execute:pytest *",), AskedTool(kind="execute", title=f"pytest -q {joint} {words}x"), yes).allowed
-    assert decide(("execute:pytest *",), AskedTool(kind="execute", title="`pytest -q`"), yes).allowed
-    assert decide(("execute:*",), AskedTool(kind="execute", title=f"pytest -q {joint} {words}"), yes).allowed
+    yes = [PermissionOption(option_id="yes", kind="allow_once")]
+    assert not decide(("execute:pytest *",), RequestedTool(kind="execute", title=f"pytest -q {joint} {words}x"), yes).allowed
+    assert decide(("execute:pytest *",), RequestedTool(kind="execute", title="`pytest -q`"), yes).allowed
+    assert decide(("execute:*",), RequestedTool(kind="execute", title=f"pytest -q {joint} {words}"), yes).allowed

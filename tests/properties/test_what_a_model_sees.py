@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
-from remit.agents.model.bounding import from_plain, size_of, to_plain, trimmed
-from remit.agents.model.talking import in_words, unanswered
+from remit.agents.model.context_window import from_plain, size_of, to_plain, trimmed
+from remit.agents.model.conversation import in_words, unanswered
 from remit.core.result import Artifact
-from remit.models.messages import Choice, Message, Question, Reply, Result, Said, ToolCall, repaired
+from remit.models.messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
 from remit.models.stream import request_of
 from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, DelegateResult, TaskError, TaskMetadata, TaskState, shortened, text_of
 
@@ -68,9 +68,9 @@ def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: D
 
 calls = st.builds(ToolCall, call_id=st.sampled_from(["a", "b", "c"]), name=st.just("delegate"), arguments=st.just({"target": "x"}))
 messages = st.lists(
-    st.builds(Said, text=st.text(max_size=5))
+    st.builds(UserMessage, text=st.text(max_size=5))
     | st.builds(Reply, text=st.text(max_size=5), calls=st.lists(calls, max_size=3).map(tuple))
-    | st.builds(Result, call_id=st.sampled_from(["a", "b"]), name=st.just("delegate"), text=st.text(max_size=900)),
+    | st.builds(ToolResult, call_id=st.sampled_from(["a", "b"]), name=st.just("delegate"), text=st.text(max_size=900)),
     max_size=12,
 )
 
@@ -81,14 +81,14 @@ def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]
     whole = repaired(said, keep_pending=True)
     owed: list[ToolCall] = []
     for message in whole:
-        if isinstance(message, Result):
+        if isinstance(message, ToolResult):
             assert owed
             assert owed.pop(0).call_id == message.call_id
         else:
             assert not owed
             owed = list(message.calls) if isinstance(message, Reply) else []
     assert tuple(owed) == unanswered(whole)
-    assert not any(isinstance(message, Result) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
+    assert not any(isinstance(message, ToolResult) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
 
 
 @settings(max_examples=80, deadline=None)
@@ -105,7 +105,7 @@ ids = st.sampled_from(["1", "2", "3", "", "x y", "a" * 80])
 arguments = st.dictionaries(texts, st.integers() | texts, max_size=2) | texts
 any_calls = st.builds(ToolCall, call_id=ids, name=texts, arguments=arguments)
 any_messages: st.SearchStrategy[Message] = st.one_of(
-    st.builds(Said, text=texts),
+    st.builds(UserMessage, text=texts),
     st.builds(
         Reply,
         text=texts,
@@ -113,7 +113,7 @@ any_messages: st.SearchStrategy[Message] = st.one_of(
         model=st.sampled_from(["m", "n"]),
         raw=st.none() | st.just({"kind": 1}),
     ),
-    st.builds(Result, call_id=ids, name=texts, text=texts, is_error=st.booleans()),
+    st.builds(ToolResult, call_id=ids, name=texts, text=texts, is_error=st.booleans()),
 )
 
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from remit.models.messages import Message, Reply, Result, Said
+from remit.models.messages import Message, Reply, ToolResult, UserMessage
 
 
 def faults_of(messages: Sequence[Message]) -> list[str]:
     """Why a provider would refuse it; empty where none would."""
-    faults: list[str] = [] if not messages or isinstance(messages[0], Said) else ["it does not begin with the person"]
+    faults: list[str] = [] if not messages or isinstance(messages[0], UserMessage) else ["it does not begin with the person"]
     owed: list[str] = []
     for number, message in enumerate(messages):
-        if isinstance(message, Result):
+        if isinstance(message, ToolResult):
             if message.call_id not in owed:
                 faults.append(f"{number}: a result of no call")
             else:
@@ -18,7 +18,7 @@ def faults_of(messages: Sequence[Message]) -> list[str]:
         elif owed:
             faults.append(f"{number}: calls without results: {owed}")
             owed = []
-        if isinstance(message, Said | Result) and not message.text.strip():
+        if isinstance(message, UserMessage | ToolResult) and not message.text.strip():
             faults.append(f"{number}: it is empty")
         if isinstance(message, Reply):
             owed = [call.call_id for call in message.calls]

@@ -10,7 +10,7 @@ from remit.core.errors import Unavailable
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import FAILURES, PAUSE_SECONDS, Breakers, Models
 from remit.models.pricing import price_of
-from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, meant_by
+from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, resolve_model
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
 
@@ -36,7 +36,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_name_says_provider_and_model(name: str, provider: str, model: str) -> None:
-    meant = meant_by(Settings(), name)
+    meant = resolve_model(Settings(), name)
     assert (meant.provider, meant.model) == (provider, model)
 
 
@@ -53,7 +53,7 @@ def test_a_name_says_provider_and_model(name: str, provider: str, model: str) ->
 )
 def test_a_name_nobody_knows_is_told_with_the_nearest_and_the_lines_to_write(name: str, words: str) -> None:
     with pytest.raises(Unavailable) as unknown:
-        meant_by(Settings(models={"fast": ModelAddress()}), name)
+        resolve_model(Settings(models={"fast": ModelAddress()}), name)
     assert unknown.value.code == "TOOL_UNAVAILABLE"
     assert words in str(unknown.value)
     assert 'model = "anthropic:' in unknown.value.advice
@@ -99,9 +99,9 @@ def test_a_usual_key_goes_to_no_other_address_unless_it_is_named(monkeypatch: py
         "own": ModelAddress(kind="openai-responses", url="https://api.openai.com/v1"),
         "home": ModelAddress(kind="openai"),
     }
-    keys = {name: meant_by(Settings(models=tables), name).key for name in tables}
+    keys = {name: resolve_model(Settings(models=tables), name).key for name in tables}
     assert keys == {"elsewhere": None, "named": "sk-mine", "own": "sk-mine", "home": "sk-mine"}
-    assert "sk-mine" not in repr([meant_by(Settings(models=tables), name) for name in tables])
+    assert "sk-mine" not in repr([resolve_model(Settings(models=tables), name) for name in tables])
 
 
 @pytest.mark.parametrize(
@@ -116,16 +116,16 @@ def test_a_usual_key_goes_to_no_other_address_unless_it_is_named(monkeypatch: py
     ],
 )
 def test_addresses_are_taken_as_people_write_them(kind: Any, written: str, meant: str) -> None:
-    assert meant_by(Settings(models={"m": ModelAddress(kind=kind, url=written)}), "m").url == meant
+    assert resolve_model(Settings(models={"m": ModelAddress(kind=kind, url=written)}), "m").url == meant
 
 
 def test_addresses_of_the_environment_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://proxy:1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://proxy:2/v1")
     monkeypatch.setenv("OLLAMA_HOST", "box:11434")
-    found = [meant_by(Settings(), name).url for name in ("anthropic:a", "openai:b", "openai-chat:b", "ollama:c")]
+    found = [resolve_model(Settings(), name).url for name in ("anthropic:a", "openai:b", "openai-chat:b", "ollama:c")]
     assert found == ["http://proxy:1", "http://proxy:2/v1", "http://proxy:2/v1", "http://box:11434/v1"]
-    assert meant_by(Settings(), "openai:b").lacks is None, "a server of one's own may want no key"
+    assert resolve_model(Settings(), "openai:b").lacks is None, "a server of one's own may want no key"
 
 
 def test_the_table_of_providers_is_that_of_the_installed_package() -> None:

@@ -84,13 +84,13 @@ def _told(ctx: Context) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class ProgramStart:
     program: Program
     input: bytes | None
     """What is written to its standard input; None: nothing, and it is empty."""
 
 
-def prepared(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> Prepared:
+def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> ProgramStart:
     """What is filled in are the parameters and, before them, what we tell ourselves.
 
     Raises `Misused` for a folder outside of the workspace, `Unavailable` when the prompt cannot be written."""
@@ -113,7 +113,7 @@ def prepared(definition: Definition, ctx: Context, parameters: Mapping[str, Any]
         argv.append(values["prompt"])
     is_input = definition.prompt is PromptBy.STDIN and not places & {"prompt", "prompt_file"}
     program = Program(argv=tuple(argv), environment=environment, folder=folder_of(definition, ctx), takes_input=is_input)
-    return Prepared(program=program, input=held if is_input else None)
+    return ProgramStart(program=program, input=held if is_input else None)
 
 
 def folder_of(definition: Definition, ctx: Context) -> Path:
@@ -249,7 +249,7 @@ class CommandAgent:
             prompt = repair_prompt(ctx, in_session=False, first=prompt, output_schema=self.spec.output_schema)
         set_aside(ctx)
         run = _Run(self._definition, ctx)
-        code = await run.to_the_end(self._pool, prepared(self._definition, ctx, arguments, prompt))
+        code = await run.to_the_end(self._pool, prepare_program(self._definition, ctx, arguments, prompt))
         return await run.answer(code)
 
 
@@ -265,7 +265,7 @@ class _Run:
         self._is_told = False
         self._stderr = ""
 
-    async def to_the_end(self, pool: ProcessPool, start: Prepared) -> int:
+    async def to_the_end(self, pool: ProcessPool, start: ProgramStart) -> int:
         """Its exit code."""
         tasks: list[asyncio.Task[None]] = []
         try:

@@ -30,24 +30,24 @@ _DOUBLED = {"{{": "{", "}}": "}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placeholder:
     name: str
 
 
 @lru_cache(maxsize=1000)
-def pieces_of(word: str) -> tuple[str | Place, ...]:
+def pieces_of(word: str) -> tuple[str | Placeholder, ...]:
     """A word of a command: text, and the places to fill in. `{{` and `}}` are braces, and `{{name}}` is the text `{name}`.
 
     Where braces stand singly as well, in JSON or a script, doubled ones are two: nobody doubled them.
     """
     is_script = re.search(r"[{}]", _PIECE.sub("", word)) is not None
-    found: list[str | Place] = []
+    found: list[str | Placeholder] = []
     end = 0
     for match in _PIECE.finditer(word):
         found.append(word[end : match.start()])
         end = match.end()
         if match["name"]:
-            found.append(Place(match["name"]))
+            found.append(Placeholder(match["name"]))
         else:
             found.append(match["escaped"] or (match[0] if is_script else _DOUBLED.get(match[0], match[0])))
     return tuple(piece for piece in (*found, word[end:]) if piece)
@@ -55,7 +55,7 @@ def pieces_of(word: str) -> tuple[str | Place, ...]:
 
 def places_in(words: Iterable[str]) -> tuple[str, ...]:
     """The names that stand in a command, each once, in their order."""
-    return tuple(dict.fromkeys(piece.name for word in words for piece in pieces_of(word) if isinstance(piece, Place)))
+    return tuple(dict.fromkeys(piece.name for word in words for piece in pieces_of(word) if isinstance(piece, Placeholder)))
 
 
 def parameters_in(words: Iterable[str]) -> tuple[str, ...]:
@@ -67,11 +67,11 @@ def filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     argv: list[str] = []
     for word in words:
         pieces = pieces_of(word)
-        value = values[pieces[0].name] if len(pieces) == 1 and isinstance(pieces[0], Place) else None
+        value = values[pieces[0].name] if len(pieces) == 1 and isinstance(pieces[0], Placeholder) else None
         if isinstance(value, list | tuple):
             argv += [text_of(one) for one in value]
         else:
-            argv.append("".join(text_of(values[piece.name]) if isinstance(piece, Place) else piece for piece in pieces))
+            argv.append("".join(text_of(values[piece.name]) if isinstance(piece, Placeholder) else piece for piece in pieces))
     return argv
 
 
@@ -250,7 +250,7 @@ def _name(word: str) -> str:
 
 
 def _fills(word: str) -> bool:
-    return any(isinstance(piece, Place) and piece.name not in _HARMLESS for piece in pieces_of(word))
+    return any(isinstance(piece, Placeholder) and piece.name not in _HARMLESS for piece in pieces_of(word))
 
 
 # ---- the keys
@@ -540,7 +540,7 @@ def faults_of(error: ValidationError) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class Declaration:
     name: str
     table: Mapping[str, Any]
     """Keys of `DefinitionTable`, unchecked."""

@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from remit.agents.definition import Declared, Definition, Kind
-from remit.agents.files import Declarations, all_joined, declarations_of
+from remit.agents.declarations import Declarations, all_joined, declarations_of
+from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.model_agents import unreached
 from remit.agents.profiles import definition_for
-from remit.agents.role_bindings import Uncarried, binding_problems
+from remit.agents.role_bindings import UnavailableAgent, binding_problems
 from remit.agents.roles import built_in_agent, declared_role
 from remit.agents.routing import operation_problems
 from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
@@ -32,7 +32,9 @@ ENTRY_POINTS = "remit.agents"
 
 
 class Directory:
-    def __init__(self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = Uncarried) -> None:
+    def __init__(
+        self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
+    ) -> None:
         """`carried` gives a declared function the carrier its isolation asks for, `defined` a definition the one of its kind."""
         self._carried = carried
         self._defined = defined
@@ -44,7 +46,7 @@ class Directory:
         """All that were ever offered: what gave way to an agent comes back when that one is unregistered."""
         self._definitions: dict[str, Definition] = {}
         """What of the project's declarations is in the directory."""
-        self._role_pages: dict[str, Declared] = {}
+        self._role_pages: dict[str, Declaration] = {}
         self._offered_roles: set[str] = set()
         self._roles: set[str] = set()
         """Roles that are offered and not loaded yet. Apart from the targets: `researcher` is both."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import UUID
 
-from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
+from remit.agents.frameworks import AgentOptions, CompletedRequest, FrameworkRun, framework_agent, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused
-from remit.models.pricing import Spent
+from remit.models.pricing import TokenUsage
 from remit.runtime.context import Context
 from remit.runtime.tool.delegate_tool import needs
 
@@ -41,7 +41,7 @@ def langgraph_agent(
     output_of: OutputOf | None = None,
     config: RunnableConfig | None = None,
     context: Any = None,
-    **declared: Unpack[Declared],
+    **declared: Unpack[AgentOptions],
 ) -> FunctionAgent:
     """`graph` under `name`. It takes `task`, in words, and whatever else its caller names.
 
@@ -51,7 +51,7 @@ def langgraph_agent(
     if not isinstance(graph, Runnable):
         raise Misused(f"{name}: {graph!r:.80} is nothing that LangGraph runs.", advice="Pass a compiled graph: builder.compile().")
     wanted = _Guest(graph=graph, input_of=input_of, output_of=output_of, config=config, context=context)
-    return guest(name, "langgraph", wanted.run, declared)
+    return framework_agent(name, "langgraph", wanted.run, declared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +62,23 @@ class _Guest:
     config: RunnableConfig | None
     context: Any
 
-    async def run(self, errand: Errand) -> Any:
+    async def run(self, run: FrameworkRun) -> Any:
         try:
-            state = await self._state(errand)
+            state = await self._state(run)
         except GraphRecursionError as error:
-            return errand.partial(str(error).partition("\n")[0], "Raise its recursion_limit, or ask for less.")
+            return run.partial(str(error).partition("\n")[0], "Raise its recursion_limit, or ask for less.")
         except Exception as error:
             if (unavailable := unreachable(error)) is not None:
                 raise unavailable from error
             raise
         if isinstance(state, Mapping) and state.get("__interrupt__"):
-            return errand.partial(f"It waits for an answer: {state['__interrupt__']!r:.300}", "Answer it, and run the graph on.")
+            return run.partial(f"It waits for an answer: {state['__interrupt__']!r:.300}", "Answer it, and run the graph on.")
         if isinstance(state, Mapping) and "messages" in state:
-            errand.keep(list(state["messages"]))
+            run.keep(list(state["messages"]))
         return state if self.output_of is None and not isinstance(state, Mapping) else (self.output_of or _output)(state)
 
-    async def _state(self, errand: Errand) -> Any:
-        given, config = self._input(errand), self._config(errand)
+    async def _state(self, run: FrameworkRun) -> Any:
+        given, config = self._input(run), self._config(run)
         if not isinstance(self.graph, Pregel):
             return await self.graph.ainvoke(given, config)
         state: Any = None
@@ -88,17 +88,17 @@ class _Guest:
                 if mode == "values":
                     state = piece
                 elif isinstance(piece[0], AIMessage):
-                    errand.hear(str(piece[0].text))
+                    run.hear(str(piece[0].text))
         return state
 
-    def _input(self, errand: Errand) -> Any:
+    def _input(self, run: FrameworkRun) -> Any:
         if self.input_of is not None:
-            return self.input_of(errand.ctx, errand.prompt())
-        return {"messages": [*(errand.before or ()), HumanMessage(errand.prompt())]}
+            return self.input_of(run.ctx, run.prompt())
+        return {"messages": [*(run.before or ()), HumanMessage(run.prompt())]}
 
-    def _config(self, errand: Errand) -> RunnableConfig:
+    def _config(self, run: FrameworkRun) -> RunnableConfig:
         """A graph that keeps its state keeps it by delegation, unless it is said otherwise."""
-        ours: RunnableConfig = {"callbacks": [_Watch(errand)], "configurable": {"thread_id": errand.ctx.session_id}}
+        ours: RunnableConfig = {"callbacks": [_Watch(run)], "configurable": {"thread_id": run.ctx.session_id}}
         own = self.config or {}
         return merge_configs(ours, own) if isinstance(self.graph, Pregel) else merge_configs({"callbacks": ours["callbacks"]}, own)
 
@@ -110,40 +110,40 @@ class _Watch(BaseCallbackHandler):
     """Before the run goes on: a budget that is passed must stop it here."""
     raise_error = True
 
-    def __init__(self, errand: Errand) -> None:
-        self._errand = errand
+    def __init__(self, run: FrameworkRun) -> None:
+        self._run = run
 
     def on_chat_model_start(self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: UUID, **more: Any) -> None:
-        self._errand.begins(run_id, sum(len(str(message.content)) for batch in messages for message in batch))
+        self._run.begins(run_id, sum(len(str(message.content)) for batch in messages for message in batch))
 
     def on_llm_start(self, serialized: Any, prompts: list[str], *, run_id: UUID, **more: Any) -> None:
-        self._errand.begins(run_id, sum(map(len, prompts)))
+        self._run.begins(run_id, sum(map(len, prompts)))
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, **more: Any) -> None:
         """The one place where each piece is seen once, of whichever graph inside of the graph."""
         called = getattr(getattr(chunk, "message", None), "tool_call_chunks", ())
-        self._errand.weigh(len(str(token)) + sum(len(str(one.get("args") or "")) for one in called))
+        self._run.weigh(len(str(token)) + sum(len(str(one.get("args") or "")) for one in called))
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **more: Any) -> None:
         for batch in response.generations:
-            self._errand.answered(run_id, _answered(batch))
+            self._run.answered(run_id, _answered(batch))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
-        self._errand.fails(run_id)
+        self._run.fails(run_id)
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, **more: Any) -> None:
-        self._errand.step(f"It calls {(serialized or {}).get('name') or more.get('name') or 'a tool'}.")
+        self._run.step(f"It calls {(serialized or {}).get('name') or more.get('name') or 'a tool'}.")
 
 
-def _answered(generations: list[Any]) -> Answered:
+def _answered(generations: list[Any]) -> CompletedRequest:
     """Where several answers were asked for, each is told what all of them cost."""
     messages = [getattr(one, "message", None) for one in generations]
     told: Mapping[str, Any] = next((usage for one in messages if (usage := getattr(one, "usage_metadata", None))), {})
     about: Mapping[str, Any] = next((facts for one in messages if (facts := getattr(one, "response_metadata", None))), {})
     cached = told.get("input_token_details") or {}
     provider, model = str(about.get("model_provider") or ""), str(about.get("model_name") or about.get("model") or "")
-    return Answered(
-        used=Spent(
+    return CompletedRequest(
+        used=TokenUsage(
             input_tokens=told.get("input_tokens", 0),
             output_tokens=told.get("output_tokens", 0),
             cached_tokens=cached.get("cache_read") or 0,

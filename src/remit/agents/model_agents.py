@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from remit.agents.definition import Declared, Definition, Kind, definition_of
+from remit.agents.definition import Declaration, Definition, Kind, definition_of
 from remit.core.agents import COME_WITH_REMIT
 from remit.core.errors import Misused, Unavailable
 from remit.core.settings import Settings
@@ -214,7 +214,7 @@ def names_a_model(name: str, settings: Settings) -> bool:
     return name in settings.models or bool(colon and provider and model)
 
 
-def is_model_agent(declared: Declared, settings: Settings) -> bool:
+def is_model_agent(declared: Declaration, settings: Settings) -> bool:
     """Whether it is a model by itself: it says so, or it is a file of ours that names a model and nobody to carry it out."""
     table = declared.table
     if table.get("kind") is not None or declared.is_guest:
@@ -226,7 +226,7 @@ def is_model_agent(declared: Declared, settings: Settings) -> bool:
     return any(isinstance(name, str) and name not in ALIASES and names_a_model(name, settings) for name in names)
 
 
-def model_agent(declared: Declared, settings: Settings) -> Definition:
+def model_agent(declared: Declaration, settings: Settings) -> Definition:
     """A model of its own. Raises `Misused`."""
     table = {**declared.table, "kind": Kind.MODEL}
     # Judged as it was written first: what is wrong with a key is said before what it would mean.
@@ -236,7 +236,7 @@ def model_agent(declared: Declared, settings: Settings) -> Definition:
     return replace(said, models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
 
 
-def carried_by_model(profile: Declared, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
+def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
     """A profile that a model carries out; `names`: which ones, none: the project's; `requests`: the most that a guest may have. Raises
     `Misused`."""
     table = {key: value for key, value in profile.table.items() if key not in _NOT_CARRIED}
@@ -260,7 +260,7 @@ def carried_by_model(profile: Declared, settings: Settings, names: Sequence[str]
     )
 
 
-def carried_by_agent(profile: Declared, settings: Settings, carrier: Definition) -> Definition:
+def carried_by_agent(profile: Declaration, settings: Settings, carrier: Definition) -> Definition:
     """A profile that runs on an agent which is a model itself: its models, its limits, its instructions before the profile's own."""
     own = profile.table
     taken: dict[str, Any] = {
@@ -318,10 +318,10 @@ def _spelled(name: str) -> str:
 
 def why_no_model(name: str, settings: Settings) -> str:
     """What is wrong with the name of a model, in a sentence; empty: nothing that could be seen without asking."""
-    from remit.models.providers import meant_by
+    from remit.models.providers import resolve_model
 
     try:
-        meant_by(settings, name)
+        resolve_model(settings, name)
     except Unavailable as error:
         return error.message
     return ""
@@ -332,7 +332,7 @@ def _is_at_home(name: str, settings: Settings) -> bool:
     return name.partition(":")[0] in {one.partition(":")[0] for one in settings.model if ":" in one}
 
 
-def _reach(declared: Declared, tools: tuple[str, ...] | None) -> Reach:
+def _reach(declared: Declaration, tools: tuple[str, ...] | None) -> Reach:
     try:
         return reach_of(declared.tools if declared.tools is not None else tools, declared.without, is_guest=declared.is_guest)
     except Misused as error:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
+from remit.agents.frameworks import AgentOptions, CompletedRequest, FrameworkRun, framework_agent, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
-from remit.models.pricing import Spent
+from remit.models.pricing import TokenUsage
 from remit.runtime.context import Context
 from remit.runtime.tool.delegate_tool import needs
 
@@ -40,7 +40,7 @@ def openai_agents_agent(
     context_of: ContextOf | None = None,
     max_turns: int = MOST_TURNS,
     run_config: RunConfig | None = None,
-    **declared: Unpack[Declared],
+    **declared: Unpack[AgentOptions],
 ) -> FunctionAgent:
     """`agent` under `name`. It takes `task`, in words, and whatever else its caller names.
 
@@ -53,7 +53,7 @@ def openai_agents_agent(
     wanted = _Guest(agent=agent, context=context, context_of=context_of, max_turns=max_turns, config=config)
     if agent.handoff_description:
         declared = {"description": agent.handoff_description, **declared}
-    return guest(name, "openai-agents", wanted.run, declared)
+    return framework_agent(name, "openai-agents", wanted.run, declared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +64,22 @@ class _Guest:
     max_turns: int
     config: RunConfig
 
-    async def run(self, errand: Errand) -> Any:
-        said: Any = {"role": "user", "content": errand.prompt()}
+    async def run(self, run: FrameworkRun) -> Any:
+        said: Any = {"role": "user", "content": run.prompt()}
         running = Runner.run_streamed(
             self.agent,
-            [*(errand.before or ()), said],
-            context=self.context if self.context_of is None else self.context_of(errand.ctx),
+            [*(run.before or ()), said],
+            context=self.context if self.context_of is None else self.context_of(run.ctx),
             max_turns=self.max_turns,
-            hooks=_Watch(errand),
-            run_config=replace(self.config, tracing_disabled=True, call_model_input_filter=self._told_to_hand_in(errand)),
+            hooks=_Watch(run),
+            run_config=replace(self.config, tracing_disabled=True, call_model_input_filter=self._told_to_hand_in(run)),
         )
         usage = running.context_wrapper.usage  # also of agents that are its tools
-        errand.follow(lambda: usage.total_tokens)
+        run.follow(lambda: usage.total_tokens)
         try:
-            await _listen(running, errand)
+            await _listen(running, run)
         except MaxTurnsExceeded as error:
-            return errand.partial(str(error), "Allow it more turns (max_turns), or ask for less.")
+            return run.partial(str(error), "Allow it more turns (max_turns), or ask for less.")
         except Exception as error:
             if (unavailable := unreachable(error)) is not None:
                 raise unavailable from error
@@ -87,11 +87,11 @@ class _Guest:
         finally:
             await _ended(running)
             with suppress(Stopped):
-                errand.total(usage.total_tokens)
-        errand.keep(running.to_input_list())
+                run.total(usage.total_tokens)
+        run.keep(running.to_input_list())
         return running.final_output
 
-    def _told_to_hand_in(self, errand: Errand) -> Callable[[Any], Any]:
+    def _told_to_hand_in(self, run: FrameworkRun) -> Callable[[Any], Any]:
         """The SDK lets what the model is shown be changed before each request: from the soft deadline on it is told so there."""
         own = self.config.call_model_input_filter
 
@@ -100,7 +100,7 @@ class _Guest:
             if own is not None:
                 filtered: Any = own(data)
                 shown = await filtered if asyncio.iscoroutine(filtered) else filtered
-            words = errand.handing_in()
+            words = run.handing_in()
             return shown if words is None else replace(shown, input=[*shown.input, {"role": "user", "content": words}])
 
         return change
@@ -109,42 +109,42 @@ class _Guest:
 class _Watch(RunHooks[Any]):
     """What each request cost is drawn as soon as it has been answered; tools are told of as they are called."""
 
-    def __init__(self, errand: Errand) -> None:
-        self._errand = errand
+    def __init__(self, run: FrameworkRun) -> None:
+        self._run = run
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
-        self._errand.begins(_OWN, len(system_prompt or "") + sum(len(str(item)) for item in input_items))
+        self._run.begins(_OWN, len(system_prompt or "") + sum(len(str(item)) for item in input_items))
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         usage = response.usage
         cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details is not None else 0
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
         name = str(model or "")
-        one = Answered(
-            used=Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0),
+        one = CompletedRequest(
+            used=TokenUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0),
             model=name if ":" in name or not name else f"openai:{name}",
             written=len(str(response.output)),
             total=context.usage.total_tokens,
         )
-        self._errand.answered(_OWN, one)
+        self._run.answered(_OWN, one)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
-        self._errand.total(context.usage.total_tokens)
+        self._run.total(context.usage.total_tokens)
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        self._errand.step(f"It calls {tool.name}.")
+        self._run.step(f"It calls {tool.name}.")
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        self._errand.step(f"{from_agent.name} hands over to {to_agent.name}.")
+        self._run.step(f"{from_agent.name} hands over to {to_agent.name}.")
 
 
-async def _listen(running: RunResultStreaming, errand: Errand) -> None:
+async def _listen(running: RunResultStreaming, run: FrameworkRun) -> None:
     async for event in running.stream_events():
         piece = getattr(event.data, "delta", None) if event.type == "raw_response_event" else None
         if event.type == "raw_response_event" and isinstance(piece, str):
-            errand.weigh(len(piece))  # words, thoughts, and what it calls
+            run.weigh(len(piece))  # words, thoughts, and what it calls
             if event.data.type == "response.output_text.delta":
-                errand.hear(piece)
+                run.hear(piece)
 
 
 async def _ended(running: RunResultStreaming) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
-from remit.agents.definition import MODELS_ALONE, Declared, Definition, Kind, definition_of
+from remit.agents.definition import MODELS_ALONE, Declaration, Definition, Kind, definition_of
 from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
 from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
@@ -127,7 +127,7 @@ _LOOKING_ONLY = ("read",)
 _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
 
 
-def definition_for(declared: Declared, settings: Settings = _NO_SETTINGS) -> Definition:
+def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> Definition:
     """What it declares by itself; a profile is not yet carried by anybody. Raises `Misused`."""
     if is_model_agent(declared, settings):
         return model_agent(declared, settings)
@@ -208,7 +208,7 @@ def built_in_of(profile: Definition) -> str | None:
     return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
-def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
+def carried(profile: Declaration, on: Declaration, carrier: Definition) -> Definition:
     """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
@@ -231,7 +231,7 @@ def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
     return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
 
 
-def uncarried(profile: Declared, wanted: str | None) -> Definition:
+def uncarried(profile: Declaration, wanted: str | None) -> Definition:
     """The profile as it is listed while nobody can carry it out."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
     return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
@@ -260,7 +260,7 @@ def model_for(model: str | None, carrier: Definition) -> str | None:
             return carrier.model
 
 
-def _left(declared: Declared, allow: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+def _left(declared: Declaration, allow: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
     """What the file leaves of what its carrier may use."""
     if declared.tools is None and not declared.without:
         return allow

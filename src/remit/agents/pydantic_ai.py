@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
+from remit.agents.frameworks import AgentOptions, CompletedRequest, FrameworkRun, framework_agent, unreachable
 from remit.agents.function import FunctionAgent
 from remit.core.errors import Misused, Stopped
-from remit.models.pricing import Spent
+from remit.models.pricing import TokenUsage
 from remit.runtime.context import Context
 from remit.runtime.tool.delegate_tool import needs
 
@@ -50,7 +50,7 @@ def pydantic_ai_agent(
     deps_of: DepsOf | None = None,
     usage_limits: UsageLimits | None = None,
     streams: bool = True,
-    **declared: Unpack[Declared],
+    **declared: Unpack[AgentOptions],
 ) -> FunctionAgent:
     """`agent` under `name`. It takes `task`, in words, and whatever else its caller names.
 
@@ -60,7 +60,7 @@ def pydantic_ai_agent(
     if not isinstance(agent, AbstractAgent):
         raise Misused(f"{name}: {agent!r:.80} is no agent of pydantic-ai.", advice="Pass a pydantic_ai.Agent.")
     wanted = _Guest(agent=agent, deps=deps, deps_of=deps_of, usage_limits=usage_limits, streams=streams)
-    return guest(name, "pydantic-ai", wanted.run, declared)
+    return framework_agent(name, "pydantic-ai", wanted.run, declared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,43 +71,43 @@ class _Guest:
     usage_limits: UsageLimits | None
     streams: bool
 
-    async def run(self, errand: Errand) -> Any:
-        before: Sequence[ModelMessage] | None = errand.before
+    async def run(self, run: FrameworkRun) -> Any:
+        before: Sequence[ModelMessage] | None = run.before
         usage = RunUsage()  # also of agents that it runs with `usage=ctx.usage`
-        errand.follow(lambda: usage.total_tokens)
+        run.follow(lambda: usage.total_tokens)
         try:
             result = await self.agent.run(
-                errand.prompt(),
+                run.prompt(),
                 message_history=before,
-                deps=self.deps if self.deps_of is None else self.deps_of(errand.ctx),
+                deps=self.deps if self.deps_of is None else self.deps_of(run.ctx),
                 usage=usage,
                 usage_limits=self.usage_limits,
-                capabilities=[_Watch(errand)],
-                event_stream_handler=_listener(errand) if self.streams else None,
+                capabilities=[_Watch(run)],
+                event_stream_handler=_listener(run) if self.streams else None,
                 infer_name=False,
             )
         except UsageLimitExceeded as error:
-            return errand.partial(str(error), "Raise its usage limits, or ask for less.")
+            return run.partial(str(error), "Raise its usage limits, or ask for less.")
         except AgentRunError as error:
             if (unavailable := unreachable(error)) is not None:
                 raise unavailable from error
             raise
         finally:
-            _count(errand, usage)
-        errand.keep(result.all_messages())
+            _count(run, usage)
+        run.keep(result.all_messages())
         return result.output
 
 
 class _Watch(AbstractCapability[Any]):
     """Beside each request: the soft deadline is told before it, what it cost is drawn after it."""
 
-    def __init__(self, errand: Errand) -> None:
-        self._errand = errand
+    def __init__(self, run: FrameworkRun) -> None:
+        self._run = run
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        _count(self._errand, ctx.usage)
-        self._errand.begins(_OWN, sum(map(_said, request_context.messages)))
-        words = self._errand.handing_in()
+        _count(self._run, ctx.usage)
+        self._run.begins(_OWN, sum(map(_said, request_context.messages)))
+        words = self._run.handing_in()
         if words is not None:
             ctx.enqueue(words)
         return request_context
@@ -117,8 +117,8 @@ class _Watch(AbstractCapability[Any]):
     ) -> ModelResponse:
         usage = response.usage
         provider = f"{response.provider_name}:" if response.provider_name else ""
-        one = Answered(
-            used=Spent(
+        one = CompletedRequest(
+            used=TokenUsage(
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,
                 cached_tokens=usage.cache_read_tokens,
@@ -129,31 +129,31 @@ class _Watch(AbstractCapability[Any]):
             written=len(str(response.parts)),
             total=ctx.usage.total_tokens,
         )
-        self._errand.answered(_OWN, one)
+        self._run.answered(_OWN, one)
         return response
 
     async def after_tool_execute(self, ctx: RunContext[Any], *, result: Any, **called: Any) -> Any:
-        _count(self._errand, ctx.usage)
+        _count(self._run, ctx.usage)
         return result
 
 
-def _count(errand: Errand, usage: RunUsage) -> None:
+def _count(run: FrameworkRun, usage: RunUsage) -> None:
     with suppress(Stopped):
-        errand.total(usage.total_tokens, None if usage.cost is None else float(usage.cost))
+        run.total(usage.total_tokens, None if usage.cost is None else float(usage.cost))
 
 
-def _listener(errand: Errand) -> Callable[[RunContext[Any], AsyncIterable[AgentStreamEvent]], Any]:
+def _listener(run: FrameworkRun) -> Callable[[RunContext[Any], AsyncIterable[AgentStreamEvent]], Any]:
     async def listen(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                errand.weigh(len(event.part.content))
-                errand.hear(event.part.content)
+                run.weigh(len(event.part.content))
+                run.hear(event.part.content)
             elif isinstance(event, PartDeltaEvent):
-                errand.weigh(_size(event.delta))
+                run.weigh(_size(event.delta))
                 if isinstance(event.delta, TextPartDelta):
-                    errand.hear(event.delta.content_delta)
+                    run.hear(event.delta.content_delta)
             elif isinstance(event, FunctionToolCallEvent):
-                errand.step(f"It calls {event.part.tool_name}.")
+                run.step(f"It calls {event.part.tool_name}.")
 
     return listen
 

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remit.agents.declarations import Declarations
 from remit.agents.definition import Definition, Kind, checked_task
-from remit.agents.files import Declarations
 from remit.agents.model_agents import MODEL, names_a_model, why_no_model
 from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
 from remit.agents.roles import BUILT_INS, declared_role, file_of
@@ -32,7 +32,7 @@ _CODE = "TOOL_UNAVAILABLE"
 """Somebody must do something before it can be carried out: blocked, never a failure of whoever asked."""
 
 
-class Uncarried:
+class UnavailableAgent:
     """A profile that nobody here can carry out: it is listed, and says what is missing when it is asked for."""
 
     __slots__ = ("definition", "spec")
@@ -45,7 +45,7 @@ class Uncarried:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        error = why_uncarried(self.definition)
+        error = why_unavailable(self.definition)
         info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
         summary = f"Nothing was done. {error.message}"[:400]
         return {
@@ -57,11 +57,11 @@ class Uncarried:
         }  # fmt: skip
 
 
-def why_uncarried(definition: Definition) -> Unavailable:
+def why_unavailable(definition: Definition) -> Unavailable:
     """What is missing, and the lines that put it right."""
     wanted = definition.runs_on
     if definition.name in ROLES:
-        return _role_uncarried(definition.name, wanted)
+        return _role_unavailable(definition.name, wanted)
     if wanted == MODEL:
         return Unavailable(f"{definition.name} runs on a language model, and the project names none.", code=_CODE, advice=_MODEL_ADVICE)
     is_free = wanted is not None and wanted != BUILT_IN
@@ -76,7 +76,7 @@ def why_uncarried(definition: Definition) -> Unavailable:
     return Unavailable(fault, code=_CODE, advice=f"{advice} {_OR_A_MODEL}")
 
 
-def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
+def _role_unavailable(name: str, wanted: str | None) -> Unavailable:
     if wanted == BUILT_IN:
         fault = f"The role {name} is bound to {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."
     elif wanted == MODEL:
@@ -108,7 +108,7 @@ def lines_for(role: str, wanted: str | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenRole:
+class RoleInfo:
     name: str
     description: str
     carried_by: str
@@ -131,15 +131,15 @@ class SeenRole:
         return {**asdict(self), "file": None if self.file is None else str(self.file), "advice": self.advice or None}
 
 
-def seen_roles(directory: "Directory") -> Iterator[SeenRole]:
+def role_infos(directory: "Directory") -> Iterator[RoleInfo]:
     """Those that this project has: all of them, unless the setting `builtin_agents` leaves them out."""
     for name in ROLES:
-        found = seen_role(directory, name)
+        found = role_info(directory, name)
         if found is not None:
             yield found
 
 
-def seen_role(directory: "Directory", name: str) -> SeenRole | None:
+def role_info(directory: "Directory", name: str) -> RoleInfo | None:
     agent = directory.find(name)
     if agent is None:
         return None
@@ -150,17 +150,17 @@ def seen_role(directory: "Directory", name: str) -> SeenRole | None:
     if declared is not None and declared[1].kind is Kind.PROFILE and declared[0].source == spec.source:
         return _profile(directory, declared[1], Path(spec.source), is_own=True)
     kind = "Python function" if spec.kind == "function" else spec.kind
-    return SeenRole(
+    return RoleInfo(
         name=name, description=spec.description, carried_by=kind, because="an agent of this name replaces it", by="replaced",
         source=spec.source, file=None, is_own=True,
     )  # fmt: skip
 
 
-def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own: bool) -> SeenRole:
+def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own: bool) -> RoleInfo:
     settings = directory.declarations.settings
     binding = directory.declarations.binding(profile)
     missing = getattr(directory.find(profile.name), "definition", None) if not binding.is_carried else None
-    return SeenRole(
+    return RoleInfo(
         name=profile.name,
         description=profile.spec.description,
         carried_by=_carrier(binding),
@@ -169,7 +169,7 @@ def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own:
         source=profile.spec.source,
         file=file,
         is_own=is_own,
-        advice=why_uncarried(missing).advice if missing is not None else "",
+        advice=why_unavailable(missing).advice if missing is not None else "",
     )
 
 

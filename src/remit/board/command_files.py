@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.agents.pages import Page
+    from remit.agents.agent_files import Page
 
 
 OWN = ".remit/commands"
@@ -139,7 +139,7 @@ def command_of(page: "Page", root: Path) -> CommandFile:
 def read(path: Path, root: Path) -> CommandFile:
     """The command that a file declares. Raises `Misused`."""
     # Only here: reading YAML costs a project that has no such file nothing.
-    from remit.agents.pages import read_with_or_without_head
+    from remit.agents.agent_files import read_with_or_without_head
 
     try:
         page = read_with_or_without_head(path, root)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.agents.attach.address import token_here
-from remit.agents.role_bindings import Uncarried, why_uncarried
+from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import not_found
@@ -84,8 +84,8 @@ def require_agent(find: Find, chosen: Route) -> None:
     """Raises `Refused` with the lines to add to remit.toml where no agent or model is configured for the route."""
     for name in roles_of(find, chosen.agent):
         agent = find(name)
-        if isinstance(agent, Uncarried):
-            why = why_uncarried(agent.definition)
+        if isinstance(agent, UnavailableAgent):
+            why = why_unavailable(agent.definition)
             raise Refused(why.message, code=why.code, advice=why.advice)
 
 

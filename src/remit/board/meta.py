@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from remit.agents.files import FOLDERS as AGENT_FOLDERS
-from remit.agents.pages import Page, be_modest, ours, page_of
+from remit.agents.agent_files import Page, be_modest, ours, page_of
+from remit.agents.declarations import FOLDERS as AGENT_FOLDERS
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files

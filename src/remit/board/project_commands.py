@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.agents.attach.address import token_here
+from remit.agents.declarations import Declarations, declarations_of
 from remit.agents.definition import Definition, definition_of
-from remit.agents.files import Declarations, declarations_of
 from remit.agents.model_agents import resolved
-from remit.agents.role_bindings import why_uncarried
+from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
 from remit.board.command_files import MAX_INCLUDED, CommandFile, fill_arguments
 from remit.board.outcome import Outcome, Waiting, wait_for_result
@@ -88,7 +88,7 @@ def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequen
 
 
 def _why_nobody(profile: Definition, wanted: str | None) -> ErrorInfo:
-    fault = why_uncarried(replace(profile, runs_on=wanted))
+    fault = why_unavailable(replace(profile, runs_on=wanted))
     words = fault.message.replace("is an agent file", "is a command")
     return ErrorInfo(type="tool_unavailable", message=words, code="TOOL_UNAVAILABLE", recoverable=True, recommendation=fault.advice)
 

@@ -23,7 +23,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from remit.agents.coding.detect import Found, Known
+    from remit.agents.coding.detect import DetectedAgent, KnownAgent
     from remit.agents.definition import Definition
     from remit.agents.directory import Directory
     from remit.core.settings import Settings
@@ -195,10 +195,10 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
 
 def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
     from remit.agents.definition import Kind
-    from remit.agents.role_bindings import why_uncarried
+    from remit.agents.role_bindings import why_unavailable
 
     if definition.kind is Kind.PROFILE:
-        say(f"  missing    {why_uncarried(definition)}")
+        say(f"  missing    {why_unavailable(definition)}")
     if definition.command:
         say(f"  command    {printable(shlex.join(definition.command))}")
     say(f"  workspace  {spec.workspace}{', merged' if spec.merge else ''}")
@@ -539,7 +539,7 @@ def detect_agents(root: Path, *, as_json: bool) -> None:
         say(f"\n{NO_MCP}")
 
 
-def _document(found: "Found", lines: list[str]) -> dict[str, Any]:
+def _document(found: "DetectedAgent", lines: list[str]) -> dict[str, Any]:
     return {
         "name": found.known.name,
         "kind": str(found.known.kind),
@@ -553,7 +553,7 @@ def _document(found: "Found", lines: list[str]) -> dict[str, Any]:
     }
 
 
-def _print_found(found: "Sequence[Found]") -> None:
+def _print_found(found: "Sequence[DetectedAgent]") -> None:
     if not found:
         say("No coding agent was found on PATH.")
         return
@@ -565,7 +565,7 @@ def _print_found(found: "Sequence[Found]") -> None:
     console().print(shown)
 
 
-def _print_lines(found: "Sequence[Found]", lines: dict[str, list[str]]) -> None:
+def _print_lines(found: "Sequence[DetectedAgent]", lines: dict[str, list[str]]) -> None:
     startable = [one for one in found if not one.fault]
     if not startable:
         return
@@ -577,7 +577,7 @@ def _print_lines(found: "Sequence[Found]", lines: dict[str, list[str]]) -> None:
     say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')
 
 
-def _print_missing(missing: "Sequence[Known]") -> None:
+def _print_missing(missing: "Sequence[KnownAgent]") -> None:
     if missing:
         say(f"\nNot found: {', '.join(one.program for one in missing)}.")
     for one in missing:

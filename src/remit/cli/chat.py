@@ -41,7 +41,7 @@ from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import find_root
 from remit.cli.render import advice_lines, console, count, error_console, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
-from remit.models.messages import Reply, Said
+from remit.models.messages import Reply, UserMessage
 
 
 def chat(
@@ -257,8 +257,8 @@ class Session:
 
     def _recap(self, conversation: Conversation) -> None:
         """Where it stood."""
-        spoken = [line.message for line in conversation.spoken if not line.by and isinstance(line.message, Said | Reply)]
-        said = sum(isinstance(message, Said) for message in spoken)
+        spoken = [line.message for line in conversation.spoken if not line.by and isinstance(line.message, UserMessage | Reply)]
+        said = sum(isinstance(message, UserMessage) for message in spoken)
         line = Text(conversation.title, style="bold").append(f"  {conversation.conversation_id} · {count(said, 'message')}", style="dim")
         if not self.is_terminal:
             return
@@ -272,7 +272,7 @@ class Session:
             shown = "\n".join(lines[:RECAP_LINES]) + (
                 f"\n\n… {count(len(lines) - RECAP_LINES, 'more line')}" if len(lines) > RECAP_LINES else ""
             )
-            if isinstance(message, Said):
+            if isinstance(message, UserMessage):
                 console().print(Text(f"› {shown}", style="dim"))
             else:
                 print_markdown(shown, console(), "dim")

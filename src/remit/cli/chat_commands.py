@@ -278,9 +278,9 @@ def _spent(remit: "Remit", used: _SummaryBudget) -> Spent:
 
 def _last_said(conversation: "Conversation") -> int:
     """Where the last exchange begins."""
-    from remit.models.messages import Said
+    from remit.models.messages import UserMessage
 
-    said: list[Any] = [place for place, one in enumerate(conversation.spoken) if isinstance(one.message, Said) and not one.by]
+    said: list[Any] = [place for place, one in enumerate(conversation.spoken) if isinstance(one.message, UserMessage) and not one.by]
     return said[-1] if said else 0
 
 

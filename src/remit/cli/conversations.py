@@ -116,7 +116,7 @@ def _print(conversation: "Conversation") -> None:
     """As it was read when it was held: words in full, what was called on a line."""
     from rich.text import Text
 
-    from remit.models.messages import Reply, Said
+    from remit.models.messages import Reply, UserMessage
 
     out = console()
     out.print(Text(conversation.title, style="bold").append(f"  {conversation.conversation_id}", style="dim"))
@@ -124,7 +124,7 @@ def _print(conversation: "Conversation") -> None:
         message = line.message
         if line.by:  # what the model was told on the way: not the person's words
             out.print(Text(f"  ({line.by}: {one_line(message.text, 160)})", style="dim", no_wrap=True, overflow="ellipsis"))
-        elif isinstance(message, Said):
+        elif isinstance(message, UserMessage):
             out.print(Text(f"\n› {harmless(message.text)}", style="bold cyan").append(f"  {moment(line.at)}", style="dim"))
         elif isinstance(message, Reply):
             if message.text.strip():

@@ -28,7 +28,7 @@ from remit.server.discovery import announced
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.grpc.task_service import TaskService
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.app import Remit
     from remit.cli.live import Awaited
@@ -315,12 +315,11 @@ class ServerHandle:
 
 @contextlib.asynccontextmanager
 async def _service(folder: Path) -> AsyncIterator["TaskService"]:
-    from remit.agents.grpc.elsewhere.connecting import Reach
-    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.grpc.task_service import ServiceAddress, TaskService
     from remit.server.client import discover
 
     found = discover(folder)
-    service = TaskService(Reach(address=found.address, token=lambda: found.token))
+    service = TaskService(ServiceAddress(address=found.address, token=lambda: found.token))
     try:
         yield service
     finally:

@@ -318,10 +318,10 @@ def _commands(root: Path) -> Iterator[Finding]:
 
 def _roles(root: Path) -> Iterator[Finding]:
     """Bindings that lead nowhere, and roles that nobody carries out."""
-    from remit.agents.role_bindings import seen_roles
+    from remit.agents.role_bindings import role_infos
 
     directory = open_directory(root)
-    nobody = [role.name for role in seen_roles(directory) if role.by == "nobody"]
+    nobody = [role.name for role in role_infos(directory) if role.by == "nobody"]
     faults = [problem for problem in directory.problems if "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")]
     for fault in faults:
         place, _, said = fault.partition(": ")

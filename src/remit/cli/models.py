@@ -21,7 +21,7 @@ from remit.core.redaction import redacted_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.pricing import price_for
-from remit.models.providers import LOCAL, PROVIDERS, Meant, meant_by
+from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 ACTIONS = ("list", "test")
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -160,7 +160,7 @@ class Listed:
     """Which one it is in the setting `model`, from 1; None: it is only declared."""
     source: str
     """Where it was said."""
-    meant: Meant | None = None
+    meant: ModelRef | None = None
     price: Price | None = None
     context_tokens: int | None = None
     fault: str = ""
@@ -207,7 +207,7 @@ def keys_present() -> Iterator[tuple[str, list[str]]]:
 def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Listed:
     source = settings.source_of("model" if place is not None else f"models.{name}")
     try:
-        meant = meant_by(settings, name)
+        meant = resolve_model(settings, name)
         context_tokens, fault, advice = meant.context_tokens, meant.lacks or "", f"Set {meant.key_variables[0]}." if meant.lacks else ""
         if meant.provider == LOCAL:
             find_weights(meant.model, root)
@@ -226,9 +226,9 @@ def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Lis
     )
 
 
-def _or_none(settings: Settings, name: str) -> Meant | None:
+def _or_none(settings: Settings, name: str) -> ModelRef | None:
     with suppress(Unavailable):
-        return meant_by(settings, name)
+        return resolve_model(settings, name)
     return None
 
 
@@ -311,22 +311,22 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
 
 def _import_for(settings: Settings, names: Sequence[str]) -> None:
     """The clients of their providers: that takes a second or more, which is no model's fault. What is missing is told by the trial."""
-    from remit.models.providers import LOCAL, meant_by
+    from remit.models.providers import LOCAL, resolve_model
 
     for name in names:
         with suppress(RemitError, ImportError, ValueError):
-            provider = meant_by(settings, name).provider
+            provider = resolve_model(settings, name).provider
             from pydantic_ai.providers import infer_provider_class
 
             infer_provider_class("openai" if provider == LOCAL else provider)
 
 
 async def _try(models: Any, name: str, seconds: float) -> Trial:
-    from remit.models.messages import Question, Said
+    from remit.models.messages import Question, UserMessage
 
     began = time.monotonic()
     try:
-        question = Question(choice=models.choice(name), messages=(Said(text=QUESTION),), max_tokens=MAX_TOKENS)
+        question = Question(choice=models.choice(name), messages=(UserMessage(text=QUESTION),), max_tokens=MAX_TOKENS)
         asked = await asyncio.wait_for(models.ask(_Pocket(seconds), question), seconds + 1)
     except TimeoutError:
         return Trial(name=name, seconds=time.monotonic() - began, fault=f"It did not answer within {seconds:g} s.")

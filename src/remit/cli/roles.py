@@ -15,7 +15,7 @@ from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.agents.role_bindings import SeenRole
+    from remit.agents.role_bindings import RoleInfo
 
 
 WIDE = 120
@@ -39,9 +39,9 @@ def roles(
         return _one(name, directory, folder, write=write, as_json=as_json)
     if write:
         raise Misused("--write needs the name of a role.", advice="remit roles NAME --write; `remit roles` lists them.")
-    from remit.agents.role_bindings import seen_roles
+    from remit.agents.role_bindings import role_infos
 
-    found = list(seen_roles(directory))
+    found = list(role_infos(directory))
     if as_json:
         say_json({"roles": [one.to_dict() for one in found], "problems": directory.problems})
         return Exit.OK
@@ -52,9 +52,9 @@ def roles(
 
 
 def _one(name: str, directory: "Directory", folder: "Path", *, write: bool, as_json: bool) -> Exit:
-    from remit.agents.role_bindings import seen_role
+    from remit.agents.role_bindings import role_info
 
-    found = seen_role(directory, name) if _is_role(name) else None
+    found = role_info(directory, name) if _is_role(name) else None
     if found is None:
         raise _unknown(name)
     if write:
@@ -78,7 +78,7 @@ def _is_role(name: str) -> bool:
     return name in ROLES
 
 
-def _text(role: "SeenRole", folder: "Path") -> str | None:
+def _text(role: "RoleInfo", folder: "Path") -> str | None:
     if role.file is None:
         return None
     try:
@@ -87,7 +87,7 @@ def _text(role: "SeenRole", folder: "Path") -> str | None:
         raise Unavailable(f"{role.file} cannot be read: {error.strerror or error}.") from None
 
 
-def _write(role: "SeenRole", folder: "Path", *, as_json: bool) -> Exit:
+def _write(role: "RoleInfo", folder: "Path", *, as_json: bool) -> Exit:
     """The file as it comes with remit: what the project has of its own is never touched."""
     from remit.agents.roles import file_of
 
@@ -121,7 +121,7 @@ def _unknown(name: str) -> Exception:
     return Misused(f"There is no role named {name!r}.", code="INVALID_TARGET", advice=advice)
 
 
-def _print(found: "list[SeenRole]", folder: "Path") -> None:
+def _print(found: "list[RoleInfo]", folder: "Path") -> None:
     if not found:
         say("This project has no roles: the setting builtin_agents leaves them out.")
         return

@@ -188,7 +188,7 @@ class Settings:
     languages: tuple[str, ...] = ("general", "lean", "markdown", "python")
     """Those a task may name; more can be added."""
     agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.files` judges them."""
+    """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.declarations` judges them."""
     profiles_on: str | None = None
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
     generate_on: str | None = None

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.core.settings import Settings
-from remit.models.connecting import Connection, Connections, missing
+from remit.models.connections import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
-from remit.models.messages import RESTART, Asked, Call, Choice, Purse, Question, Said, Tried
-from remit.models.pricing import Spent, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, spent
-from remit.models.prompted import in_words, is_needed, understood
-from remit.models.providers import EXAMPLE, LOCAL, Meant, meant_by
+from remit.models.messages import RESTART, Answer, Choice, FailedAttempt, ModelCall, Question, SpendSink, UserMessage
+from remit.models.pricing import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
+from remit.models.prompted_tools import as_prompt, is_needed, parse_reply
+from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
 
 if TYPE_CHECKING:
-    from remit.models.stream import Fault, Heard
+    from remit.models.stream import Fault, PartialReply
 
 
 # ---- circuit breaker
@@ -113,14 +113,14 @@ class Models:
         """`root`: of the project, for the files of local models."""
         self._settings = settings
         self._connections = Connections(settings, root)
-        self.hear: Callable[[Purse, Call], None] | None = None
+        self.hear: Callable[[SpendSink, ModelCall], None] | None = None
         """Told of each model that was asked, and what came of it (`signals`); None: nobody wants to know."""
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
         return bool(own or self._settings.model)
 
-    def cost(self, name: str, used: Spent) -> float | None:
+    def cost(self, name: str, used: TokenUsage) -> float | None:
         """What tokens of a model cost, also of one that another framework asks. None: unknown."""
         return cost_by_name(self._settings, name, used)
 
@@ -144,7 +144,7 @@ class Models:
                 code="TOOL_UNAVAILABLE",
                 advice=f"Write {EXAMPLE} in remit.toml, or set REMIT_MODEL; `remit models` lists what there is.",
             )
-        meant = [meant_by(self._settings, name) for name in names]
+        meant = [resolve_model(self._settings, name) for name in names]
         if importlib.util.find_spec("pydantic_ai") is None:
             raise missing(meant[0])
         lacking = [one.lacks for one in meant]
@@ -155,7 +155,7 @@ class Models:
             )
         return Choice(names=names, source="" if own else self._settings.source_of("model"))
 
-    async def ask(self, purse: Purse, question: Question) -> Asked:
+    async def ask(self, purse: SpendSink, question: Question) -> Answer:
         """The reply of the first model that answers. What it costs is drawn from the purse, also of a reply that was cut off. Raises
         `Unavailable` naming each that was tried and why it did not answer, and `OutOfTime` when the purse's time is over."""
         try:
@@ -166,20 +166,20 @@ class Models:
                 raise
             raise OutOfTime("The time was over before the model had answered.", code="TIMEOUT", advice="Give it more time.") from None
 
-    async def _ask(self, purse: Purse, question: Question) -> Asked:
-        meant = [meant_by(self._settings, name) for name in question.choice.names]
+    async def _ask(self, purse: SpendSink, question: Question) -> Answer:
+        meant = [resolve_model(self._settings, name) for name in question.choice.names]
         ready, passed_over = BREAKERS.in_order(meant, key_of)
-        tried = [Tried(model=one.name, fault=PASSED_OVER) for one in passed_over]
+        tried = [FailedAttempt(model=one.name, fault=PASSED_OVER) for one in passed_over]
         all_lack = True
         for place, one in enumerate(ready):
             if not BREAKERS.begins(key_of(one), is_only=len(ready) == 1):
-                tried.append(Tried(model=one.name, fault=PASSED_OVER))
+                tried.append(FailedAttempt(model=one.name, fault=PASSED_OVER))
                 all_lack = False
                 continue
             try:
                 connection = await self._connections.to(one, purse)
             except Unavailable as error:
-                tried.append(Tried(model=one.name, fault=f"{error.message} {error.advice}".strip()))
+                tried.append(FailedAttempt(model=one.name, fault=f"{error.message} {error.advice}".strip()))
                 all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
                 continue
             all_lack = False
@@ -189,7 +189,7 @@ class Models:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
 
-    async def _heard(self, purse: Purse, one: Meant, attempt: "_Attempt", tried: list[Tried]) -> Asked | None:
+    async def _heard(self, purse: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
         begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
         try:
             asked = await attempt.made(tried)
@@ -200,19 +200,27 @@ class Models:
         finally:
             used = None if asked is None else (asked.input_tokens, asked.output_tokens)
             if self.hear is not None:
-                self.hear(purse, Call(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
+                self.hear(purse, ModelCall(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
 
     async def write(
-        self, purse: Purse, prompt: str, *, instructions: str = "", choice: Choice | None = None, schema: Mapping[str, Any] | None = None
-    ) -> Asked:
+        self,
+        purse: SpendSink,
+        prompt: str,
+        *,
+        instructions: str = "",
+        choice: Choice | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Answer:
         """One question, one answer in words."""
-        question = Question(choice=choice or self.choice(), instructions=instructions, messages=(Said(text=prompt),), output_schema=schema)
+        question = Question(
+            choice=choice or self.choice(), instructions=instructions, messages=(UserMessage(text=prompt),), output_schema=schema
+        )
         return await self.ask(purse, question)
 
     def context_tokens(self, choice: Choice) -> int | None:
         """How much all of them can read at once: the smallest that is known; of a local model that does not run yet, what it would have
         if nothing is said. None: nothing is known. The first time it loads what is known of models: off the loop."""
-        meant = [meant_by(self._settings, name) for name in choice.names]
+        meant = [resolve_model(self._settings, name) for name in choice.names]
         known = [
             self._connections.context_tokens(one) or context_of(one) or (DEFAULT_TOKENS if one.provider == LOCAL else None) for one in meant
         ]
@@ -223,12 +231,12 @@ class Models:
         await self._connections.close()
 
 
-def key_of(meant: Meant) -> str:
+def key_of(meant: ModelRef) -> str:
     """What the circuit breaker knows it by: what is reached and with which key, whatever it is called."""
     return f"{meant.provider} {meant.url or ''} {meant.model} {hash(meant.key)}"
 
 
-def _all_failed(tried: Sequence[Tried], code: str) -> Unavailable:
+def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
     reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
     what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
     return Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
@@ -237,18 +245,18 @@ def _all_failed(tried: Sequence[Tried], code: str) -> Unavailable:
 class _Attempt:
     """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
 
-    def __init__(self, settings: Settings, purse: Purse, question: Question, connection: Connection, *, is_last: bool) -> None:
+    def __init__(self, settings: Settings, purse: SpendSink, question: Question, connection: Connection, *, is_last: bool) -> None:
         self._settings, self._purse, self._connection, self._is_last = settings, purse, connection, is_last
         self._asked = question
-        self._question = in_words(question) if connection.is_prompted and is_needed(question) else question
+        self._question = as_prompt(question) if connection.is_prompted and is_needed(question) else question
         self._price = price_for(settings, connection.meant)
 
-    async def made(self, tried: list[Tried]) -> Asked | None:
+    async def made(self, tried: list[FailedAttempt]) -> Answer | None:
         """The answer; None when it failed, which is then on the list."""
         structured, again = True, False
         while True:
             outcome = await self._once(tried, structured=structured)
-            if isinstance(outcome, Asked):
+            if isinstance(outcome, Answer):
                 BREAKERS.answered(key_of(self._connection.meant))
                 return outcome
             if structured and self._has_extras and outcome.is_rejected:
@@ -261,13 +269,13 @@ class _Attempt:
                 continue
             if outcome.counts:
                 BREAKERS.failed(key_of(self._connection.meant))
-            tried.append(Tried(model=self._connection.meant.name, fault=outcome.words))
+            tried.append(FailedAttempt(model=self._connection.meant.name, fault=outcome.words))
             return None
 
-    async def _once(self, tried: Sequence[Tried], *, structured: bool) -> "Asked | Fault":
-        from remit.models.stream import Heard, answer, fault_of
+    async def _once(self, tried: Sequence[FailedAttempt], *, structured: bool) -> "Answer | Fault":
+        from remit.models.stream import PartialReply, answer, fault_of
 
-        heard = Heard()
+        heard = PartialReply()
         most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)
         try:
             answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
@@ -285,8 +293,8 @@ class _Attempt:
             raise
         cost = self._drawn(answered.used)
         used = answered.used
-        return Asked(
-            reply=answered.reply if self._question is self._asked else understood(answered.reply, self._asked),
+        return Answer(
+            reply=answered.reply if self._question is self._asked else parse_reply(answered.reply, self._asked),
             ended=answered.ended,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
@@ -303,12 +311,12 @@ class _Attempt:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS
         return seconds <= min(most, self._purse.remaining / 2)
 
-    def _count(self, heard: "Heard") -> None:
+    def _count(self, heard: "PartialReply") -> None:
         """A reply that broke off was paid for all the same."""
         if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
-            self._drawn(spent(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
+            self._drawn(usage_of(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
 
-    def _drawn(self, used: Spent) -> float | None:
+    def _drawn(self, used: TokenUsage) -> float | None:
         cost = cost_of(self._settings, self._connection.meant, used)
         self._purse.spend(tokens=used.tokens, cost=cost or 0.0)
         return cost

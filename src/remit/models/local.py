@@ -23,7 +23,7 @@ from typing import Any, Literal
 from remit.core.errors import Unavailable
 from remit.core.redaction import is_secret_name
 from remit.core.settings import ModelAddress, Settings
-from remit.models.messages import Purse
+from remit.models.messages import SpendSink
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"
@@ -77,7 +77,7 @@ class LocalModels:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    async def address(self, model: str, purse: Purse) -> Address:
+    async def address(self, model: str, purse: SpendSink) -> Address:
         """Address of `model`: NAME of `[models.NAME]`, a file, or a file's name in the models folder. Starts it if it does not run.
 
         Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class UserMessage:
     """By the person, or by whoever asks in their place."""
 
     text: str
@@ -38,7 +38,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ToolResult:
     """What a call gave: as much of it as the model is to see."""
 
     call_id: str
@@ -47,7 +47,7 @@ class Result:
     is_error: bool = False
 
 
-Message = Said | Reply | Result
+Message = UserMessage | Reply | ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class ToolOffer:
 # ---- questions
 
 
-class Purse(Protocol):
+class SpendSink(Protocol):
     """What a question draws on: a `Context`."""
 
     @property
@@ -84,7 +84,7 @@ class Choice:
     """Where it was said, for messages to people."""
 
 
-class Ended(StrEnum):
+class EndReason(StrEnum):
     """Why a reply ended."""
 
     FINISHED = "finished"
@@ -109,7 +109,7 @@ class Question:
     """None: the provider's own. Not held to where a model takes none."""
     max_tokens: int | None = None
     max_characters: int = 400_000
-    """Of a reply; a longer one is cut off there (`Ended.LENGTH`), so that no model fills the memory."""
+    """Of a reply; a longer one is cut off there (`EndReason.LENGTH`), so that no model fills the memory."""
 
 
 RESTART = "\0"
@@ -117,7 +117,7 @@ RESTART = "\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class FailedAttempt:
     """A model that did not answer."""
 
     model: str
@@ -125,7 +125,7 @@ class Tried:
     """In words a person understands; no key in it."""
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """One model that was asked: for whoever watches."""
 
     provider: str
@@ -139,14 +139,14 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Answer:
     reply: Reply
-    ended: Ended = Ended.FINISHED
+    ended: EndReason = EndReason.FINISHED
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
     """None: the price of this model is unknown."""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[FailedAttempt, ...] = ()
     """Those that failed before."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -174,9 +174,9 @@ def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list
     waiting = [_with_plain_text(message) for message in messages]
     while waiting:
         message = waiting.pop(0)
-        if isinstance(message, Result):
-            ordered.append(Said(text=f"Result of {plain_text(message.name) or 'a call'}: {message.text}"))
-        elif isinstance(message, Said):
+        if isinstance(message, ToolResult):
+            ordered.append(UserMessage(text=f"Result of {plain_text(message.name) or 'a call'}: {message.text}"))
+        elif isinstance(message, UserMessage):
             if message.text.strip():
                 ordered.append(message)
         elif message.calls:
@@ -191,9 +191,9 @@ def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list
     if keep_pending:
         return ordered
     if not ordered or isinstance(ordered[0], Reply):
-        ordered.insert(0, Said(text=_EARLIER if ordered else GO_ON))
+        ordered.insert(0, UserMessage(text=_EARLIER if ordered else GO_ON))
     if isinstance(ordered[-1], Reply):
-        ordered.append(Said(text=GO_ON))
+        ordered.append(UserMessage(text=GO_ON))
     return ordered
 
 
@@ -202,9 +202,9 @@ def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
     end = next((index for index, message in enumerate(waiting) if isinstance(message, Reply)), len(waiting))
     found: list[Message] = []
     for call in reply.calls:
-        place = next((i for i, one in enumerate(waiting[:end]) if isinstance(one, Result) and one.call_id == call.call_id), None)
+        place = next((i for i, one in enumerate(waiting[:end]) if isinstance(one, ToolResult) and one.call_id == call.call_id), None)
         if place is None:
-            found.append(Result(call_id=call.call_id, name=call.name, text=NO_RESULT, is_error=True))
+            found.append(ToolResult(call_id=call.call_id, name=call.name, text=NO_RESULT, is_error=True))
         else:
             found.append(waiting.pop(place))
             end -= 1
@@ -224,7 +224,7 @@ def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
 
 def _with_plain_text(message: Message) -> Message:
     text = plain_text(message.text)
-    return replace(message, text=NOTHING if isinstance(message, Result) and not text.strip() else text)
+    return replace(message, text=NOTHING if isinstance(message, ToolResult) and not text.strip() else text)
 
 
 def plain_text(text: str) -> str:

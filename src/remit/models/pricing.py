@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
 from remit.core.settings import Price, Settings
-from remit.models.messages import Message, Purse, Question, Reply, Result, Said
-from remit.models.providers import LOCAL, OWN_HOSTS, Meant, meant_by
+from remit.models.messages import Message, Question, Reply, SpendSink, ToolResult, UserMessage
+from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
 
 # ---- tokens
@@ -44,7 +44,7 @@ class Usage(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class TokenUsage:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -65,18 +65,18 @@ def estimated_input(question: Question) -> int:
 
 
 def _size(message: Message) -> int:
-    if isinstance(message, Said | Result):
+    if isinstance(message, UserMessage | ToolResult):
         return len(message.text)
     assert isinstance(message, Reply)
     return len(message.text) + sum(len(call.name) + len(str(call.arguments)) for call in message.calls)
 
 
-def spent(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> Spent:
+def usage_of(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
     """What a provider said was used, of a whole reply. Where it said nothing, or the reply broke off before it could, at least what
     was seen: the question, and the characters that came."""
     given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
     is_told = is_whole and given is not None and taken is not None and given + taken > 0
-    return Spent(
+    return TokenUsage(
         input_tokens=(given or 0) if is_told else given or estimated_input(question),
         output_tokens=(taken or 0) if is_told else max(taken or 0, -(-characters // CHARACTERS_PER_TOKEN)),
         cached_tokens=_sound(usage.cache_read_tokens) or 0,
@@ -90,7 +90,7 @@ def _sound(tokens: Any) -> int | None:
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
 
-def money(price: Price | None, used: Spent) -> float | None:
+def money(price: Price | None, used: TokenUsage) -> float | None:
     """None: the price is unknown."""
     if price is None:
         return None
@@ -99,7 +99,7 @@ def money(price: Price | None, used: Spent) -> float | None:
     return ((used.input_tokens - cached) * price.input + cached * cached_price + used.output_tokens * price.output) / _PER
 
 
-def most_tokens(purse: Purse, question: Question, own: int | None, price: Price | None) -> int | None:
+def most_tokens(purse: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
     """How long the reply may be: what was asked for, what the model's table says, what the tree's budget has left. None: no limit of ours.
 
     Raises `Stopped` (BUDGET_EXCEEDED) where the question alone would pass the budget by far: it is not asked at all.
@@ -147,12 +147,12 @@ _IDS = {
 def price_of(settings: Settings, name: str) -> Price | None:
     """For a million tokens, in dollars unless `[prices]` says otherwise. None: unknown. Never raises for a name nobody knows."""
     try:
-        return price_for(settings, meant_by(settings, name))
+        return price_for(settings, resolve_model(settings, name))
     except Unavailable:
         return settings.prices.get(name)
 
 
-def price_for(settings: Settings, meant: Meant) -> Price | None:
+def price_for(settings: Settings, meant: ModelRef) -> Price | None:
     """By its name, then as `provider:model`, then by what is known of it at the provider's own address."""
     said = _said(settings, meant)
     if said is not None:
@@ -165,7 +165,7 @@ def price_for(settings: Settings, meant: Meant) -> Price | None:
     return Price(input=given, output=taken, cached=_each(prices.cache_read_mtok)) if given is not None and taken is not None else None
 
 
-def cost_of(settings: Settings, meant: Meant, used: Spent) -> float | None:
+def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
     """Of one question: with the steps and the cached parts that a provider's prices have. None: unknown."""
     said = _said(settings, meant)
     if said is not None:
@@ -183,10 +183,10 @@ def cost_of(settings: Settings, meant: Meant, used: Spent) -> float | None:
     return money(price_for(settings, meant), used)
 
 
-def cost_by_name(settings: Settings, name: str, used: Spent) -> float | None:
+def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | None:
     """`cost_of` a model that somebody else asks, by what they call it."""
     try:
-        return cost_of(settings, meant_by(settings, name), used)
+        return cost_of(settings, resolve_model(settings, name), used)
     except Unavailable:
         return money(settings.prices.get(name), used)
 
@@ -197,7 +197,7 @@ async def load_prices() -> None:
         await off_loop(_found, "openai", "any")
 
 
-def context_of(meant: Meant) -> int | None:
+def context_of(meant: ModelRef) -> int | None:
     """How many tokens it can read at once. None: unknown."""
     if meant.context_tokens is not None or meant.provider == LOCAL:
         return meant.context_tokens
@@ -205,21 +205,21 @@ def context_of(meant: Meant) -> int | None:
     return None if found is None else found.context_window
 
 
-def _said(settings: Settings, meant: Meant) -> Price | None:
+def _said(settings: Settings, meant: ModelRef) -> Price | None:
     for name in (meant.name, f"{meant.provider}:{meant.model}", f"{meant.provider}/{meant.model}"):
         if name in settings.prices:
             return settings.prices[name]
     return _FREE if meant.provider == LOCAL else None
 
 
-def _is_elsewhere(meant: Meant) -> bool:
+def _is_elsewhere(meant: ModelRef) -> bool:
     """Whether somebody else answers, who has prices of their own: a table with an address, or a server of one's own."""
     if meant.provider in ("ollama", "vllm"):
         return True
     return meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
 
 
-def _id(meant: Meant) -> str:
+def _id(meant: ModelRef) -> str:
     provider = meant.provider.removeprefix("gateway/")
     return _IDS.get(provider, provider)
 

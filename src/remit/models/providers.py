@@ -92,7 +92,7 @@ EXAMPLE = 'model = "anthropic:claude-sonnet-5"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meant:
+class ModelRef:
     """One model, as it was named and as it is reached."""
 
     name: str
@@ -132,7 +132,7 @@ class Meant:
         return f"{self.name} needs a key: the variable {variables} of the environment is not set."
 
 
-def meant_by(settings: Settings, name: str) -> Meant:
+def resolve_model(settings: Settings, name: str) -> ModelRef:
     """Raises `Unavailable` (TOOL_UNAVAILABLE) for a name that stands for nothing, with the nearest that do."""
     name = name.strip()
     table = settings.models.get(name)
@@ -140,10 +140,10 @@ def meant_by(settings: Settings, name: str) -> Meant:
         return _from_table(name, table)
     provider, model = _split(name)
     if provider == LOCAL and model:
-        return Meant(name=name, provider=LOCAL, model=model)
+        return ModelRef(name=name, provider=LOCAL, model=model)
     known = GATEWAY if provider.startswith("gateway/") else PROVIDERS.get(provider)
     if known is not None and model:
-        return Meant(
+        return ModelRef(
             name=name, provider=provider, model=model, url=_address(provider, known), key_variables=known.keys, needs_key=_needs(known)
         )
     raise _unknown(settings, name, provider, model)
@@ -158,18 +158,18 @@ def _split(name: str) -> tuple[str, str]:
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)
 
 
-def _from_table(name: str, table: ModelAddress) -> Meant:
+def _from_table(name: str, table: ModelAddress) -> ModelRef:
     provider = _KINDS.get(table.kind, table.kind)
     model = table.model or name
     if provider == LOCAL:
-        return Meant(
+        return ModelRef(
             name=name, provider=LOCAL, model=model, max_tokens=table.max_tokens, context_tokens=table.context_tokens, is_named=True
         )
     known = PROVIDERS[provider]
     own = table.url is None or _host(table.url) in OWN_HOSTS
     # A key goes to whom it was made for: to another address only when its variable is named beside that address.
     keys = (table.key_variable,) if table.key_variable else known.keys if own else ()
-    return Meant(
+    return ModelRef(
         name=name,
         provider=provider,
         model=model,

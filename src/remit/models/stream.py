@@ -54,9 +54,21 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from remit.core.redaction import REDACTED, redacted_text
-from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
-from remit.models.messages import GO_ON, NOTHING, Ended, Message, Question, Reply, Result, Said, ToolCall, plain_text, repaired
-from remit.models.pricing import Spent, spent
+from remit.models.connections import CONNECT_SECONDS, Connection, nobody_at
+from remit.models.messages import (
+    GO_ON,
+    NOTHING,
+    EndReason,
+    Message,
+    Question,
+    Reply,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+    plain_text,
+    repaired,
+)
+from remit.models.pricing import TokenUsage, usage_of
 from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
 
 # ---- bounded responses
@@ -154,9 +166,9 @@ def _either_or(profile: Mapping[str, Any]) -> bool:
 
 
 def _translated(message: Message, name: str) -> ModelMessage:
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         return ModelRequest(parts=[UserPromptPart(content=message.text)])
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         outcome: Any = "failed" if message.is_error else "success"
         result = ToolReturnPart(tool_name=_name(message.name), content=message.text, tool_call_id=_id(message.call_id), outcome=outcome)
         return ModelRequest(parts=[result])
@@ -278,11 +290,11 @@ WORDLESS = 5
 SHORTEST_KEY = 16
 
 
-class Died(Exception):
+class BrokenReply(Exception):
     """The stream ended before the reply did, or the reply is none."""
 
 
-class Silent(Exception):
+class SilentModel(Exception):
     """Nothing came for too long."""
 
     def __init__(self, seconds: float) -> None:
@@ -290,7 +302,7 @@ class Silent(Exception):
 
 
 @dataclass(slots=True)
-class Heard:
+class PartialReply:
     """What one attempt has come to so far; read also when it failed."""
 
     characters: int = 0
@@ -328,14 +340,16 @@ class KeyStruck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class StreamedAnswer:
     reply: Reply
-    ended: Ended
-    used: Spent
+    ended: EndReason
+    used: TokenUsage
 
 
-async def answer(connection: Connection, question: Question, heard: Heard, *, max_tokens: int | None, structured: bool = True) -> Answered:
-    """Raises whatever the library raises, and `Died` and `Silent`; `heard` then says how far it came."""
+async def answer(
+    connection: Connection, question: Question, heard: PartialReply, *, max_tokens: int | None, structured: bool = True
+) -> StreamedAnswer:
+    """Raises whatever the library raises, and `BrokenReply` and `SilentModel`; `heard` then says how far it came."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
     settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
     if question.tools:
@@ -366,17 +380,17 @@ def _takes_retries(connection: Connection) -> bool:
 
 @asynccontextmanager
 async def _within(seconds: float, end: float) -> AsyncIterator[None]:
-    """Raises `Silent` when nothing came until `end`, which is `seconds` after the last sign of life."""
+    """Raises `SilentModel` when nothing came until `end`, which is `seconds` after the last sign of life."""
     try:
         async with asyncio.timeout_at(end) as limit:
             yield
     except TimeoutError:
         if limit.expired():
-            raise Silent(seconds) from None
+            raise SilentModel(seconds) from None
         raise
 
 
-async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float, struck: KeyStruck) -> None:
+async def _listen(stream: StreamedResponse, question: Question, heard: PartialReply, patience: float, struck: KeyStruck) -> None:
     events: AsyncIterator[Any] = aiter(stream)
     clock = asyncio.get_running_loop().time
     last = clock()
@@ -397,7 +411,7 @@ async def _listen(stream: StreamedResponse, question: Question, heard: Heard, pa
             return
 
 
-def _tell(question: Question, heard: Heard, words: str) -> None:
+def _tell(question: Question, heard: PartialReply, words: str) -> None:
     allowed = words[: max(0, question.max_characters - heard.words)]
     if allowed and question.hear is not None:
         heard.is_telling = True
@@ -431,10 +445,10 @@ def _said(event: Any) -> tuple[str, int]:
 
 _CHATS = ("openai-chat", "ollama", "local")
 """Of these the library takes an end without a reason for a good one, and keeps the reason only where there was one."""
-_ENDED = {"length": Ended.LENGTH, "content_filter": Ended.REFUSED}
+_ENDED = {"length": EndReason.LENGTH, "content_filter": EndReason.REFUSED}
 
 
-def _judged(connection: Connection, question: Question, heard: Heard) -> Answered:
+def _judged(connection: Connection, question: Question, heard: PartialReply) -> StreamedAnswer:
     response = heard.response
     assert response is not None
     # A stream that just ends, without a word on why, may be half of one: a proxy in between cuts like that.
@@ -446,11 +460,13 @@ def _judged(connection: Connection, question: Question, heard: Heard) -> Answere
     )
     is_whole = response.state == "complete" and (says_why or not connection.is_ours)
     if not heard.is_cut and (not is_whole or (response.finish_reason == "error" and not response.parts)):
-        raise Died("it broke off before it had finished")
+        raise BrokenReply("it broke off before it had finished")
     name = connection.meant.name
-    ended = Ended.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), Ended.FINISHED)
+    ended = EndReason.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), EndReason.FINISHED)
     reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
-    return Answered(reply=reply, ended=ended, used=spent(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut))
+    return StreamedAnswer(
+        reply=reply, ended=ended, used=usage_of(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut)
+    )
 
 
 # ---- faults
@@ -504,7 +520,7 @@ def without_key(text: str, connection: Connection) -> str:
 
 
 def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
-    ours = next((cause for cause in _causes(error) if isinstance(cause, Died | Silent | BodyError)), None)
+    ours = next((cause for cause in _causes(error) if isinstance(cause, BrokenReply | SilentModel | BodyError)), None)
     if ours is not None:
         return f"{ours}."
     if isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):

@@ -29,7 +29,7 @@ from remit.server.tokens import local_token
 if TYPE_CHECKING:
     import grpc.aio
 
-    from remit.agents.grpc.elsewhere.following import Following
+    from remit.agents.grpc.task_service import RemoteTask
     from remit.agents.proto.v1 import tasks_pb2 as pb
 
 CANCEL_SECONDS = 2.0
@@ -87,13 +87,14 @@ class Client:
         `connect_seconds`; a task that does not end within its timeout and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
         with needs("grpc", "grpc", "google"):
-            from remit.agents.grpc.elsewhere.connecting import Reach
-            from remit.agents.grpc.elsewhere.service import TaskService
+            from remit.agents.grpc.task_service import ServiceAddress, TaskService
         if address is None:
             found = discover()
             address, token = found.address, token or found.token
         if isinstance(address, str):
-            reach = Reach(address=address, token=lambda: token, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file)
+            reach = ServiceAddress(
+                address=address, token=lambda: token, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file
+            )
             reach.where()
             self._service = TaskService(reach)
         elif token or ca_file or certificate_file or key_file:
@@ -150,13 +151,13 @@ class Client:
     async def _chunks(
         self, target: str, operation: str | None, parameters: Mapping[str, Any] | None, more: Mapping[str, Any], *, cancels: bool
     ) -> AsyncGenerator[Chunk]:
-        from remit.agents.grpc.elsewhere.following import Errand, Following
+        from remit.agents.grpc.task_service import RemoteTask, TaskOrder
 
         message = _message(target, operation, parameters or {}, more)
         timeout = message.config.timeout_ns / 1e9 or MAX_WAIT_SECONDS
-        following = Following(
+        following = RemoteTask(
             self._service,
-            Errand(
+            TaskOrder(
                 request=message,
                 until=time.monotonic() + timeout + self._grace_seconds,
                 reach_seconds=self._connect_seconds,
@@ -178,7 +179,7 @@ class Client:
         except RemitError as error:
             yield ended(_result_of(error, f"{target}.{operation}" if operation else target, started_at, following.task_id))
 
-    async def _cancel_remote(self, following: "Following") -> None:
+    async def _cancel_remote(self, following: "RemoteTask") -> None:
         cancelling = asyncio.ensure_future(following.give_back("its caller was cancelled"))
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
@@ -187,10 +188,10 @@ class Client:
 
 
 def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | None) -> DelegateResult:
-    from remit.agents.grpc.elsewhere.following import GaveUp
+    from remit.agents.grpc.task_service import NoAnswer
 
     result = result_of_error(error, agent, started_at, time.time(), task_id)
-    if isinstance(error, GaveUp) and task_id is not None and result.error is not None:
+    if isinstance(error, NoAnswer) and task_id is not None and result.error is not None:
         return replace(result, task_state=TaskState.TIMEOUT, error=replace(result.error, code="TASK_TIMEOUT"))
     return result
 

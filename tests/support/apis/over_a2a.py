@@ -26,7 +26,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError, UnsupportedOperationError
 
-from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, Told
+from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, value_of
 from support.apis.client import DoorFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
@@ -51,7 +51,7 @@ class A2aClient:
             message_id=key or uuid.uuid4().hex, context_id=session or "", role=Role.ROLE_USER, parts=[Part(data=value_of(given))]
         )
         if self._standing is not None:
-            told = Told(depth=self._standing.depth, path=self._standing.path, seconds_left=self._standing.seconds_left)
+            told = CallerPosition(depth=self._standing.depth, path=self._standing.path, seconds_left=self._standing.seconds_left)
             message.metadata.CopyFrom(struct_of({EXTENSION: told.to_dict()}))
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(return_immediately=True))
         with _told():

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from remit.agents.acp.connection import asking
-from remit.agents.acp.updates import AskedTool, _facts
+from remit.agents.acp.connection import asking_mode
+from remit.agents.acp.updates import RequestedTool, _facts
 from remit.agents.coding.dialects import HYGIENE
 from remit.agents.definition import definition_of
 
@@ -16,7 +16,7 @@ from remit.agents.definition import definition_of
 def told(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     """What it is told of all its agents, its settings, and the mode."""
     definition = definition_of("one", {"kind": "acp", "command": ["opencode", "acp"], **table}, source="s")
-    made = asking(definition, Path("/scratch"), environment or {})
+    made = asking_mode(definition, Path("/scratch"), environment or {})
     assert made.environment.items() >= HYGIENE.items()
     return json.loads(made.environment["OPENCODE_PERMISSION"]), json.loads(made.environment["OPENCODE_CONFIG_CONTENT"]), made.mode
 
@@ -60,7 +60,7 @@ def test_its_agents_below_run_only_where_everything_is_allowed_and_need_not_ask_
 def test_it_does_not_hear_that_it_runs_inside_of_another_one() -> None:
     definition = definition_of("one", {"kind": "acp", "command": ["x"], "environment": {"OPENCODE_CLIENT": "mine"}}, source="s")
     given = {"OPENCODE": "1", "OPENCODE_SERVER_PASSWORD": "p", "OPENCODE_CLIENT": "mine", "OPENCODE_CONFIG": "file"}
-    made = asking(definition, Path("/scratch"), given).environment
+    made = asking_mode(definition, Path("/scratch"), given).environment
     assert {"OPENCODE", "OPENCODE_SERVER_PASSWORD"}.isdisjoint(made)
     assert (made["OPENCODE_CLIENT"], made["OPENCODE_CONFIG"]) == ("mine", "file")
 
@@ -89,4 +89,4 @@ CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
     ],
 )
 def test_everything_it_names_is_asked_about(kind: str, title: str, call: dict[str, Any], expected: list[dict[str, Any]]) -> None:
-    assert list(_facts(CTX, AskedTool(kind=kind, title=title), call)) == expected
+    assert list(_facts(CTX, RequestedTool(kind=kind, title=title), call)) == expected

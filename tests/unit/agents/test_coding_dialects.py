@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from remit.agents.coding.agent import error_for, is_session_gone
+from remit.agents.coding.coding_agent import error_for, is_session_gone
 from remit.agents.coding.dialects import (
     CONTENT,
-    Began,
-    Broke,
     Claude,
     Codex,
-    Denied,
+    Denial,
     Dialect,
-    Ended,
-    Noted,
+    Interruption,
+    Note,
     OpenCode,
-    Planned,
-    Said,
+    PlanUpdate,
     Scope,
-    Spent,
-    Trouble,
+    SessionStarted,
+    TextMessage,
+    TokenUse,
+    ToolUse,
     Turn,
-    Used,
+    TurnEnd,
+    VendorError,
     for_claude,
     for_opencode,
     may_change,
@@ -154,25 +154,25 @@ def test_one_allow_list_serves_every_vendor() -> None:
 
 def test_claude_is_understood() -> None:
     claude = Claude()
-    assert claude.read({"type": "system", "subtype": "init", "session_id": "u"}) == [Began(session="u")]
+    assert claude.read({"type": "system", "subtype": "init", "session_id": "u"}) == [SessionStarted(session="u")]
     usage = {"input_tokens": 100, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 1}
     message = {"id": "msg_1", "model": "m", "usage": usage, "content": [{"type": "text", "text": "Hello."}]}
     assert claude.read({"type": "assistant", "message": message, "parent_tool_use_id": None}) == [
-        Spent(scope=Scope.ITEM, key="msg_1", tokens=124),
-        Said(text="Hello."),
+        TokenUse(scope=Scope.ITEM, key="msg_1", tokens=124),
+        TextMessage(text="Hello."),
     ]
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "echo hi", "description": "say"}}
     said = claude.read({"type": "assistant", "message": {**message, "content": [call]}, "parent_tool_use_id": None})
-    assert said[1] == Used(tool="Bash", detail="echo hi", status="pending", call_id="t1")
+    assert said[1] == ToolUse(tool="Bash", detail="echo hi", status="pending", call_id="t1")
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}
-    failed = Used(tool="", detail="", status="failed", call_id="t1", why="no")
+    failed = ToolUse(tool="", detail="", status="failed", call_id="t1", why="no")
     assert claude.read({"type": "user", "message": {"content": [result]}}) == [failed]
     refused = {**result, "content": "Permission to use Bash with command rm has been denied."}
-    assert claude.read({"type": "user", "message": {"content": [refused]}}) == [Denied(tool="", detail="", call_id="t1")]
+    assert claude.read({"type": "user", "message": {"content": [refused]}}) == [Denial(tool="", detail="", call_id="t1")]
     inner = {"id": "msg_2", "content": [{"type": "text", "text": "Inner."}]}
     assert claude.read({"type": "assistant", "message": inner, "parent_tool_use_id": "t1"}) == [], "a sub-agent's words are not its answer"
     todo = {"type": "tool_use", "id": "t2", "name": "TodoWrite", "input": {"todos": [{"content": "x", "status": "pending"}]}}
-    assert claude.read({"type": "assistant", "message": {"content": [todo]}}) == [Planned(steps=(("x", "pending"),))]
+    assert claude.read({"type": "assistant", "message": {"content": [todo]}}) == [PlanUpdate(steps=(("x", "pending"),))]
 
 
 def test_claudes_end_says_the_answer_what_was_spent_and_what_was_denied() -> None:
@@ -191,10 +191,10 @@ def test_claudes_end_says_the_answer_what_was_spent_and_what_was_denied() -> Non
         }
     )
     assert heard == [
-        Spent(scope=Scope.RUN, tokens=692, cost=0.5),
-        Denied(tool="Edit", detail="/p/a"),
-        Began(session="u"),
-        Ended(text="All done."),
+        TokenUse(scope=Scope.RUN, tokens=692, cost=0.5),
+        Denial(tool="Edit", detail="/p/a"),
+        SessionStarted(session="u"),
+        TurnEnd(text="All done."),
     ]
 
 
@@ -208,16 +208,20 @@ LOST = "No conversation found with session ID: x"
         (
             Claude(),
             {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 401, "result": "Invalid API key"},
-            Trouble(message="Invalid API key", status=401),
+            VendorError(message="Invalid API key", status=401),
         ),
-        (Claude(), {"type": "result", "subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"}, Broke()),
-        (Claude(), {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [LOST]}, Trouble),
-        (Claude(), RETRY, Noted),
-        (Claude(), {**RETRY, "attempt": 2}, Trouble(message="authentication_failed (401)", status=401, is_hopeless=True)),
-        (Claude(), {**RETRY, "attempt": 9, "error_status": 429}, Noted),
-        (Codex(), {"type": "item.completed", "item": {"type": "error", "message": "Model metadata not found."}}, Noted),
-        (Codex(), {"type": "error", "message": "Reconnecting... 1/5"}, Noted),
-        (Codex(), {"type": "turn.failed", "error": {"message": '{"error": {"message": "Too big."}}'}}, Trouble(message="Too big.")),
+        (
+            Claude(),
+            {"type": "result", "subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"},
+            Interruption(),
+        ),
+        (Claude(), {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [LOST]}, VendorError),
+        (Claude(), RETRY, Note),
+        (Claude(), {**RETRY, "attempt": 2}, VendorError(message="authentication_failed (401)", status=401, is_hopeless=True)),
+        (Claude(), {**RETRY, "attempt": 9, "error_status": 429}, Note),
+        (Codex(), {"type": "item.completed", "item": {"type": "error", "message": "Model metadata not found."}}, Note),
+        (Codex(), {"type": "error", "message": "Reconnecting... 1/5"}, Note),
+        (Codex(), {"type": "turn.failed", "error": {"message": '{"error": {"message": "Too big."}}'}}, VendorError(message="Too big.")),
     ],
 )
 def test_errors_warnings_interruptions_and_hopeless_retries_are_told_apart(dialect: Dialect, line: Any, event: Any) -> None:
@@ -227,11 +231,13 @@ def test_errors_warnings_interruptions_and_hopeless_retries_are_told_apart(diale
 
 def test_codex_is_understood() -> None:
     codex = Codex()
-    assert codex.read({"type": "thread.started", "thread_id": "u"}) == [Began(session="u")]
+    assert codex.read({"type": "thread.started", "thread_id": "u"}) == [SessionStarted(session="u")]
     item = {"id": "item_1", "type": "command_execution", "command": "ls", "status": "in_progress"}
-    assert codex.read({"type": "item.started", "item": item}) == [Used(tool="execute", detail="ls", status="pending", call_id="item_1")]
+    assert codex.read({"type": "item.started", "item": item}) == [ToolUse(tool="execute", detail="ls", status="pending", call_id="item_1")]
     failed = {**item, "status": "failed"}
-    assert codex.read({"type": "item.completed", "item": failed}) == [Used(tool="execute", detail="ls", status="failed", call_id="item_1")]
+    assert codex.read({"type": "item.completed", "item": failed}) == [
+        ToolUse(tool="execute", detail="ls", status="failed", call_id="item_1")
+    ]
     call = {
         "id": "item_2",
         "type": "mcp_tool_call",
@@ -241,13 +247,13 @@ def test_codex_is_understood() -> None:
         "status": "completed",
     }
     assert codex.read({"type": "item.completed", "item": call}) == [
-        Used(tool="remit.delegate", detail="x", status="completed", call_id="item_2")
+        ToolUse(tool="remit.delegate", detail="x", status="completed", call_id="item_2")
     ]
-    assert codex.read({"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}) == [Said(text="Done.")]
+    assert codex.read({"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}) == [TextMessage(text="Done.")]
     usage = {"input_tokens": 400, "cached_input_tokens": 80, "output_tokens": 200}
-    assert codex.read({"type": "turn.completed", "usage": usage}) == [Spent(scope=Scope.SESSION, tokens=600), Ended()]
+    assert codex.read({"type": "turn.completed", "usage": usage}) == [TokenUse(scope=Scope.SESSION, tokens=600), TurnEnd()]
     todo = {"type": "todo_list", "items": [{"text": "a", "completed": True}, {"text": "b", "completed": False}]}
-    assert codex.read({"type": "item.updated", "item": todo}) == [Planned(steps=(("a", "completed"), ("b", "pending")))]
+    assert codex.read({"type": "item.updated", "item": todo}) == [PlanUpdate(steps=(("a", "completed"), ("b", "pending")))]
 
 
 def test_opencode_is_understood() -> None:
@@ -255,25 +261,25 @@ def test_opencode_is_understood() -> None:
 
     def read(kind: str, **more: Any) -> list[Any]:
         began, *heard = opencode.read({"type": kind, "sessionID": "ses_1", **more})
-        assert began == Began(session="ses_1")
+        assert began == SessionStarted(session="ses_1")
         return heard
 
     assert read("step_start", part={}) == []
-    assert read("text", part={"text": "Done."}) == [Said(text="Done.")]
+    assert read("text", part={"text": "Done."}) == [TextMessage(text="Done.")]
     state = {"status": "completed", "input": {"command": "ls"}, "output": "a"}
     assert read("tool_use", part={"tool": "bash", "callID": "c", "state": state}) == [
-        Used(tool="bash", detail="ls", status="completed", call_id="c")
+        ToolUse(tool="bash", detail="ls", status="completed", call_id="c")
     ]
     refused = {"status": "error", "input": {"command": "rm"}, "error": "The user rejected permission to use this specific tool call."}
-    assert read("tool_use", part={"tool": "bash", "state": refused}) == [Denied(tool="bash", detail="rm")]
+    assert read("tool_use", part={"tool": "bash", "state": refused}) == [Denial(tool="bash", detail="rm")]
     hidden = {"status": "completed", "input": {"tool": "bash", "error": "unavailable tool"}}
-    assert read("tool_use", part={"tool": "invalid", "state": hidden}) == [Denied(tool="bash", detail="unavailable tool")]
+    assert read("tool_use", part={"tool": "invalid", "state": hidden}) == [Denial(tool="bash", detail="unavailable tool")]
     tokens = {"total": 309, "input": 200, "output": 9, "reasoning": 0, "cache": {"write": 0, "read": 100}}
     assert read("step_finish", part={"id": "p1", "tokens": tokens, "cost": 0.25}) == [
-        Spent(scope=Scope.ITEM, key="p1", tokens=309, cost=0.25)
+        TokenUse(scope=Scope.ITEM, key="p1", tokens=309, cost=0.25)
     ]
     error = {"name": "APIError", "data": {"message": "invalid x-api-key", "statusCode": 401}}
-    assert read("error", error=error) == [Trouble(message="invalid x-api-key", status=401)]
+    assert read("error", error=error) == [VendorError(message="invalid x-api-key", status=401)]
 
 
 @pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)

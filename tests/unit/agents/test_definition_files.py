@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents import files
+from remit.agents import declarations as files
+from remit.agents.agent_files import page_of
+from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind, PromptBy
-from remit.agents.files import definitions_of
-from remit.agents.pages import page_of
 from remit.system.settings_files import load_settings
 from support.pace import allowed
 

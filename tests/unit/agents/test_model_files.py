@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents import files
+from remit.agents import declarations as files
+from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
-from remit.agents.files import definitions_of
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.builtin import TARGETS, loader
 from remit.core.agents import Isolation

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.agents.coding.dialects import may_change
+from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
-from remit.agents.files import definitions_of
 from remit.agents.profiles import Words, narrowed
-from remit.agents.role_bindings import Uncarried, why_uncarried
+from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
 from remit.system.settings_files import load_settings
@@ -202,14 +202,14 @@ def test_what_is_denied_is_never_left_and_no_spelling_makes_it_fail(allow: list[
 
 async def test_a_profile_nobody_can_carry_out_says_which_lines_are_missing(tmp_path: Path) -> None:
     found = profile(tmp_path, "", toml="")
-    agent = Uncarried(found)
+    agent = UnavailableAgent(found)
     assert agent.check({"task": "x"}) == {"task": "x"}
     with pytest.raises(Misused, match="task"):
         agent.check({})
-    error = why_uncarried(found)
+    error = why_unavailable(found)
     assert error.code == "TOOL_UNAVAILABLE"
     assert "[agents.claude]" in error.advice
     assert "remit agents --detect" in error.advice
-    named = why_uncarried(profile(tmp_path, "", toml='profiles_on = "gone"'))
+    named = why_unavailable(profile(tmp_path, "", toml='profiles_on = "gone"'))
     assert "'gone'" in named.message
     assert "[agents.gone]" in named.advice

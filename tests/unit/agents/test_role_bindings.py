@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from remit.agents.declarations import declarations_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
-from remit.agents.files import declarations_of
 from remit.agents.profiles import definition_for
-from remit.agents.role_bindings import binding_problems, lines_for, seen_role, seen_roles
+from remit.agents.role_bindings import binding_problems, lines_for, role_info, role_infos
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
 from remit.core.errors import Misused
@@ -35,7 +35,7 @@ def own_file(root: Path, name: str, head: str = "", folder: str = ".remit/agents
 
 
 def carrier(root: Path, name: str, toml: str) -> tuple[str, str]:
-    found = seen_role(directory(root, toml), name)
+    found = role_info(directory(root, toml), name)
     assert found is not None
     return found.carried_by, found.by
 
@@ -80,7 +80,7 @@ def test_a_file_of_the_project_replaces_the_role_and_is_bound_likewise(
     tmp_path: Path, head: str, toml: str, expected: tuple[str, str]
 ) -> None:
     own_file(tmp_path, "planner", head)
-    found = seen_role(directory(tmp_path, toml), "planner")
+    found = role_info(directory(tmp_path, toml), "planner")
     assert found is not None
     assert (found.carried_by, found.by) == expected
     assert found.is_own
@@ -100,7 +100,7 @@ def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> N
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text('from remit import agent\n@agent("planner")\nasync def plan(task: str) -> str:\n    return task\n')
     made = directory(tmp_path, '[roles]\nplanner = "built-in"\n')
-    found = seen_role(made, "planner")
+    found = role_info(made, "planner")
     assert found is not None
     assert (found.carried_by, found.by, found.file) == ("Python function", "replaced", None)
     assert any("planner is an agent of the project's own" in problem for problem in made.problems)
@@ -126,7 +126,7 @@ def test_a_binding_that_leads_nowhere_is_told_with_its_place(tmp_path: Path, lin
 
 def test_a_role_is_bound_by_a_variable_too_and_its_hyphen_is_recognised(tmp_path: Path) -> None:
     made = directory(tmp_path, CODERS, {"REMIT_ROLES__TASK_EXECUTOR": "codex"})
-    found = seen_role(made, "task-executor")
+    found = role_info(made, "task-executor")
     assert found is not None
     assert (found.carried_by, found.because) == ("codex", "env REMIT_ROLES__TASK_EXECUTOR")
     assert made.problems == []
@@ -145,7 +145,7 @@ def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is
         assert is_role(found.spec)
         assert is_built_in(found.spec)
     assert made.problems == []
-    assert [role.name for role in seen_roles(made)] == list(ROLES)
+    assert [role.name for role in role_infos(made)] == list(ROLES)
 
 
 def test_a_role_is_read_only_when_it_is_asked_for_and_alone(tmp_path: Path) -> None:

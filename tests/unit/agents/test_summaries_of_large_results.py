@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from remit.core.errors import Stopped, Unavailable
 from remit.core.settings import ModelAddress, Settings
 from remit.models.client import Models
-from remit.models.messages import Asked, Purse, Reply
-from remit.models.optional import MOST_CHUNKS, shortened, summarised
+from remit.models.messages import Answer, Reply, SpendSink
+from remit.models.questions import MOST_CHUNKS, shortened, summarize
 from remit.testing.models import Say, ScriptedModels
 
 
@@ -26,11 +26,11 @@ class Writer:
     def is_configured(self) -> bool:
         return True
 
-    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         self.asked += 1
         if self.says is None:
             raise Unavailable("Nobody answers.")
-        return Asked(reply=Reply(text=self.says))
+        return Answer(reply=Reply(text=self.says))
 
 
 class Drawn:
@@ -56,7 +56,7 @@ class Drawn:
 def test_a_summary_is_never_longer_than_asked_for(text: str, characters: int, says: str | None) -> None:
     model = Writer(says)
     for models in (None, model):
-        made = asyncio.run(summarised(models, Drawn(), text, characters=characters))
+        made = asyncio.run(summarize(models, Drawn(), text, characters=characters))
         assert len(made) <= characters
         assert made == text or len(text) > characters
     assert model.asked <= MOST_CHUNKS + 1 + 2
@@ -72,7 +72,7 @@ async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> 
     async with ScriptedModels(lambda request: Say("Everything failed in line 7.").using(100, 10)) as server:
         models = Models(Settings(model=("m",), models={"m": ModelAddress(kind="openai", url=server.openai_url, model="m")}))
         drawn = Drawn()
-        made = await summarised(models, drawn, text, characters=1000, about="a test run")
+        made = await summarize(models, drawn, text, characters=1000, about="a test run")
         await models.close()
     assert made == f"[Summary by a model of {len(text):,} characters]\nEverything failed in line 7."
     assert 2 <= len(server.requests) <= MOST_CHUNKS + 1
@@ -80,7 +80,7 @@ async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> 
 
 
 async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left_out() -> None:
-    made = await summarised(None, Drawn(), "a" * 5000 + "the end", characters=500)
+    made = await summarize(None, Drawn(), "a" * 5000 + "the end", characters=500)
     assert made.startswith("aaa")
     assert made.endswith("the end")
     assert "5,007 characters" in made
@@ -89,7 +89,7 @@ async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left
 class Stopping(Writer):
     """One that is stopped at the second question, while the others wait."""
 
-    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         self.asked += 1
         if self.asked == 2:
             raise Stopped("Enough.")
@@ -104,14 +104,14 @@ class Stopping(Writer):
 async def test_being_stopped_stops_all_parts_of_a_summary() -> None:
     writer = Stopping("")
     with pytest.raises(Stopped):
-        await summarised(writer, Drawn(), "x\n" * 60_000, characters=1000)
+        await summarize(writer, Drawn(), "x\n" * 60_000, characters=1000)
     await asyncio.sleep(0)
     assert writer.says == "cancelled"
 
 
 async def test_what_the_budget_has_no_room_for_is_shortened_by_rule() -> None:
     class Poor(Writer):
-        async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+        async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
             raise Stopped("Too little is left.", code="BUDGET_EXCEEDED")
 
-    assert len(await summarised(Poor(""), Drawn(), "x\n" * 60_000, characters=1000)) <= 1000
+    assert len(await summarize(Poor(""), Drawn(), "x\n" * 60_000, characters=1000)) <= 1000

@@ -26,15 +26,15 @@ from remit.builtin.assistant.conversations import (
 from remit.builtin.assistant.exporting import exported
 from remit.builtin.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
-from remit.models.messages import NO_RESULT, Message, Reply, Result, Said, ToolCall, repaired
+from remit.models.messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 from support.pace import allowed
 
 CALL = ToolCall(call_id="c1", name="delegate", arguments={"target": "echo"})
 LINES: list[Message] = [
-    Said(text="Hello,\nworld ☃"),
+    UserMessage(text="Hello,\nworld ☃"),
     Reply(text="Wait.", calls=(CALL,), model="m"),
-    Result(call_id="c1", name="delegate", text="done"),
+    ToolResult(call_id="c1", name="delegate", text="done"),
     Reply(text="All done."),
 ]
 
@@ -90,9 +90,9 @@ def test_a_torn_last_line_is_kept_aside_and_told(tmp_path: Path, cut: int) -> No
     reader = kept.open(conversation.conversation_id)
     assert reader.messages[:3] == LINES[:3]
     with reader.writing():
-        reader.append(Spoken(at=9.0, message=Said(text="again")))
+        reader.append(Spoken(at=9.0, message=UserMessage(text="again")))
     again = kept.open(conversation.conversation_id)
-    assert again.messages[-1] == Said(text="again")
+    assert again.messages[-1] == UserMessage(text="again")
     assert again.messages[:3] == LINES[:3]
     if cut > 1:
         assert "cut off its last line" in again.notices[0]
@@ -208,9 +208,9 @@ def test_a_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> 
     kept = Conversations(tmp_path)
     conversation = filled(kept)
     with conversation.writing():
-        conversation.append(Spoken(at=1.0, message=Said(text="x" * (MAX_BYTES - 2000))))
+        conversation.append(Spoken(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
         with pytest.raises(Refused, match="is full"):
-            conversation.append(Spoken(at=1.0, message=Said(text="x" * 4000)))
+            conversation.append(Spoken(at=1.0, message=UserMessage(text="x" * 4000)))
     assert len(kept.open("latest").messages) == 1
 
 
@@ -219,7 +219,9 @@ def test_secrets_under_a_telling_name_and_in_a_known_format_are_struck_out(tmp_p
     call = ToolCall(
         call_id="c", name="delegate", arguments={"target": "worker", "parameters": {"headers": {"Authorization": "Bearer hunter2hunter2"}}}
     )
-    conversation = filled(Conversations(tmp_path), Said(text=f"use {token}"), Reply(calls=(call,), raw={"parts": ["hunter2hunter2"]}))
+    conversation = filled(
+        Conversations(tmp_path), UserMessage(text=f"use {token}"), Reply(calls=(call,), raw={"parts": ["hunter2hunter2"]})
+    )
     text = conversation.path.read_text()
     assert "hunter2" not in text
     assert token not in text
@@ -234,7 +236,7 @@ def test_what_no_file_can_hold_is_still_written_down() -> None:
     for _ in range(300):
         nested = [nested]
     for message in (
-        Said(text="half \ud83d of a pair"),
+        UserMessage(text="half \ud83d of a pair"),
         Reply(text="x", raw={"\udc00": float("nan")}),
         Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
     ):
@@ -252,7 +254,7 @@ def test_a_turn_that_was_broken_off_reads_as_one_that_providers_take(tmp_path: P
     read = kept.open("latest")
     assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
     with read.writing():
-        read.append(Spoken(at=4.0, message=Said(text="and now?")))
+        read.append(Spoken(at=4.0, message=UserMessage(text="and now?")))
     messages = repaired(history_of(kept.open("latest")).messages)
     assert faults_of(messages) == []
     assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

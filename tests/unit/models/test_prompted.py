@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.models.messages import RESTART, Choice, Question, Reply, Result, Said, ToolCall, ToolOffer
-from remit.models.prompted import AnswerHeard, in_words, reply_schema, understood
+from remit.models.messages import RESTART, Choice, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
+from remit.models.prompted_tools import AnswerStream, as_prompt, parse_reply, reply_schema
 
 STRICT: dict[str, Any] = {
     "type": "object",
@@ -41,11 +41,11 @@ def question(*messages: Any, **given: Any) -> Question:
 
 
 def reply_of(text: str) -> Reply:
-    return understood(Reply(text=text, model="m", raw={"kept": 1}), question(Said(text="?")))
+    return parse_reply(Reply(text=text, model="m", raw={"kept": 1}), question(UserMessage(text="?")))
 
 
 def test_the_offer_is_put_into_words_and_the_reply_held_to_a_schema() -> None:
-    asked = in_words(question(Said(text="Read it.")))
+    asked = as_prompt(question(UserMessage(text="Read it.")))
     assert asked.tools == ()
     assert asked.instructions.startswith("Be kind.")
     assert '{"delegate": {"target": "…", "operation": "…", "parameters": {}}}' in asked.instructions
@@ -86,19 +86,19 @@ def test_an_answer_can_have_a_schema_of_its_own() -> None:
 
 def test_what_was_called_before_is_told_in_the_form_it_is_asked_for() -> None:
     call = ToolCall(call_id="1", name="delegate", arguments={"target": "r", "parameters": {}})
-    asked = in_words(
+    asked = as_prompt(
         question(
-            Said(text="Do it."), Reply(calls=(call, call), raw={"x": 1}),
-            Result(call_id="1", name="delegate", text="done"), Result(call_id="2", name="delegate", text="no", is_error=True),
-            Reply(text="There."), Said(text="And now?"),
+            UserMessage(text="Do it."), Reply(calls=(call, call), raw={"x": 1}),
+            ToolResult(call_id="1", name="delegate", text="done"), ToolResult(call_id="2", name="delegate", text="no", is_error=True),
+            Reply(text="There."), UserMessage(text="And now?"),
         )
     )  # fmt: skip
     said, called, results, answered, _ = asked.messages
-    assert said == Said(text="Do it.")
+    assert said == UserMessage(text="Do it.")
     assert isinstance(called, Reply)
     assert json.loads(called.text) == {"delegate": [call.arguments, call.arguments]}
     assert (called.calls, called.raw) == ((), None)
-    assert results == Said(text="Result of delegate:\ndone\n\nError of delegate:\nno")
+    assert results == UserMessage(text="Result of delegate:\ndone\n\nError of delegate:\nno")
     assert json.loads(answered.text) == {"answer": "There."}
 
 
@@ -138,7 +138,7 @@ def test_nothing_a_model_says_raises(text: str) -> None:
 def test_the_words_of_an_answer_are_heard_as_they_come(answer: str, cuts: list[int], is_ascii: bool) -> None:
     answer = answer.encode("utf-8", "replace").decode()
     text, heard = json.dumps({"answer": answer}, ensure_ascii=is_ascii), []
-    listening = AnswerHeard(heard.append)
+    listening = AnswerStream(heard.append)
     for cut in (*cuts, len(text)):
         piece, text = text[:cut], text[cut:]
         if piece:
@@ -148,7 +148,7 @@ def test_the_words_of_an_answer_are_heard_as_they_come(answer: str, cuts: list[i
 
 def test_of_a_call_nothing_is_heard_and_a_restart_begins_anew() -> None:
     heard: list[str] = []
-    listening = AnswerHeard(heard.append)
+    listening = AnswerStream(heard.append)
     listening('{"delegate": {"target": "answer", ' + '"x" ' * 100)
     assert heard == []
     listening(RESTART)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.grpc.elsewhere.faults import Lost
-from remit.agents.grpc.elsewhere.following import Errand, Following
+from remit.agents.grpc.task_service import ConnectionLost, RemoteTask, TaskOrder
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.core.errors import Failed
 from remit.runtime.tool.delegate_results import Chunk, begun, ended, result_of_error
@@ -32,7 +31,7 @@ class Server:
     async def look(self, *_: Any) -> Any:
         self.failures += 1
         if self.failures <= OUTAGE:
-            raise Lost("It could not be reached.")
+            raise ConnectionLost("It could not be reached.")
         return result_of_error(Failed("It failed."), "worker", 0.0, 1.0, "task_1")
 
 
@@ -43,7 +42,7 @@ async def test_a_task_is_followed_over_a_long_outage(monkeypatch: pytest.MonkeyP
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    errand = Errand(request=pb.ExecuteTaskRequest(), until=time.monotonic() + 3600)
-    chunks = [chunk async for chunk in Following(Server(), errand).chunks()]  # type: ignore[arg-type]
+    errand = TaskOrder(request=pb.ExecuteTaskRequest(), until=time.monotonic() + 3600)
+    chunks = [chunk async for chunk in RemoteTask(Server(), errand).chunks()]  # type: ignore[arg-type]
     assert chunks[-1].result is not None
     assert max(pauses) < 2

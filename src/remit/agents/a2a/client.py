@@ -34,13 +34,13 @@ QUIET_SECONDS = 60.0
 
 
 def http_client(tls: ssl.SSLContext | bool, headers: dict[str, str]) -> httpx.AsyncClient:
-    transport = Bounded(httpx.AsyncHTTPTransport(verify=tls, trust_env=False))
+    transport = BoundedTransport(httpx.AsyncHTTPTransport(verify=tls, trust_env=False))
     timeout = httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
     own = {"Accept-Encoding": "identity", "User-Agent": "remit", **headers}
     return httpx.AsyncClient(transport=transport, timeout=timeout, headers=own, follow_redirects=False, trust_env=False)
 
 
-class Bounded(httpx.AsyncBaseTransport):
+class BoundedTransport(httpx.AsyncBaseTransport):
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
 
@@ -99,7 +99,7 @@ GRPC_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Line:
+class RemoteConnection:
     """A remote that was reached: what it says of itself, and a client for it."""
 
     card: AgentCard
@@ -116,7 +116,7 @@ class Line:
     def streams(self) -> bool:
         return self.card.capabilities.streaming
 
-    async def __aenter__(self) -> "Line":
+    async def __aenter__(self) -> "RemoteConnection":
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -124,7 +124,7 @@ class Line:
         await self.http.aclose()
 
 
-class Remote:
+class RemoteAgent:
     """One address. Its card is shared by all delegations to it."""
 
     def __init__(self, address: str, ca_file: Path | None) -> None:
@@ -135,7 +135,7 @@ class Remote:
         self._card_until = 0.0
         self._fetching = asyncio.Lock()
 
-    async def open(self, token: str | None) -> Line:
+    async def open(self, token: str | None) -> RemoteConnection:
         """Raises `Unavailable`, `Failed`, `Misused`."""
         if token is not None and self.target.scheme == "http" and not is_loopback(self.target):
             raise Misused(f"No token is sent to {self.target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
@@ -150,7 +150,7 @@ class Remote:
                 use_client_preference=True,
                 polling=not card.capabilities.streaming,
             )
-            return Line(card=card, client=ClientFactory(config).create(chosen), http=http, address=self.target.shown)
+            return RemoteConnection(card=card, client=ClientFactory(config).create(chosen), http=http, address=self.target.shown)
         except BaseException:
             await http.aclose()
             raise

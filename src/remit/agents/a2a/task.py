@@ -31,9 +31,9 @@ from a2a.utils.errors import A2AError, InternalError, TaskNotFoundError, Unsuppo
 from google.protobuf.json_format import ParseError
 from google.protobuf.message import DecodeError
 
-from remit.agents.a2a.client import Line, Remote, too_large
+from remit.agents.a2a.client import RemoteAgent, RemoteConnection, too_large
 from remit.agents.definition import Definition
-from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, Told
+from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.redaction import redacted_text
@@ -152,7 +152,7 @@ FAILED = ENDED - {TaskState.TASK_STATE_COMPLETED}
 ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 
 
-class Gathered:
+class TaskSnapshot:
     def __init__(self, ctx: Context, *, is_remit: bool) -> None:
         self._ctx = ctx
         self._is_remit = is_remit
@@ -260,7 +260,7 @@ _MARGIN_SECONDS, _MARGIN = 1.0, 0.05
 
 
 def message_of(
-    line: Line, definition: Definition, ctx: Context, arguments: Mapping[str, Any], before: Task | None, *, turn: int
+    line: RemoteConnection, definition: Definition, ctx: Context, arguments: Mapping[str, Any], before: Task | None, *, turn: int
 ) -> Message:
     """`before`: the task that it goes on with, or after; one that asked something is answered, one that has ended shares its context."""
     metadata: dict[str, Any] = {}
@@ -269,7 +269,7 @@ def message_of(
         metadata["skill"] = skill
     if line.is_remit:
         left = max(0.1, ctx.remaining - min(_MARGIN_SECONDS, _MARGIN * ctx.remaining))
-        metadata[EXTENSION] = Told(depth=ctx.depth, path=ctx.path, seconds_left=left).to_dict()
+        metadata[EXTENSION] = CallerPosition(depth=ctx.depth, path=ctx.path, seconds_left=left).to_dict()
     return Message(
         # The same for the same try of the same delegation, whoever sends it: a remit then does not run it twice.
         message_id=f"{ctx.session_id}-{turn}",
@@ -302,7 +302,7 @@ _UNFIT = re.compile(r"[^\w.-]+")
 _STATUSES = ("completed", "partial", "failed", "blocked")
 
 
-async def answer_of(gathered: Gathered, definition: Definition, ctx: Context) -> dict[str, Any]:
+async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context) -> dict[str, Any]:
     """A return, as an agent writes one; `flow.validate` judges it."""
     name = definition.name
     if gathered.message is not None:
@@ -467,13 +467,13 @@ CALL_SECONDS = 30.0
 CANCEL_SECONDS = 10.0
 
 
-class Errand:
-    def __init__(self, line: Line, definition: Definition, ctx: Context, arguments: Mapping[str, Any]) -> None:
+class RemoteTask:
+    def __init__(self, line: RemoteConnection, definition: Definition, ctx: Context, arguments: Mapping[str, Any]) -> None:
         self._line = line
         self._definition = definition
         self._ctx = ctx
         self._arguments = arguments
-        self._gathered = Gathered(ctx, is_remit=line.is_remit)
+        self._gathered = TaskSnapshot(ctx, is_remit=line.is_remit)
         self._sent: Message | None = None
         self._lost_at: float | None = None
         self._pause = POLL_SECONDS[0]
@@ -634,7 +634,7 @@ class Errand:
 
     # ---- ending it
 
-    async def cancelled(self, remote: Remote, token: str | None) -> None:
+    async def cancelled(self, remote: RemoteAgent, token: str | None) -> None:
         """Stop it there too, over a connection of its own: this one's errand is over. Whatever goes wrong, nobody waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
@@ -644,7 +644,7 @@ class Errand:
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
             return  # it has ended there, or nobody is there: its own deadline, which it was told, ends it
 
-    async def _found_out(self, line: Line) -> str | None:
+    async def _found_out(self, line: RemoteConnection) -> str | None:
         """The task of a message whose answer had not come yet: a remit tells it again, to the same message."""
         if not line.is_remit or self._sent is None:
             return None

@@ -175,14 +175,14 @@ _FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class AskingMode:
     environment: Mapping[str, str]
     """The whole environment of the process."""
     mode: str
     """The mode in which it asks: its session must be in it, where it is one of those it must be told."""
 
 
-def asking(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> Asking:
+def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> AskingMode:
     """`environment`: what the process would get. A permission that stands in it wins over ours."""
     # What is said of one of its agents goes before what is said of all, and a project's settings may say it of any that they can name:
     # so the one that runs is ours, and its name new each time.
@@ -200,7 +200,7 @@ def asking(definition: Definition, scratch: Path, environment: Mapping[str, str]
     }
     everybody = _of_all(definition, permission) if own is None else own
     told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
-    return Asking(environment={**HYGIENE, **_without_callers(definition, environment), **told}, mode=mode)
+    return AskingMode(environment={**HYGIENE, **_without_callers(definition, environment), **told}, mode=mode)
 
 
 def must_be_told(answer: Mapping[str, Any]) -> bool:
@@ -265,7 +265,7 @@ class Turn:
     """The last message alone."""
 
 
-class Conversation:
+class Session:
     def __init__(self, definition: Definition, ctx: Context) -> None:
         self._definition = definition
         self._stack = contextlib.AsyncExitStack()
@@ -284,7 +284,7 @@ class Conversation:
     async def open(self, pool: ProcessPool, *, start_seconds: float = START_SECONDS) -> None:
         """The process runs and has said that it speaks the protocol; or nothing is left, and the error says why."""
         try:
-            told = asking(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
+            told = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
             self._environment, self._asking_mode = dict(told.environment), told.mode
             folder = folder_of(self._definition, self._ctx)
             argv = (*self._definition.command, *self._definition.options)

@@ -35,13 +35,13 @@ _REFUSALS = ("reject_once", "reject_always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTool:
+class RequestedTool:
     kind: str
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class PermissionOption:
     """One of the answers the agent offers."""
 
     option_id: str
@@ -56,7 +56,7 @@ class Decision:
     because: str
 
 
-def decide(allow: Sequence[str], tool: AskedTool, options: Sequence[Offered]) -> Decision:
+def decide(allow: Sequence[str], tool: RequestedTool, options: Sequence[PermissionOption]) -> Decision:
     """Whether `tool` may be used, and which of `options` says so."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
     if pattern is not None:
@@ -83,7 +83,9 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _MOST_PATHS = 50
 
 
-async def passed(ctx: Context, tool: AskedTool, call: Mapping[str, Any], options: Sequence[Offered], allowed: Decision) -> Decision:
+async def check_policy(
+    ctx: Context, tool: RequestedTool, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
+) -> Decision:
     """What the allow-list granted, if the policy grants it too."""
     try:
         for facts in _facts(ctx, tool, call):
@@ -93,11 +95,11 @@ async def passed(ctx: Context, tool: AskedTool, call: Mapping[str, Any], options
     return allowed
 
 
-def _effects(tool: AskedTool) -> tuple[str, ...]:
+def _effects(tool: RequestedTool) -> tuple[str, ...]:
     return (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
 
 
-def _facts(ctx: Context, tool: AskedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _facts(ctx: Context, tool: RequestedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Of its command; else of its address, and of each path that it names one. Its own scratch folder is not asked about."""
     given = call.get("rawInput")
     said: Mapping[str, Any] = given if isinstance(given, dict) else {}
@@ -135,7 +137,7 @@ def _is_below(path: str, folder: Path) -> bool:
     return ".." not in Path(path).parts and Path(path).is_relative_to(folder)
 
 
-def _fits(pattern: str, tool: AskedTool) -> bool:
+def _fits(pattern: str, tool: RequestedTool) -> bool:
     """The name of a kind stands for that kind alone: a command that calls itself "read" is no reading."""
     if pattern in KINDS:
         return pattern == tool.kind
@@ -145,7 +147,7 @@ def _fits(pattern: str, tool: AskedTool) -> bool:
     return fnmatchcase(tool.kind, pattern) or (tool.kind not in _ACTING and fnmatchcase(tool.title, pattern))
 
 
-def _title_fits(pattern: str, tool: AskedTool) -> bool:
+def _title_fits(pattern: str, tool: RequestedTool) -> bool:
     """`execute:pytest *` is pytest and nothing after it: what joins commands must stand in the pattern itself."""
     title = tool.title.strip()
     if title.startswith("`") and title.endswith("`"):  # as some agents write a command
@@ -155,7 +157,7 @@ def _title_fits(pattern: str, tool: AskedTool) -> bool:
     return fnmatchcase(title, pattern)
 
 
-def _first(options: Sequence[Offered], kinds: Sequence[str]) -> str | None:
+def _first(options: Sequence[PermissionOption], kinds: Sequence[str]) -> str | None:
     return next((option.option_id for kind in kinds for option in options if option.kind == kind), None)
 
 
@@ -349,15 +351,15 @@ class Listener:
         call_id = _word(asked.get("toolCallId"))
         call = self._tools.known(call_id, kind=_word(asked.get("kind")), title=_word(asked.get("title")))
         offered = [
-            Offered(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
+            PermissionOption(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
             for one in items_of(given.get("options"))
             if "optionId" in one
         ]
-        tool = AskedTool(kind=call.kind, title=call.title)
+        tool = RequestedTool(kind=call.kind, title=call.title)
         decision = decide(self._allow, tool, offered)
         if decision.allowed:
             try:
-                decision = await passed(self.ctx, tool, asked, offered, decision)
+                decision = await check_policy(self.ctx, tool, asked, offered, decision)
             except Stopped:
                 self.is_over = True
                 return _CANCELLED

@@ -18,7 +18,7 @@ from remit.system.processes import kill_tree_async, process_start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownAgent:
     name: str
     """Of the agent, in remit.toml."""
     about: str
@@ -43,11 +43,11 @@ _OPENAI = ("OPENAI_API_KEY", "CODEX_API_KEY")
 _CODEX_FILES = ("$CODEX_HOME/auth.json", "~/.codex/auth.json")
 
 
-def _known(name: str, about: str, kind: Kind = Kind.ACP, *, program: str = "", **more: Any) -> Known:
-    return Known(name=name, about=about, program=program or name, kind=kind, is_tried=kind is not Kind.ACP, **more)
+def _known(name: str, about: str, kind: Kind = Kind.ACP, *, program: str = "", **more: Any) -> KnownAgent:
+    return KnownAgent(name=name, about=about, program=program or name, kind=kind, is_tried=kind is not Kind.ACP, **more)
 
 
-def _over_acp(name: str, about: str, keys: tuple[str, ...], login_files: tuple[str, ...], *passed: str, program: str = "") -> Known:
+def _over_acp(name: str, about: str, keys: tuple[str, ...], login_files: tuple[str, ...], *passed: str, program: str = "") -> KnownAgent:
     """An adapter that makes another vendor's agent speak the Agent Client Protocol."""
     about = f"{about} over the Agent Client Protocol"
     return _known(name, about, program=program, keys=keys, login_files=login_files, pass_environment=passed)
@@ -118,8 +118,8 @@ _QUIET = {"DISABLE_AUTOUPDATER": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1", "NO_CO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    known: Known
+class DetectedAgent:
+    known: KnownAgent
     path: str
     version: str = ""
     fault: str = ""
@@ -132,22 +132,24 @@ class Found:
         return not self.fault and bool(self.login)
 
 
-async def detect(environment: Mapping[str, str] | None = None, known: Sequence[Known] = KNOWN) -> tuple[list[Found], list[Known]]:
+async def detect(
+    environment: Mapping[str, str] | None = None, known: Sequence[KnownAgent] = KNOWN
+) -> tuple[list[DetectedAgent], list[KnownAgent]]:
     """Those on PATH, in the order of `known`, and those that are not there."""
     given = dict(os.environ if environment is None else environment)
     places = [(one, shutil.which(one.program, path=given.get("PATH", os.defpath))) for one in known]
     at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def look(one: Known, path: str) -> Found:
+    async def look(one: KnownAgent, path: str) -> DetectedAgent:
         async with at_once:
             version, fault = await _version_of(path, given)
-        return Found(known=one, path=path, version=version, fault=fault, login=login_of(one, given))
+        return DetectedAgent(known=one, path=path, version=version, fault=fault, login=login_of(one, given))
 
     found = await asyncio.gather(*(look(one, path) for one, path in places if path is not None))
     return list(found), [one for one, path in places if path is None]
 
 
-def login_of(known: Known, environment: Mapping[str, str]) -> str:
+def login_of(known: KnownAgent, environment: Mapping[str, str]) -> str:
     for name in known.keys:
         if environment.get(name):
             return name
@@ -159,7 +161,7 @@ def login_of(known: Known, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def lines_for(found: Found, *, is_git: bool) -> list[str]:
+def lines_for(found: DetectedAgent, *, is_git: bool) -> list[str]:
     """What to write into remit.toml. It may read, edit and run commands: in a worktree of its own, where there is git."""
     known = found.known
     lines = [f"[agents.{known.name}]", f'kind = "{known.kind}"']

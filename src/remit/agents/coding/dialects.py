@@ -59,17 +59,17 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Began:
+class SessionStarted:
     session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class TextMessage:
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class ToolUse:
     """A tool is used, or was: status pending, completed or failed. What was said of it before may be left out."""
 
     tool: str
@@ -81,13 +81,13 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlanUpdate:
     steps: tuple[tuple[str, str], ...]
     """Each step and its status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class TokenUse:
     scope: Scope
     tokens: int
     cost: float = 0.0
@@ -95,14 +95,14 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denied:
+class Denial:
     tool: str
     detail: str
     call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class Note:
     """Something worth a line, and nothing more."""
 
     message: str
@@ -111,19 +111,19 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class TurnEnd:
     """The turn is over and this is the answer; None: what was said last."""
 
     text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broke:
+class Interruption:
     """The turn was interrupted, and says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
+class VendorError:
     """The vendor's error, in its own words."""
 
     message: str
@@ -132,7 +132,7 @@ class Trouble:
     """The program goes on trying, in vain: it is not waited for."""
 
 
-Heard = Began | Said | Used | Planned | Spent | Denied | Noted | Ended | Broke | Trouble
+VendorEvent = SessionStarted | TextMessage | ToolUse | PlanUpdate | TokenUse | Denial | Note | TurnEnd | Interruption | VendorError
 
 
 class Dialect(Protocol):
@@ -159,7 +159,7 @@ class Dialect(Protocol):
         ...
 
     def command_line(self, turn: Turn) -> CommandLine: ...
-    def read(self, line: Mapping[str, Any]) -> list[Heard]: ...
+    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]: ...
 
 
 NETWORK_VARIABLES = (
@@ -376,7 +376,7 @@ class Claude:
         # `alwaysLoad`: the first request waits until this server is up, else it may leave without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
 
-    def read(self, line: Mapping[str, Any]) -> list[Heard]:
+    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         match line.get("type"):
             case "system":
                 return self._system(line)
@@ -388,43 +388,43 @@ class Claude:
                 return self._result(line)
         return []
 
-    def _system(self, line: Mapping[str, Any]) -> list[Heard]:
+    def _system(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         session = text_of(line.get("session_id"))
         if line.get("subtype") == "init" and session:
-            return [Began(session=session)]
+            return [SessionStarted(session=session)]
         if line.get("subtype") == "api_retry":
             status = status_of(line.get("error_status"))
             words = f"{text_of(line.get('error')) or 'error'} ({status or 'no answer'})"
             if status in _HOPELESS and count_of(line.get("attempt")) >= 2:
-                return [Trouble(message=words, status=status, is_hopeless=True)]
-            return [Noted(message=f"The model's service answered {words}; it tries again.", is_trouble=True)]
+                return [VendorError(message=words, status=status, is_hopeless=True)]
+            return [Note(message=f"The model's service answered {words}; it tries again.", is_trouble=True)]
         return []
 
-    def _assistant(self, line: Mapping[str, Any]) -> list[Heard]:
+    def _assistant(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         message = mapping_of(line.get("message"))
         if message.get("model") == "<synthetic>":
             return []  # its own words about an error, which stand in the result too
         usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
-        heard: list[Heard] = [Spent(scope=Scope.ITEM, key=key, tokens=_tokens(usage))] if usage and key else []
+        heard: list[VendorEvent] = [TokenUse(scope=Scope.ITEM, key=key, tokens=_tokens(usage))] if usage and key else []
         is_own = line.get("parent_tool_use_id") is None
         for block in items_of(message.get("content")):
             if block.get("type") == "text" and is_own:
-                heard.append(Said(text=text_of(block.get("text"))))
+                heard.append(TextMessage(text=text_of(block.get("text"))))
             elif block.get("type") == "tool_use":
                 heard.append(_used(block))
         return heard
 
-    def _results(self, line: Mapping[str, Any]) -> list[Heard]:
+    def _results(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         blocks = items_of(mapping_of(line.get("message")).get("content"))
         return [_result_of(block) for block in blocks if block.get("type") == "tool_result"]
 
-    def _result(self, line: Mapping[str, Any]) -> list[Heard]:
+    def _result(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         models = mapping_of(line.get("modelUsage"))
         tokens = sum(_model_tokens(mapping_of(usage)) for usage in models.values()) or _tokens(mapping_of(line.get("usage")))
-        heard: list[Heard] = [Spent(scope=Scope.RUN, tokens=tokens, cost=cost_of(line.get("total_cost_usd")))]
+        heard: list[VendorEvent] = [TokenUse(scope=Scope.RUN, tokens=tokens, cost=cost_of(line.get("total_cost_usd")))]
         denials = items_of(line.get("permission_denials"))
         heard += [
-            Denied(
+            Denial(
                 tool=text_of(denial.get("tool_name")),
                 detail=detail_of(denial.get("tool_input")),
                 call_id=text_of(denial.get("tool_use_id")),
@@ -432,32 +432,32 @@ class Claude:
             for denial in denials
         ]
         if session := text_of(line.get("session_id")):
-            heard.append(Began(session=session))
+            heard.append(SessionStarted(session=session))
         if line.get("stop_reason") == "refusal":
-            return [*heard, Trouble(message=f"The model refused: {text_of(line.get('result'))}")]
+            return [*heard, VendorError(message=f"The model refused: {text_of(line.get('result'))}")]
         if line.get("terminal_reason") in _INTERRUPTED:
-            return [*heard, Broke()]
+            return [*heard, Interruption()]
         if line.get("is_error"):
-            return [*heard, Trouble(message=_fault(line), status=status_of(line.get("api_error_status")))]
-        return [*heard, Ended(text=text_of(line.get("result")))]
+            return [*heard, VendorError(message=_fault(line), status=status_of(line.get("api_error_status")))]
+        return [*heard, TurnEnd(text=text_of(line.get("result")))]
 
 
-def _used(block: Mapping[str, Any]) -> Heard:
+def _used(block: Mapping[str, Any]) -> VendorEvent:
     tool, given = text_of(block.get("name")), block.get("input")
     if tool == "TodoWrite":
         steps = items_of(mapping_of(given).get("todos"))
-        return Planned(steps=tuple((text_of(step.get("content")), text_of(step.get("status"))) for step in steps))
-    return Used(tool=tool, detail=detail_of(given), status="pending", call_id=text_of(block.get("id")))
+        return PlanUpdate(steps=tuple((text_of(step.get("content")), text_of(step.get("status"))) for step in steps))
+    return ToolUse(tool=tool, detail=detail_of(given), status="pending", call_id=text_of(block.get("id")))
 
 
-def _result_of(block: Mapping[str, Any]) -> Heard:
+def _result_of(block: Mapping[str, Any]) -> VendorEvent:
     """Of its output only why it failed is worth a line."""
     call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
     if not block.get("is_error"):
-        return Used(tool="", detail="", status="completed", call_id=call_id)
+        return ToolUse(tool="", detail="", status="completed", call_id=call_id)
     if _DENIED.match(words):
-        return Denied(tool="", detail="", call_id=call_id)
-    return Used(tool="", detail="", status="failed", call_id=call_id, why=detail_of(words))
+        return Denial(tool="", detail="", call_id=call_id)
+    return ToolUse(tool="", detail="", status="failed", call_id=call_id, why=detail_of(words))
 
 
 def _content(content: Any) -> str:
@@ -530,49 +530,49 @@ class Codex:
             }
         return settings
 
-    def read(self, line: Mapping[str, Any]) -> list[Heard]:
+    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         match line.get("type"):
             case "thread.started":
                 session = text_of(line.get("thread_id"))
-                return [Began(session=session)] if session else []
+                return [SessionStarted(session=session)] if session else []
             case "turn.completed":
-                return [Spent(scope=Scope.SESSION, tokens=_codex_tokens(mapping_of(line.get("usage")))), Ended()]
+                return [TokenUse(scope=Scope.SESSION, tokens=_codex_tokens(mapping_of(line.get("usage")))), TurnEnd()]
             case "turn.failed":
-                return [Trouble(message=_message(mapping_of(line.get("error")).get("message")))]
+                return [VendorError(message=_message(mapping_of(line.get("error")).get("message")))]
             case "error":
                 # Said of each attempt; when it gives up, `turn.failed` says so.
-                return [Noted(message=f"Codex: {_message(line.get('message'))}", is_trouble=True)]
+                return [Note(message=f"Codex: {_message(line.get('message'))}", is_trouble=True)]
             case "item.started" | "item.updated" | "item.completed":
                 return self._item(mapping_of(line.get("item")), is_over=line.get("type") == "item.completed")
         return []
 
-    def _item(self, item: Mapping[str, Any], *, is_over: bool) -> list[Heard]:
+    def _item(self, item: Mapping[str, Any], *, is_over: bool) -> list[VendorEvent]:
         match item.get("type"):
             case "agent_message":
-                return [Said(text=text_of(item.get("text")))] if is_over else []
+                return [TextMessage(text=text_of(item.get("text")))] if is_over else []
             case "todo_list":
                 steps = items_of(item.get("items"))
-                return [Planned(steps=tuple((text_of(s.get("text")), "completed" if s.get("completed") else "pending") for s in steps))]
+                return [PlanUpdate(steps=tuple((text_of(s.get("text")), "completed" if s.get("completed") else "pending") for s in steps))]
             case "error":
-                return [Noted(message=f"Codex: {text_of(item.get('message'))}")]
+                return [Note(message=f"Codex: {text_of(item.get('message'))}")]
             case "reasoning":
-                return [Noted(message="It is thinking.")] if is_over else []
+                return [Note(message="It is thinking.")] if is_over else []
             case str() as kind:
                 return [_codex_used(kind, item, is_over=is_over)]
         return []
 
 
-def _codex_used(kind: str, item: Mapping[str, Any], *, is_over: bool) -> Heard:
+def _codex_used(kind: str, item: Mapping[str, Any], *, is_over: bool) -> VendorEvent:
     status = "pending" if not is_over else "failed" if item.get("status") in ("failed", "declined") else "completed"
     call_id = text_of(item.get("id"))
     if kind == "mcp_tool_call":
         tool = f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}"
-        return Used(tool=tool, detail=detail_of(item.get("arguments")), status=status, call_id=call_id)
+        return ToolUse(tool=tool, detail=detail_of(item.get("arguments")), status=status, call_id=call_id)
     if kind == "file_change":
         paths = ", ".join(text_of(change.get("path")) for change in items_of(item.get("changes")))
-        return Used(tool="edit", detail=detail_of(paths), status=status, call_id=call_id)
+        return ToolUse(tool="edit", detail=detail_of(paths), status=status, call_id=call_id)
     told = item.get("command") or item.get("query") or ""
-    return Used(tool="execute" if kind == "command_execution" else kind, detail=detail_of(told), status=status, call_id=call_id)
+    return ToolUse(tool="execute" if kind == "command_execution" else kind, detail=detail_of(told), status=status, call_id=call_id)
 
 
 def _message(message: Any) -> str:
@@ -645,18 +645,18 @@ class OpenCode:
             }
         return config
 
-    def read(self, line: Mapping[str, Any]) -> list[Heard]:
+    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
         session = text_of(line.get("sessionID"))
-        heard: list[Heard] = [Began(session=session)] if session else []
+        heard: list[VendorEvent] = [SessionStarted(session=session)] if session else []
         part = mapping_of(line.get("part"))
         match line.get("type"):
             case "text":
-                heard.append(Said(text=text_of(part.get("text"))))
+                heard.append(TextMessage(text=text_of(part.get("text"))))
             case "tool_use":
                 heard += _opencode_used(part)
             case "step_finish":
                 tokens = _opencode_tokens(mapping_of(part.get("tokens")))
-                heard.append(Spent(scope=Scope.ITEM, key=text_of(part.get("id")), tokens=tokens, cost=cost_of(part.get("cost"))))
+                heard.append(TokenUse(scope=Scope.ITEM, key=text_of(part.get("id")), tokens=tokens, cost=cost_of(part.get("cost"))))
             case "error":
                 heard.append(_trouble(mapping_of(line.get("error"))))
         return heard
@@ -685,24 +685,24 @@ def _given(turn: Turn) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _opencode_used(part: Mapping[str, Any]) -> list[Heard]:
+def _opencode_used(part: Mapping[str, Any]) -> list[VendorEvent]:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
     given, call_id = mapping_of(state.get("input")), text_of(part.get("callID"))
     if tool == "todowrite" and state.get("status") == "completed":
-        return [Planned(steps=tuple((text_of(s.get("content")), text_of(s.get("status"))) for s in items_of(given.get("todos"))))]
+        return [PlanUpdate(steps=tuple((text_of(s.get("content")), text_of(s.get("status"))) for s in items_of(given.get("todos"))))]
     if tool == "invalid":
         # Its word for a tool that is not there, which is what it makes of one that was denied.
-        return [Denied(tool=text_of(given.get("tool")), detail=detail_of(given.get("error")), call_id=call_id)]
+        return [Denial(tool=text_of(given.get("tool")), detail=detail_of(given.get("error")), call_id=call_id)]
     error = text_of(state.get("error"))
     if "rejected permission" in error or "prevents you from using" in error:
-        return [Denied(tool=tool, detail=detail_of(given), call_id=call_id)]
+        return [Denial(tool=tool, detail=detail_of(given), call_id=call_id)]
     status = "failed" if state.get("status") == "error" else text_of(state.get("status"))
-    return [Used(tool=tool, detail=detail_of(given), status=status, call_id=call_id, why=detail_of(error))]
+    return [ToolUse(tool=tool, detail=detail_of(given), status=status, call_id=call_id, why=detail_of(error))]
 
 
-def _trouble(error: Mapping[str, Any]) -> Trouble:
+def _trouble(error: Mapping[str, Any]) -> VendorError:
     data = mapping_of(error.get("data"))
-    return Trouble(
+    return VendorError(
         message=text_of(data.get("message")) or text_of(error.get("name")) or "an error", status=status_of(data.get("statusCode"))
     )
 

@@ -20,7 +20,7 @@ from remit.agents.process.service import Service
 from remit.agents.process.target import Target
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
-from remit.models.optional import Writes
+from remit.models.questions import TextModel
 from remit.runtime.context import Context
 from remit.system.interpreter import agent_path
 from remit.system.processes import MARK, is_alive, kill_tree_async, padded, process_start
@@ -276,7 +276,7 @@ class Job:
 
     target: Target
     parameters: Mapping[str, Any]
-    models: Writes | None = None
+    models: TextModel | None = None
     """What it may ask (`models_of`); the asking is done in the Remit process."""
 
 

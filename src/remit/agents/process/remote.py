@@ -22,8 +22,8 @@ from remit.core.events import Event
 from remit.core.jsonable import plain
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.models.messages import Asked, Purse
-from remit.models.optional import Writes
+from remit.models.messages import Answer, SpendSink
+from remit.models.questions import TextModel
 from remit.runtime.context import Context, Handle, Repair
 
 _PATHS_AT_ONCE = 2000
@@ -167,7 +167,7 @@ class RemoteModels:
     def is_configured(self) -> bool:
         return self._is_configured
 
-    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         asked = await self._channel.ask("write", prompt=prompt, instructions=instructions, schema=plain(schema))
         return asked_from_wire(asked)
 
@@ -284,7 +284,7 @@ async def session_diff_of(ctx: Context, session_id: str) -> str:
     return await ctx.backend.session_diff(session_id)
 
 
-def models_of(ctx: Context) -> Writes | None:
+def models_of(ctx: Context) -> TextModel | None:
     """The models of the Remit process, for a function that runs in a process of its own. None where none is configured."""
     backend = ctx.backend
     return backend.models if isinstance(backend, RemoteBackend) and backend.models.is_configured() else None

@@ -11,7 +11,7 @@ from remit.agents.process.wire import asked_to_wire, event_to_wire, request_from
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
 from remit.core.request import Request
-from remit.models.optional import Writes
+from remit.models.questions import TextModel
 from remit.runtime.context import Context, Handle
 
 STREAMS_AT_ONCE = 256
@@ -24,7 +24,7 @@ LONGEST_QUESTION = 1_000_000
 class Service:
     """What one worker may ask and say."""
 
-    def __init__(self, ctx: Context, models: Writes | None = None) -> None:
+    def __init__(self, ctx: Context, models: TextModel | None = None) -> None:
         self._ctx = ctx
         self._models = models
         self._questions = 0

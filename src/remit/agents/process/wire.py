@@ -12,7 +12,7 @@ from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitErro
 from remit.core.events import Event, EventKind
 from remit.core.request import Request
 from remit.core.states import Priority
-from remit.models.messages import Asked, Ended, Reply
+from remit.models.messages import Answer, EndReason, Reply
 from remit.runtime.context import Repair
 
 # ---- errors
@@ -159,7 +159,7 @@ def request_from_wire(wire: object) -> Request:
     return Request(**wire)
 
 
-def asked_to_wire(asked: Asked) -> dict[str, Any]:
+def asked_to_wire(asked: Answer) -> dict[str, Any]:
     """Of what a model said, as much as a worker needs: the words, and how they ended."""
     return {
         "text": asked.reply.text,
@@ -171,6 +171,6 @@ def asked_to_wire(asked: Asked) -> dict[str, Any]:
     }
 
 
-def asked_from_wire(wire: Mapping[str, Any]) -> Asked:
+def asked_from_wire(wire: Mapping[str, Any]) -> Answer:
     known = dict(wire)
-    return Asked(reply=Reply(text=known.pop("text"), model=known.pop("model")), ended=Ended(known.pop("ended")), **known)
+    return Answer(reply=Reply(text=known.pop("text"), model=known.pop("model")), ended=EndReason(known.pop("ended")), **known)

@@ -44,7 +44,7 @@ _MOST_SECONDS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class CallerPosition:
     depth: int = 0
     """Of the caller."""
     path: tuple[str, ...] = ()
@@ -59,10 +59,10 @@ class Told:
         return fields
 
 
-NOTHING = Told()
+NOTHING = CallerPosition()
 
 
-def told_in(value: object) -> Told:
+def read_position(value: object) -> CallerPosition:
     """What a message carries under `EXTENSION`; nothing, where it carries none. Raises `Misused`."""
     if value is None:
         return NOTHING
@@ -81,7 +81,7 @@ def told_in(value: object) -> Told:
         raise _wrong("depth is given without a path")
     if left is not None and (isinstance(left, bool) or not isinstance(left, int | float) or not 0 < left <= 1000 * _MOST_SECONDS):
         raise _wrong("timeLeftMs is no number of milliseconds above 0")
-    return Told(depth=depth, path=tuple(path), seconds_left=None if left is None else left / 1000)
+    return CallerPosition(depth=depth, path=tuple(path), seconds_left=None if left is None else left / 1000)
 
 
 def _is_name(value: object) -> bool:

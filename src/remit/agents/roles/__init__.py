@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.agents.definition import Declared, Definition
+    from remit.agents.definition import Declaration, Definition
     from remit.agents.function import FunctionAgent
     from remit.core.settings import Settings
 
@@ -47,9 +47,9 @@ def source_of(role: str) -> str:
     return f"{__name__}:{role}.md"
 
 
-def declared_role(role: str) -> "Declared":
+def declared_role(role: str) -> "Declaration":
     """The role as its file declares it."""
-    from remit.agents.pages import ours, read_page
+    from remit.agents.agent_files import ours, read_page
 
     page = read_page(file_of(role), FOLDER)
     declared = None if page is None else ours(page)

@@ -23,7 +23,7 @@ from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
 from remit.models.messages import Choice
-from remit.models.optional import Writes, summarised
+from remit.models.questions import TextModel, summarize
 from remit.runtime.context import Context
 from remit.runtime.tool.delegate_results import READ, SUMMARISE, DelegateResult, result_of_record, text_of
 from remit.runtime.tool.delegate_tool import Office
@@ -63,7 +63,7 @@ def reading_agent(records: Records, turns: Callable[[str], frozenset[str]]) -> F
     return read
 
 
-def summarising_agent(records: Records, turns: Callable[[str], frozenset[str]], models: Writes) -> FunctionAgent:
+def summarising_agent(records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> FunctionAgent:
     """Beside `reading_agent`: for results that are too large to be read range by range."""
 
     @agent(SUMMARISE, description="A large result of an earlier delegation in few words, by a language model.", workspace="none")
@@ -75,7 +75,7 @@ def summarising_agent(records: Records, turns: Callable[[str], frozenset[str]], 
         about: str = "",
     ) -> dict[str, Any]:
         text = _text_of_part(await _own_result(records, turns, ctx, task_id), part)
-        short = await summarised(models, ctx, text, characters=characters, about=about)
+        short = await summarize(models, ctx, text, characters=characters, about=about)
         return {"taskId": task_id, "part": part, "text": short, "total": len(text), "isWhole": short == text}
 
     return summarise

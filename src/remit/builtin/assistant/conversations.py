@@ -30,7 +30,7 @@ from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean
 from remit.core.redaction import Shape, redacted_json, redacted_parameters
-from remit.models.messages import Message, Reply, Result, Said
+from remit.models.messages import Message, Reply, ToolResult, UserMessage
 from remit.system.files import make_folder, write_beside
 
 # ---- lines of a file
@@ -140,7 +140,7 @@ class Torn:
 
 Line = Header | Turn | Spoken | Started | Stopped | Compacted | Titled | Spent | Torn
 _KINDS: dict[str, type[Any]] = {
-    "conversation": Header, "turn": Turn, "said": Said, "reply": Reply, "result": Result, "started": Started, "stopped": Stopped,
+    "conversation": Header, "turn": Turn, "said": UserMessage, "reply": Reply, "result": ToolResult, "started": Started, "stopped": Stopped,
     "compacted": Compacted, "title": Titled, "spent": Spent, "torn": Torn,
 }  # fmt: skip
 _KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
@@ -553,7 +553,7 @@ class Conversation:
             title=self.title,
             created=self.header.created,
             updated=updated,
-            messages=sum(isinstance(line.message, Said) and not line.by for line in self.spoken),
+            messages=sum(isinstance(line.message, UserMessage) and not line.by for line in self.spoken),
             delegations=len(self.started),
             tokens=sum(line.tokens for line in spent),
             cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
@@ -722,7 +722,9 @@ def holder_of(path: Path) -> str:
 
 def title_of(messages: Sequence[Message]) -> str:
     """From the first thing that was said."""
-    return next((shortened_title(message.text) for message in messages if isinstance(message, Said) and message.text.strip()), UNTITLED)
+    return next(
+        (shortened_title(message.text) for message in messages if isinstance(message, UserMessage) and message.text.strip()), UNTITLED
+    )
 
 
 def shortened_title(text: str) -> str:

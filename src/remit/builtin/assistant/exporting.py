@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.builtin.assistant.conversations import Compacted, Conversation, Line, Spoken, Started, Stopped, Turn, reply_of
 from remit.core.errors import Misused
-from remit.models.messages import Reply, Result, Said, ToolCall
+from remit.models.messages import Reply, ToolCall, ToolResult, UserMessage
 
 FORMATS = ("markdown", "json")
 
@@ -53,9 +53,9 @@ def _spoken(line: Stopped) -> Spoken:
 
 def _message(line: Spoken, children: dict[str, str]) -> dict[str, Any]:
     message = line.message
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         return {"role": line.by or "user", "text": message.text}
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         found = {"role": "result", "call_id": message.call_id, "is_error": message.is_error, "text": message.text}
         return {**found, "task_id": line.session_id or children.get(message.call_id)}
     calls = [
@@ -88,7 +88,7 @@ def as_markdown(conversation: Conversation) -> str:
 def _in_markdown(line: Spoken) -> str:
     message = line.message
     when = datetime.fromtimestamp(line.at, UTC).strftime("%H:%M")
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         if line.by:
             return f"> {message.text}"
         return f"## You, {when}\n\n{message.text}"

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from remit.agents.model.bounding import bounded, squeezed, tokens_of, tokens_of_text
+from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Compacted, Conversation
 from remit.core.budget import Limits
 from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.client import Models
-from remit.models.messages import Message, Purse, Result, Said
-from remit.models.optional import hear, shortened
+from remit.models.messages import Message, SpendSink, ToolResult, UserMessage
+from remit.models.questions import ask_optional, shortened
 
 # ---- compaction
 
@@ -37,7 +37,7 @@ _INSTRUCTIONS = (
 )
 
 
-class Payer(Purse, Protocol):
+class Payer(SpendSink, Protocol):
     """What a summary draws on."""
 
     @property
@@ -75,7 +75,7 @@ def is_too_large(messages: Sequence[Message], room: Room) -> bool:
 def cut_of(messages: Sequence[Message], room: Room) -> int:
     """Where what stays begins: at something the person said, where one is near enough, else at a reply, never at a result. 0: nothing is
     old enough to be left out."""
-    allowed = [number for number, message in enumerate(messages) if number and not isinstance(message, Result)]
+    allowed = [number for number, message in enumerate(messages) if number and not isinstance(message, ToolResult)]
     if not allowed:
         return 0
     kept = int(room.tokens * KEPT_SHARE)
@@ -84,7 +84,7 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
         left += tokens_of(messages[number : number + 1])
         tails[number] = left
     fitting = [number for number in allowed if tails[number] <= kept]
-    said = [number for number in fitting if isinstance(messages[number], Said)]
+    said = [number for number in fitting if isinstance(messages[number], UserMessage)]
     return said[0] if said else fitting[0] if fitting else allowed[-1]
 
 
@@ -103,7 +103,7 @@ def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], ro
 
 def tasks_in(messages: Sequence[Message]) -> list[str]:
     """The ids of delegations that are named in results, newest last."""
-    found = [one for message in messages if isinstance(message, Result) for one in _TASK_ID.findall(message.text[:2000])[:1]]
+    found = [one for message in messages if isinstance(message, ToolResult) for one in _TASK_ID.findall(message.text[:2000])[:1]]
     return list(dict.fromkeys(found))[-_TASKS_NAMED:]
 
 
@@ -119,7 +119,7 @@ async def summarised(models: Models, payer: Payer, old: Sequence[Message], earli
     if budget is None or budget > 2 * tokens_of_text(text):
         payer.progress("Summarising the older part of the conversation")
         prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fence_untrusted(text)}"
-        heard = await hear(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
+        heard = await ask_optional(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
         if heard.text.strip():
             return Summary(text=shortened(heard.text.strip(), room.summary_characters), by=heard.model or "model")
     return Summary(text=shortened(excerpt(old, earlier), room.summary_characters), by="excerpt")
@@ -139,9 +139,9 @@ def _written_out(old: Sequence[Message], earlier: str, room: Room) -> str:
 
 
 def _lines_of(message: Message, characters: int) -> list[str]:
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         return [f"Person: {_line(message.text, characters)}"]
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         return [f"Result{' (error)' if message.is_error else ''}: {_line(message.text, characters)}"]
     said = [f"Assistant: {_line(message.text, characters)}"] if message.text.strip() else []
     asked = [call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr) for call in message.calls]
@@ -155,7 +155,7 @@ def _line(text: str, characters: int) -> str:
 
 
 def first_said(messages: Sequence[Message]) -> str:
-    return next((message.text for message in messages if isinstance(message, Said)), "")
+    return next((message.text for message in messages if isinstance(message, UserMessage)), "")
 
 
 # ---- history
@@ -179,10 +179,10 @@ def history_of(conversation: Conversation, preamble: str = "") -> History:
             history.messages.append(spoken[place].message)
             history.origins.append(place)
     if preamble:
-        if history.messages and isinstance(history.messages[0], Said):
-            history.messages[0] = Said(text=f"{preamble}\n\n{history.messages[0].text}")
+        if history.messages and isinstance(history.messages[0], UserMessage):
+            history.messages[0] = UserMessage(text=f"{preamble}\n\n{history.messages[0].text}")
         else:
-            history.messages.insert(0, Said(text=preamble))
+            history.messages.insert(0, UserMessage(text=preamble))
             history.origins.insert(0, first)
     return history
 
@@ -241,17 +241,17 @@ class Memory:
             return messages
         kept = messages[self._dropped :]
         preamble = self._preamble(self._message if self._dropped > self._asked_at else "")
-        if kept and isinstance(kept[0], Said):
-            return [Said(text=f"{preamble}\n\n{kept[0].text}"), *kept[1:]]
-        return [Said(text=preamble), *kept]
+        if kept and isinstance(kept[0], UserMessage):
+            return [UserMessage(text=f"{preamble}\n\n{kept[0].text}"), *kept[1:]]
+        return [UserMessage(text=preamble), *kept]
 
     def _bare(self, old: Sequence[Message]) -> list[Message]:
         """Without the preamble it begins with: what that says stands in the summary already."""
         first = old[0]
-        if not self._began_with or not isinstance(first, Said) or not first.text.startswith(self._began_with):
+        if not self._began_with or not isinstance(first, UserMessage) or not first.text.startswith(self._began_with):
             return list(old)
         rest = first.text.removeprefix(self._began_with).strip()
-        return [*([Said(text=rest)] if rest else []), *old[1:]]
+        return [*([UserMessage(text=rest)] if rest else []), *old[1:]]
 
     def _preamble(self, message: str) -> str:
         return preamble_of(self._summary, self._first, message, self._tasks, self.room)

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from remit.agents.model.bounding import tokens_of_text
-from remit.agents.model.talking import Ending, Talk, Talked, offer_of, talk
+from remit.agents.model.context_window import tokens_of_text
+from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
 from remit.builtin.assistant.conversations import Conversation, Spent, Spoken, Started, Stopped, Turn, reply_of
 from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
 from remit.core.agents import AgentSpec
@@ -29,7 +29,7 @@ from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.engines.embedded.peers import below
 from remit.models.client import Models
-from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, ToolCall
+from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
@@ -52,7 +52,7 @@ _SUMMARY_CHARACTERS = 300
 class Outcome:
     text: str
     """What the assistant said, as far as it came."""
-    ended: Ended | None
+    ended: EndReason | None
     """Why its last reply ended; None: it was not given to its end."""
     conversation_id: str
     delegations: tuple[dict[str, Any], ...]
@@ -67,14 +67,14 @@ class Outcome:
 
 
 def answered(outcome: Outcome) -> dict[str, Any]:
-    if outcome.ended is Ended.REFUSED:
+    if outcome.ended is EndReason.REFUSED:
         return _unfinished(
             "failed", outcome, _error("execution", "The model's provider refused to answer.", "UNKNOWN_ERROR", "Ask in other words.")
         )
     if not outcome.text.strip():
         error = _error("execution", "The model answered with nothing.", "UNKNOWN_ERROR", f"{outcome.go_on}, or take another model.")
         return _unfinished("failed", outcome, error)
-    if outcome.ended is Ended.LENGTH:
+    if outcome.ended is EndReason.LENGTH:
         error = _error("execution", "The answer was cut off: it is longer than the model may answer.", "UNKNOWN_ERROR", f"{outcome.go_on}.")
         return _unfinished("partial", outcome, error)
     return {"status": "completed", "summary": summary_of(outcome), "artifacts": [], "data": outcome.data}
@@ -189,7 +189,7 @@ ANSWER_SECONDS = 60.0
 class MessageLimit:
     """`async with limit:` raises `TimeoutError` in its body's stead when the time is over."""
 
-    def __init__(self, seconds: float, wall_seconds: float, engine: Ending) -> None:
+    def __init__(self, seconds: float, wall_seconds: float, engine: HandInSignal) -> None:
         """`wall_seconds`: until the engine's own deadline; `engine`: when that is near."""
         self.seconds = seconds
         self._engine = engine
@@ -223,7 +223,7 @@ class MessageLimit:
     def left(self) -> float:
         return self._ends_at() - self._now()
 
-    # ---- an `Ending`
+    # ---- an `HandInSignal`
 
     @property
     def hand_in(self) -> bool:
@@ -286,7 +286,7 @@ async def pick_up(
     found = []
     for call, session_id in await _open_calls(conversation, records, tool):
         text, is_error = await _outcome(records, session_id, shown)
-        result = Result(call_id=call.call_id, name=call.name, text=text, is_error=is_error)
+        result = ToolResult(call_id=call.call_id, name=call.name, text=text, is_error=is_error)
         conversation.append(Spoken(at=now(), message=result, session_id=session_id))
         if session_id:
             found.append(session_id)
@@ -303,7 +303,7 @@ def _last_stopped(conversation: Conversation) -> Stopped | None:
     for line in reversed(conversation.lines):
         if isinstance(line, Stopped):
             return line
-        if isinstance(line, Turn) or (isinstance(line, Spoken) and not isinstance(line.message, Result)):
+        if isinstance(line, Turn) or (isinstance(line, Spoken) and not isinstance(line.message, ToolResult)):
             return None
     return None
 
@@ -318,8 +318,8 @@ async def _open_calls(conversation: Conversation, records: Records, tool: Delega
     assert isinstance(line, Spoken)
     assert isinstance(line.message, Reply)
     after = lines[place + 1 :]
-    answered = [one.message.call_id for one in after if isinstance(one, Spoken) and isinstance(one.message, Result)]
-    if any(isinstance(one, Spoken) and not isinstance(one.message, Result) for one in after):
+    answered = [one.message.call_id for one in after if isinstance(one, Spoken) and isinstance(one.message, ToolResult)]
+    if any(isinstance(one, Spoken) and not isinstance(one.message, ToolResult) for one in after):
         return []
     pending = [call for call in line.message.calls if call.call_id not in answered]
     started = {one.call_id: one.session_id for one in after if isinstance(one, Started)}
@@ -381,7 +381,7 @@ class Spending:
         """None: the price of something is unknown."""
         self.is_anything = False
 
-    def asked(self, asked: Asked) -> None:
+    def asked(self, asked: Answer) -> None:
         """A question of the talk, which was drawn from the tree already."""
         self._add(asked.tokens, asked.cost)
 
@@ -528,7 +528,7 @@ class Answering:
         _must_fit(self.message, room.tokens // 2)
         await pick_up(self.conversation, tools.records, tools.tool, self._show, tools.now)
         self.conversation.append(Turn(at=tools.now(), session_id=self.ctx.session_id, root_id=self.ctx.root_id))
-        self.conversation.append(Spoken(at=tools.now(), message=Said(text=self.message)))
+        self.conversation.append(Spoken(at=tools.now(), message=UserMessage(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._voice = Voice(self.ctx.emit)
         self._spending = Spending(self.ctx, tools.settings)
@@ -561,7 +561,7 @@ class Answering:
 
     async def _talked(self, instructions: str) -> dict[str, Any]:
         tools = self.tools
-        held = Talk(
+        held = ConversationOptions(
             models=tools.models,
             choice=tools.choice,
             ctx=self.ctx,
@@ -617,7 +617,7 @@ class Answering:
         with contextlib.suppress(RemitError):
             self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean(" ".join(why.split()))[:500]))
 
-    def _outcome(self, talked: Talked | None, said: str = "") -> Outcome:
+    def _outcome(self, talked: ConversationEnd | None, said: str = "") -> Outcome:
         return Outcome(
             text=said if talked is None else talked.text,
             ended=None if talked is None else talked.ended,
@@ -629,9 +629,9 @@ class Answering:
 
     async def _keep(self, message: Message) -> None:
         """Written down before it counts."""
-        by = "remit" if isinstance(message, Said) else ""
+        by = "remit" if isinstance(message, UserMessage) else ""
         session_id = ""
-        if isinstance(message, Result):
+        if isinstance(message, ToolResult):
             self._limit.ended(message.call_id)
             session_id = next((one.session_id for one in reversed(self.conversation.started) if one.call_id == message.call_id), "")
         self.conversation.append(Spoken(at=self.tools.now(), message=message, by=by, session_id=session_id))

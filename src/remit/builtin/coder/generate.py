@@ -13,7 +13,7 @@ from pydantic import Field
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused, Unavailable
 from remit.core.result import Status
-from remit.models.optional import Writes
+from remit.models.questions import TextModel
 from remit.runtime.context import Context
 
 SPEC_LIMIT = 200_000
@@ -25,7 +25,7 @@ _REQUEST = (
 )
 
 
-def generating(on: str | None, models: Writes) -> FunctionAgent:
+def generating(on: str | None, models: TextModel) -> FunctionAgent:
     """The operation; `on`: the coding agent that the settings name for it (`generate_on`), wherever they were set."""
 
     @agent(

@@ -16,7 +16,7 @@ from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
 from remit.core.request import call
 from remit.core.result import Status
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.optional import Heard, Writes, hear, object_in
+from remit.models.questions import TextAnswer, TextModel, ask_optional, object_in
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
@@ -74,7 +74,7 @@ class Composed:
         return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
 
 
-async def compose(models: Writes, ctx: Context, prompt: str) -> Composed:
+async def compose(models: TextModel, ctx: Context, prompt: str) -> Composed:
     """Raises `Unavailable` where no model answers, and `Failed` where what it wrote cannot be taken."""
     ctx.progress("A model writes the code")
     heard = await _asked(models, ctx, prompt)
@@ -85,7 +85,9 @@ async def compose(models: Writes, ctx: Context, prompt: str) -> Composed:
         return first
     ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    again = await hear(models, ctx, _repair(prompt, files, found.faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    again = await ask_optional(
+        models, ctx, _repair(prompt, files, found.faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA
+    )
     if again.fault or again.is_cut:
         return first
     try:
@@ -98,9 +100,9 @@ async def compose(models: Writes, ctx: Context, prompt: str) -> Composed:
     return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
 
-async def _asked(models: Writes, ctx: Context, prompt: str) -> Heard:
+async def _asked(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    heard = await hear(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    heard = await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
     if heard.code == "BUDGET_EXCEEDED":
         raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
     if heard.is_cut:
@@ -180,7 +182,7 @@ class Placed:
     errors: list[ErrorInfo] = field(default_factory=list)
 
 
-async def generate_files(ctx: Context, models: Writes, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
+async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
     """From the specification to files of the workspace, as a return. `files`: those that the model is to see."""
     composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
     placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)

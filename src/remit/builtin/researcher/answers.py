@@ -15,7 +15,7 @@ from remit.builtin.researcher.passages import contains, printable
 from remit.builtin.researcher.ranking import MAX_PARTS, Part, Words
 from remit.builtin.researcher.reports import Citation, count, escape_markdown, lay_out, one_line
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.optional import Writes, hear, object_in
+from remit.models.questions import TextModel, ask_optional, object_in
 from remit.runtime.context import Context
 
 MAX_PASSAGE_CHARACTERS = 28_000
@@ -64,13 +64,13 @@ _CITATIONS_SCHEMA = _list(_object(passage={"type": "integer"}, quote=_TEXT))
 _SCHEMA = _object(statements=_list(_object(heading=_TEXT, text=_TEXT, citations=_CITATIONS_SCHEMA)))
 
 
-async def plan(models: Writes, ctx: Context, query: str, parts: tuple[Part, ...], words: Words) -> tuple[tuple[Part, ...], str, str]:
+async def plan(models: TextModel, ctx: Context, query: str, parts: tuple[Part, ...], words: Words) -> tuple[tuple[Part, ...], str, str]:
     """Parts with further sub-questions, the model that planned them, and why none did. The parts of the query itself always stay."""
     if ctx.remaining < _PLAN_LEAST:
         return parts, "", "there was no time to have the question planned"
     ctx.progress("A model plans what to look for")
     seconds = min(_PLAN_SECONDS, _PLAN_SHARE * ctx.remaining)
-    heard = await hear(
+    heard = await ask_optional(
         models, ctx, f"The question:\n\n{fence_untrusted(query)}", instructions=_PLANNING, seconds=seconds, schema=_PLAN_SCHEMA
     )
     asked = (object_in(heard.text) or {}).get("questions")
@@ -160,7 +160,9 @@ class Written:
         }
 
 
-async def write(models: Writes, ctx: Context, citations: Iterable[Citation], layout: str, question: str = "") -> tuple[Written | None, str]:
+async def write(
+    models: TextModel, ctx: Context, citations: Iterable[Citation], layout: str, question: str = ""
+) -> tuple[Written | None, str]:
     """What a model wrote from these passages, or why there is nothing."""
     passages: dict[int, Citation] = {}
     room = MAX_PASSAGE_CHARACTERS
@@ -174,7 +176,7 @@ async def write(models: Writes, ctx: Context, citations: Iterable[Citation], lay
     task = _LAYOUTS[layout] + (f"\n\n{fence_untrusted(question, kind='question')}" if question else "")
     prompt = "\n\n".join([*(one.fenced() for one in passages.values()), task])
     seconds = min(_WRITE_SECONDS, _WRITE_SHARE * ctx.remaining)
-    heard = await hear(models, ctx, prompt, instructions=_WRITING, seconds=seconds, schema=_SCHEMA)
+    heard = await ask_optional(models, ctx, prompt, instructions=_WRITING, seconds=seconds, schema=_SCHEMA)
     if heard.fault:
         return None, heard.fault
     given = (object_in(heard.text) or {}).get("statements")

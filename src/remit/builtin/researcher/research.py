@@ -25,7 +25,7 @@ from remit.builtin.researcher.reports import (
 )
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
 from remit.core.errors import ErrorInfo, Misused
-from remit.models.optional import Writes
+from remit.models.questions import TextModel
 from remit.runtime.context import Context
 
 MAX_FILES = 28
@@ -49,7 +49,7 @@ _MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 class Research:
     def __init__(
-        self, ctx: Context, query: str, parts: tuple[Part, ...], max_depth: int, places: Places, words: Words, models: Writes | None
+        self, ctx: Context, query: str, parts: tuple[Part, ...], max_depth: int, places: Places, words: Words, models: TextModel | None
     ) -> None:
         """`models`: None where no model is configured; then none is asked, and nothing is said about one."""
         self._ctx = ctx
@@ -224,7 +224,7 @@ def _definition_pattern(names: Sequence[str]) -> str:
     return rf"\b(?:{_DEFINING})\s+(?:{either})\b|^\s*(?:[\w.]+\.)?(?:{either})\s*(?::[^=]+)?=[^=]"
 
 
-async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: Writes | None) -> dict[str, Any]:
+async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: TextModel | None) -> dict[str, Any]:
     if not given or len(given) > MAX_SOURCES:
         raise Misused(f"sources: {len(given)} were given.", code="INVALID_PARAMETERS", advice=f"Give 1 to {MAX_SOURCES}.")
     is_json = layout == "json"

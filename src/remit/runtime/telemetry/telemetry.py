@@ -23,7 +23,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.models.client import Models
-    from remit.models.messages import Call
+    from remit.models.messages import ModelCall
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -152,10 +152,10 @@ def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
     return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
 
 
-def _hearing(engine: "EmbeddedEngine", metrics: Any, traces: Any) -> "Callable[[Any, Call], None]":
+def _hearing(engine: "EmbeddedEngine", metrics: Any, traces: Any) -> "Callable[[Any, ModelCall], None]":
     from remit.engines.embedded.embedded import CURRENT
 
-    def hear(purse: Any, call: "Call") -> None:
+    def hear(purse: Any, call: "ModelCall") -> None:
         if metrics is not None:
             metrics.model_called(*call)
         running = CURRENT.get() or engine.running.get(getattr(purse, "session_id", ""))

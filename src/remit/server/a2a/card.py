@@ -33,7 +33,7 @@ from a2a.types import (
 from a2a.utils import errors as sdk_errors
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 
-from remit.agents.proto.metadata import EXTENSION, NOTHING, Told
+from remit.agents.proto.metadata import EXTENSION, NOTHING, CallerPosition
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Refused, RemitError
@@ -164,7 +164,7 @@ def _context(principal: Principal | None, headers: dict[str, str], extensions: l
     return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
 
 
-def call_of(context: ServerCallContext, *, session: str | None = None, told: Told = NOTHING) -> Call:
+def call_of(context: ServerCallContext, *, session: str | None = None, told: CallerPosition = NOTHING) -> Call:
     """Raises `Refused` if the request was not authenticated."""
     principal = context.state.get(PRINCIPAL)
     if not isinstance(principal, Principal):

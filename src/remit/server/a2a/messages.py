@@ -25,7 +25,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import ContentTypeNotSupportedError
 
-from remit.agents.proto.metadata import EXTENSION, Told, told_in
+from remit.agents.proto.metadata import EXTENSION, CallerPosition, read_position
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core import result as ours
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
@@ -54,7 +54,7 @@ class Asked:
     text: str
     data: Mapping[str, Any] | None
     skill: str | None
-    told: Told
+    told: CallerPosition
     """Where its sender stands, if that is a remit."""
 
 
@@ -65,7 +65,7 @@ def read_message(request: SendMessageRequest) -> Asked:
     skill = metadata.get("skill")
     if skill is not None and (not isinstance(skill, str) or not skill):
         raise Misused("skill in the metadata must be the id of a skill.", advice="Take it from the card.")
-    return Asked(text=_text(message), data=_data(message), skill=skill, told=told_in(metadata.get(EXTENSION)))
+    return Asked(text=_text(message), data=_data(message), skill=skill, told=read_position(metadata.get(EXTENSION)))
 
 
 def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from remit.builtin.coder.review.change import ChangedFile
 from remit.builtin.coder.review.checks import Masking
 from remit.builtin.coder.review.report import ORDER, Finding, Review, Severity
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.optional import Writes, hear, object_in
+from remit.models.questions import TextModel, ask_optional, object_in
 from remit.runtime.context import Context
 
 MAX_CHARACTERS = 60_000
@@ -66,7 +66,7 @@ class Judgement:
         }
 
 
-async def judge(models: Writes, ctx: Context, review: Review, masking: Masking) -> Judgement:
+async def judge(models: TextModel, ctx: Context, review: Review, masking: Masking) -> Judgement:
     parts, unseen = _diff(review.change.files, masking)
     if not parts:
         return Judgement(fault="it contains no line of text to judge", unseen=unseen)
@@ -75,7 +75,7 @@ async def judge(models: Writes, ctx: Context, review: Review, masking: Masking) 
     given = [f"## Guidelines\n\n{fence_untrusted(masking.strike(chr(10).join(review.guidelines)))}"] if review.guidelines else []
     given += [f"## What programs found\n\n{fence_untrusted(listed)}" if listed else "Programs found nothing.", "## The change", *parts]
     seconds = min(MAX_SECONDS, SHARE * ctx.remaining)
-    heard = await hear(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    heard = await ask_optional(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
     if heard.fault:
         return Judgement(fault=heard.fault, unseen=unseen)
     answer = object_in(heard.text)

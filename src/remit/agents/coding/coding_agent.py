@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.coding.dialects import (
-    Began,
-    Broke,
     Claude,
     Codex,
-    Denied,
+    Denial,
     Dialect,
-    Ended,
-    Heard,
-    Noted,
+    Interruption,
+    Note,
     OpenCode,
-    Planned,
-    Said,
+    PlanUpdate,
     Scope,
-    Spent,
-    Trouble,
+    SessionStarted,
+    TextMessage,
+    TokenUse,
+    ToolUse,
     Turn,
-    Used,
+    TurnEnd,
+    VendorError,
+    VendorEvent,
 )
 from remit.agents.command import check_own_tools, environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
@@ -179,7 +179,7 @@ def is_session(name: object) -> bool:
     return isinstance(name, str) and _SESSION.fullmatch(name) is not None
 
 
-class Account:
+class UsageCounter:
     """Tokens and money of one run, each counted once however often it is said."""
 
     __slots__ = ("_before", "_cost", "_items", "_tokens")
@@ -195,7 +195,7 @@ class Account:
     def session_tokens(self) -> int:
         return self._before + self._tokens
 
-    def more(self, spent: Spent) -> tuple[int, float]:
+    def more(self, spent: TokenUse) -> tuple[int, float]:
         """What of it has not been counted yet."""
         match spent.scope:
             case Scope.ITEM:
@@ -217,7 +217,7 @@ class Listener:
     def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int) -> None:
         self._ctx = ctx
         self._vendor = vendor
-        self._account = Account(counted)
+        self._account = UsageCounter(counted)
         self._last, self._whole = Tail("\n\n"), Tail("\n\n")
         self._printed = Tail()
         self._tools = ToolCalls(ctx)
@@ -232,7 +232,7 @@ class Listener:
         self.over = asyncio.Event()
         """Set when the turn has come to its end, by its own word."""
         self.is_broken = False
-        self.trouble: Trouble | None = None
+        self.trouble: VendorError | None = None
 
     @property
     def is_over(self) -> bool:
@@ -252,31 +252,31 @@ class Listener:
     def whole(self) -> str:
         return self._whole.text()
 
-    async def hear(self, heard: Heard) -> None:
+    async def hear(self, heard: VendorEvent) -> None:
         match heard:
-            case Began():
+            case SessionStarted():
                 await self._began(heard.session)
-            case Said():
+            case TextMessage():
                 self._said(heard.text)
-            case Used():
+            case ToolUse():
                 self._used(heard)
-            case Planned():
+            case PlanUpdate():
                 tell_plan(self._ctx, heard.steps)
-            case Spent():
+            case TokenUse():
                 tokens, cost = self._account.more(heard)
                 if tokens or cost:
                     self._ctx.spend(tokens=tokens, cost=cost)
-            case Denied():
+            case Denial():
                 self._tools.decide(heard.call_id, kind=heard.tool, title=heard.detail, decision="denied", because=_NOT_ALLOWED)
-            case Noted():
+            case Note():
                 self._in_trouble = heard.message if heard.is_trouble else self._in_trouble
                 self._ctx.progress(heard.message)
-            case Ended():
+            case TurnEnd():
                 self.ended, self.trouble = heard.text, None
                 self.over.set()
-            case Broke():
+            case Interruption():
                 self.is_broken = True
-            case Trouble():
+            case VendorError():
                 self.trouble = heard
                 self._ctx.progress(f"{self._vendor}: {heard.message}")
 
@@ -331,7 +331,7 @@ class Listener:
         self._words.end_message()
         self._words.say(text)
 
-    def _used(self, used: Used) -> None:
+    def _used(self, used: ToolUse) -> None:
         self._in_trouble, self._heard_at = "", time.time()
         self._last.clear()  # what it says after a tool is a message of its own
         self._words.end_message()
@@ -350,7 +350,7 @@ _BREATH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProgramExit:
     code: int | None
     """Its exit code; None: it was not waited for."""
     stderr: str
@@ -366,7 +366,7 @@ class Run:
         self._is_told = is_told and not ctx.hand_in
         self._was_interrupted = False
 
-    async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> Ran:
+    async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> ProgramExit:
         tasks: list[asyncio.Task[Any]] = []
         code, stderr, is_whole = None, "", False
         spawned: Spawned | None = None
@@ -389,7 +389,7 @@ class Run:
             self._listener.end(is_whole=is_whole, stderr=stderr)
         with contextlib.suppress(Stopped):
             await self._listener.keep()
-        return Ran(code=code, stderr=stderr, was_interrupted=self._was_interrupted)
+        return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted)
 
     @property
     def _is_hopeless(self) -> bool:
@@ -502,7 +502,9 @@ class CodingAgent:
 
     # ---- one run of the program
 
-    async def _asked(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> tuple[Listener, Ran]:
+    async def _asked(
+        self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False
+    ) -> tuple[Listener, ProgramExit]:
         listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted)
         run = Run(self._dialect, ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last)
         return listener, await run.to_the_end(self._pool, self._program(ctx, session), prompt)
@@ -532,7 +534,7 @@ class CodingAgent:
 
     # ---- what comes of it
 
-    async def _answer(self, ctx: Context, listener: Listener, ran: Ran) -> str:
+    async def _answer(self, ctx: Context, listener: Listener, ran: ProgramExit) -> str:
         """Its last message; all it said where that alone holds no return. Raises what its vendor's error means.
 
         However it ended, a return that was handed in counts, and so does the word that it is done.
@@ -561,7 +563,7 @@ def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
     return session, counted if isinstance(counted, int) and counted >= 0 else 0
 
 
-def _has_forgotten(listener: Listener, ran: Ran) -> bool:
+def _has_forgotten(listener: Listener, ran: ProgramExit) -> bool:
     if listener.whole or ran.was_interrupted:
         return False
     words = listener.trouble.message if listener.trouble is not None else ""

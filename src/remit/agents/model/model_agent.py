@@ -1,4 +1,4 @@
-"""A model as an agent: made of a definition of kind `model` by `agents.carriers`.
+"""A model as an agent: made of a definition of kind `model` by `agents.executors`.
 
 Says what is asked and what counts as the answer; `talking` holds the talk. It acts on the world only by delegating to those that its
 definition names. A repair, and a run after a crash, go on with the same conversation, which is kept in the checkpoint.
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.definition import Definition, checked_task
-from remit.agents.model.bounding import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
-from remit.agents.model.talking import Talk, Talked, offer_of, talk, unanswered
+from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
+from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import Words
 from remit.core.agents import COME_WITH_REMIT, AgentSpec, Answers
 from remit.core.errors import Failed, InvalidReturn, OutOfTime
 from remit.core.jsonable import clean
 from remit.models.client import Models
-from remit.models.messages import RESTART, Asked, Choice, Ended, Message, Reply, Result, Said, repaired
+from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
 from remit.runtime.context import Context, warn
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
@@ -94,7 +94,7 @@ PIECE_SECONDS = 0.5
 _FAULT_CHARACTERS = 300
 
 
-class Telling:
+class ProgressReporter:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._words = Words(ctx)
@@ -120,7 +120,7 @@ class Telling:
             else:
                 self._words.end_turn()
 
-    def asked(self, asked: Asked) -> None:
+    def asked(self, asked: Answer) -> None:
         by = asked.reply.model
         for tried in asked.tried:
             if self._is_news(f"{tried.model} {tried.fault}"):
@@ -128,7 +128,7 @@ class Telling:
                 self._ctx.progress(f"{tried.model} did not answer ({fault}); asked {by}.")
         if asked.cost is None and self._is_news(f"price of {by}"):
             warn(self._ctx, f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
-        if asked.ended is Ended.LENGTH:
+        if asked.ended is EndReason.LENGTH:
             self._ctx.progress(f"A reply of {by} was longer than is taken, and was cut off.")
 
     def _flush(self) -> None:
@@ -213,14 +213,14 @@ class _Run:
         kept, is_same = self._kept()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
-            return repaired([*kept, Said(text=again)])
+            return repaired([*kept, UserMessage(text=again)])
         if not kept:
-            return [Said(text=first)]
+            return [UserMessage(text=first)]
         if not is_same:
-            return repaired([*kept, Said(text=going_on_prompt(ctx, self._definition))])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
         pending = unanswered(kept)
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):  # not known what was done of them: not done unasked
-            return repaired([*kept, Said(text=going_on_prompt(ctx, self._definition))])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
         return kept
 
     def _kept(self) -> tuple[list[Message], bool]:
@@ -230,15 +230,15 @@ class _Run:
             return [], False
         return from_plain(saved.get("messages")) or [], saved.get("session_id") == self.ctx.session_id
 
-    async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> Talked:
-        ctx, telling = self.ctx, Telling(self.ctx)
+    async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> ConversationEnd:
+        ctx, telling = self.ctx, ProgressReporter(self.ctx)
         said = list(messages)
         beside = await off_loop(self._beside, tool)
 
         async def keep(message: Message) -> None:
             telling.end(message)
             said.append(message)
-            if isinstance(message, Result) and unanswered(said):
+            if isinstance(message, ToolResult) and unanswered(said):
                 return  # written down once for all results of a turn: until then their delegations have them
             await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
 
@@ -246,7 +246,7 @@ class _Run:
             return await off_loop(fitted, all_of_it, self._room(beside))
 
         talked = await talk(
-            Talk(
+            ConversationOptions(
                 models=self.agent.models,
                 choice=self.choice,
                 ctx=ctx,
@@ -264,7 +264,7 @@ class _Run:
                 told=telling.asked,
             )
         )
-        if talked.ended is Ended.REFUSED and not talked.text.strip():
+        if talked.ended is EndReason.REFUSED and not talked.text.strip():
             raise Failed("The provider of the model refused to answer this.", advice="Say it in other words, or give it another model.")
         return talked
 
@@ -296,7 +296,7 @@ class _Run:
             return value
         self.ctx.progress(f"Its answer was not as it should be ({'; '.join(faults)[:300]}); asking once more.")
         kept, _ = self._kept()
-        talked = await self._talked([*kept, Said(text=value_repair(faults, schema))], None, schema)
+        talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
         return (await off_loop(_judged, talked.text, schema))[0]
 
     async def check_in_time(self, answer: str) -> None:

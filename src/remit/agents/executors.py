@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
-from remit.agents.framework import GuestAgent
+from remit.agents.frameworks import FrameworkAgent
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
-from remit.agents.role_bindings import Uncarried
+from remit.agents.role_bindings import UnavailableAgent
 from remit.agents.thread import ThreadAgent, ThreadPool
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
@@ -47,7 +47,7 @@ class ProcessAgent:
         return await self._pool.run(Job(target=self.target, parameters=ctx.parameters, models=self._models), ctx)
 
 
-class Carriers:
+class Executors:
     """The pools of one Remit."""
 
     def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Office, root: Path | None = None) -> None:
@@ -78,25 +78,25 @@ class Carriers:
             case Isolation.THREAD:
                 return ThreadAgent(agent, self.threads, self._grace_seconds)
             case _:
-                return agent.with_models(self._models) if isinstance(agent, GuestAgent) else agent
+                return agent.with_models(self._models) if isinstance(agent, FrameworkAgent) else agent
 
     def define(self, definition: Definition) -> AgentPort:
         """Each adapter is imported only where an agent of its kind is declared."""
         if definition.kind is Kind.PROFILE:
-            return Uncarried(definition)
+            return UnavailableAgent(definition)
         if definition.kind is Kind.MODEL:
-            from remit.agents.model.agent import ModelAgent
+            from remit.agents.model.model_agent import ModelAgent
 
             return ModelAgent(definition, self._models, self._office)
         if definition.kind is Kind.GRPC:
-            from remit.agents.grpc.agent import GrpcAgent
+            from remit.agents.grpc.grpc_agent import GrpcAgent
 
             elsewhere = GrpcAgent(definition, self._root)
             self._leaving.append(elsewhere.close)
             self._greet(elsewhere.greet)
             return elsewhere
         if definition.kind is Kind.A2A:
-            from remit.agents.a2a.agent import A2aAgent
+            from remit.agents.a2a.a2a_agent import A2aAgent
 
             remote = A2aAgent(definition, self._root)
             self._leaving.append(remote.close)
@@ -108,11 +108,11 @@ class Carriers:
 
                 return CommandAgent(definition, self.processes)
             case Kind.ACP:
-                from remit.agents.acp.agent import AcpAgent
+                from remit.agents.acp.acp_agent import AcpAgent
 
                 return AcpAgent(definition, self.processes)
             case _:
-                from remit.agents.coding.agent import CodingAgent
+                from remit.agents.coding.coding_agent import CodingAgent
 
                 return CodingAgent(definition, self.processes)
 

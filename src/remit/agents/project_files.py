@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from remit.agents.definition import Declared
+from remit.agents.definition import Declaration
 from remit.core.errors import Misused
 from remit.runtime.output_schema import checked_schema
 
@@ -57,7 +57,7 @@ KEY = "output_schema"
 SCHEMA_BYTES = 256 * 1024
 
 
-def with_schema(declared: Declared, root: Path) -> Declared:
+def with_schema(declared: Declaration, root: Path) -> Declaration:
     """With the schema itself in the place of its path. Raises `Misused`, beginning with the key."""
     said = declared.table.get(KEY)
     if said is None:

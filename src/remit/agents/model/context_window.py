@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from remit.core.redaction import is_redacted, redacted_parameters
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.optional import shortened
+from remit.models.messages import Message, Reply, ToolCall, ToolResult, UserMessage
+from remit.models.questions import shortened
 from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 # ---- bounds
@@ -61,24 +61,26 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
     longest = 40_000
     while tokens_of(kept) > tokens and longest > 500:
         longest //= 2
-        kept = [replace(message, text=shortened(message.text, longest)) if isinstance(message, Said) else message for message in kept]
+        kept = [
+            replace(message, text=shortened(message.text, longest)) if isinstance(message, UserMessage) else message for message in kept
+        ]
     return kept
 
 
 def _bounded(message: Message, characters: int) -> Message:
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         return message if _length_of(message) <= characters else replace(message, text=_short_text(message, characters))
     if isinstance(message, Reply) and any(_is_long(call, characters) for call in message.calls):
         return replace(message, calls=tuple(with_short_arguments(call, characters) for call in message.calls), raw=None)
     return message
 
 
-def _length_of(result: Result) -> int:
+def _length_of(result: ToolResult) -> int:
     """As it goes out: APIs that have no mark for errors are sent `{"error":"…"}`."""
     return len(result.text) if not result.is_error else len(json.dumps({"error": result.text}, ensure_ascii=False))
 
 
-def _short_text(result: Result, characters: int) -> str:
+def _short_text(result: ToolResult, characters: int) -> str:
     room, short = characters, replace(result, text=shortened(result.text, characters))
     while (over := _length_of(short) - characters) > 0 and room > 0:
         room -= over
@@ -197,7 +199,7 @@ def _cut(message: Message) -> Message:
         # As the provider keeps it, it can only be given back whole.
         calls = tuple(with_short_arguments(call, _STUB_CHARACTERS) for call in message.calls)
         return replace(message, text=_stub(message.text), calls=calls, raw=None)
-    return message if isinstance(message, Said) else replace(message, text=_stub(message.text))
+    return message if isinstance(message, UserMessage) else replace(message, text=_stub(message.text))
 
 
 def _stub(text: str) -> str:
@@ -206,9 +208,9 @@ def _stub(text: str) -> str:
 
 def _fields(message: Message) -> dict[str, Any]:
     match message:
-        case Said():
+        case UserMessage():
             return {"said": message.text}
-        case Result():
+        case ToolResult():
             return {"result": message.text, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
         case Reply():
             calls = [{"call_id": call.call_id, "name": call.name, "arguments": _kept_arguments(call)} for call in message.calls]
@@ -228,8 +230,8 @@ def _kept_arguments(call: ToolCall) -> Any:
 
 def _message(fields: Mapping[str, Any]) -> Message:
     if "said" in fields:
-        return Said(text=fields["said"])
+        return UserMessage(text=fields["said"])
     if "result" in fields:
-        return Result(call_id=fields["call_id"], name=fields["name"], text=fields["result"], is_error=fields["is_error"])
+        return ToolResult(call_id=fields["call_id"], name=fields["name"], text=fields["result"], is_error=fields["is_error"])
     calls = tuple(ToolCall(call_id=call["call_id"], name=call["name"], arguments=call["arguments"]) for call in fields["calls"])
     return Reply(text=fields["reply"], calls=calls, model=fields["model"], raw=fields["raw"])

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.agents.definition import Declared, Definition, Kind
+from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.function import agent_name
 from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
-from remit.agents.schemas import Gone, with_schema
+from remit.agents.project_files import Gone, with_schema
 from remit.core.agents import must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
 
 if TYPE_CHECKING:
-    from remit.agents.pages import Reader
+    from remit.agents.agent_files import Reader
 
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
@@ -39,13 +39,13 @@ class Declarations:
     """Everything a project declares without Python, read once."""
 
     settings: Settings
-    known: Mapping[str, tuple[Declared, Definition]] = field(default_factory=dict)
+    known: Mapping[str, tuple[Declaration, Definition]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def binding(self, profile: Definition) -> Binding:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
 
-    def joined(self, declared: Declared, definition: Definition) -> Definition:
+    def joined(self, declared: Declaration, definition: Definition) -> Definition:
         """With who carries it out, where it is a profile; one that the built-in does stays one that names it. Raises `Misused`."""
         if definition.kind is not Kind.PROFILE:
             return definition
@@ -72,7 +72,7 @@ class Declarations:
 
 def declarations_of(root: Path, settings: Settings) -> Declarations:
     problems: list[str] = []
-    known: dict[str, tuple[Declared, Definition]] = {}
+    known: dict[str, tuple[Declaration, Definition]] = {}
     for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
         other = known.get(declared.name)
         if other is not None:
@@ -102,16 +102,16 @@ def all_joined(declarations: Declarations) -> tuple[list[Definition], list[str]]
     return definitions, problems
 
 
-def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared]:
+def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declaration]:
     for name, table in settings.agents.items():
         source = settings.source_of_agent(name)
         try:
-            yield Declared(name=agent_name(name), table=table, source=source)
+            yield Declaration(name=agent_name(name), table=table, source=source)
         except Misused as error:
             problems.append(f"{source}: {error}")
 
 
-def _from_files(root: Path, problems: list[str]) -> Iterator[Declared]:
+def _from_files(root: Path, problems: list[str]) -> Iterator[Declaration]:
     """In the order in which they are taken."""
     end = time.monotonic() + MOST_SECONDS
     for folder in FOLDERS:
@@ -128,9 +128,9 @@ def _from_files(root: Path, problems: list[str]) -> Iterator[Declared]:
                 yield declared
 
 
-def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Misused | None]:
+def _from_file(path: Path, root: Path, folder: str) -> tuple[Declaration | None, Misused | None]:
     # Only here: reading YAML costs a program that has no such file nothing.
-    from remit.agents.pages import read_page
+    from remit.agents.agent_files import read_page
 
     try:
         page = read_page(path, root)
@@ -144,7 +144,7 @@ def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Mi
 
 
 def _reader(folder: str) -> "Reader":
-    from remit.agents.pages import claude, opencode, ours
+    from remit.agents.agent_files import claude, opencode, ours
 
     return {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
 
@@ -196,7 +196,7 @@ def _pages_below(folder: str, problems: list[str]) -> list[str]:
     return found
 
 
-def _with_line(declared: Declared, error: Misused) -> str:
+def _with_line(declared: Declaration, error: Misused) -> str:
     """With the line of the first key that is at fault, where the agent has a file of its own."""
     said = error.message.removeprefix(f"{declared.source}: ")
     line = (declared.lines or {}).get(said.partition(":")[0].partition(".")[0])

@@ -15,7 +15,19 @@ from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailabl
 from remit.core.jsonable import plain
 from remit.core.result import Return, StopReason
 from remit.models.client import Models
-from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer, repaired
+from remit.models.messages import (
+    Answer,
+    Choice,
+    EndReason,
+    Message,
+    Question,
+    Reply,
+    ToolCall,
+    ToolOffer,
+    ToolResult,
+    UserMessage,
+    repaired,
+)
 from remit.runtime.context import Context, Handle
 from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text
 from remit.runtime.tool.delegate_results import DelegateResult, result_of, shortened
@@ -91,7 +103,7 @@ _NOBODY_WAITS = "its caller no longer waits for it"
 _TIME_IS_UP = "its caller must hand in"
 
 
-class Ending(Protocol):
+class HandInSignal(Protocol):
     """When whoever talks must hand in: a `Context` at its soft deadline, the assistant shortly before the limit of its message."""
 
     @property
@@ -106,8 +118,8 @@ Started = Callable[[ToolCall, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    result: Result
+class CallOutcome:
+    result: ToolResult
     is_run: bool
     """Whether something was done: it was neither faulty nor refused."""
 
@@ -118,10 +130,10 @@ class Caller:
     tool: DelegateTool | None
     shown: Shown = shortened
     started: Started | None = None
-    ending: Ending | None = None
+    ending: HandInSignal | None = None
     """None: the context's."""
 
-    async def call_all(self, calls: Sequence[ToolCall]) -> list[Called]:
+    async def call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
         """What each gave, in their order. At the soft deadline those that still run may end by themselves for a while, then are stopped."""
         turn, ending = _Turn(at_once=asyncio.Semaphore(self._room())), self.ending or self.ctx
         tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
@@ -141,7 +153,7 @@ class Caller:
         alive = self.ctx.budget.alive
         return max(1, min(MOST_CALLS, MOST_CALLS if alive is None else alive))
 
-    async def _one(self, call: ToolCall, turn: "_Turn") -> Called:
+    async def _one(self, call: ToolCall, turn: "_Turn") -> CallOutcome:
         fault = self._fault_of(call)
         if fault is not None:
             return faulty(call, fault)
@@ -165,7 +177,7 @@ class Caller:
             return f"The arguments of {call.name} must be one JSON object, whole; these are none: {call.arguments!r:.200}"
         return None
 
-    async def _run(self, call: ToolCall, request: DelegateRequest, turn: "_Turn") -> Called:
+    async def _run(self, call: ToolCall, request: DelegateRequest, turn: "_Turn") -> CallOutcome:
         asked_at = self.ctx.deadline - self.ctx.remaining
         try:
             handle = await self.ctx.start(request.agent, **request.asked())
@@ -177,9 +189,9 @@ class Caller:
             self.started(call, handle.session_id)
         returned = await turn.result(handle)
         shown = self.shown(result_of(returned, asked_at))
-        return Called(
+        return CallOutcome(
             # It says itself whether it succeeded. Marked as an error, it would be wrapped in JSON once more on its way to some models.
-            result=Result(call_id=call.call_id, name=call.name, text=shown),
+            result=ToolResult(call_id=call.call_id, name=call.name, text=shown),
             is_run=returned.stop_reason is not StopReason.REFUSED,
         )
 
@@ -210,7 +222,7 @@ class _Turn:
             _keep(task)
 
 
-async def until_hand_in(ending: Ending, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
+async def until_hand_in(ending: HandInSignal, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
     """Whether all of them ended before the soft deadline."""
     bell = asyncio.ensure_future(ending.wait_hand_in())
     try:
@@ -222,17 +234,17 @@ async def until_hand_in(ending: Ending, tasks: "Sequence[asyncio.Future[Any]]") 
         bell.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
-def _ended(call: ToolCall, outcome: Called | BaseException) -> Called:
-    if isinstance(outcome, Called):
+def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
+    if isinstance(outcome, CallOutcome):
         return outcome
     if isinstance(outcome, asyncio.CancelledError):
         return faulty(call, "It was stopped before it ended: your time is nearly up.")
     raise outcome
 
 
-def faulty(call: ToolCall, words: str) -> Called:
+def faulty(call: ToolCall, words: str) -> CallOutcome:
     """A call of which nothing came but these words."""
-    return Called(result=Result(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
+    return CallOutcome(result=ToolResult(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
 
 
 def _words_of(error: RemitError) -> str:
@@ -276,7 +288,7 @@ def answer_now(why: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class ConversationOptions:
     models: Models
     choice: Choice
     ctx: Context
@@ -301,41 +313,41 @@ class Talk:
     """Told of each delegation when it is on record."""
     closing: Callable[[str], str] = answer_now
     """What the model is told when it must answer now, given why."""
-    ending: Ending | None = None
+    ending: HandInSignal | None = None
     """When that is, if not at the context's soft deadline."""
     is_heard: Callable[[], bool] | None = None
     """Whether somebody hears an answer being given: that is not interrupted by being told to answer."""
-    told: Callable[[Asked], None] | None = None
+    told: Callable[[Answer], None] | None = None
     """What came of each question: its tokens, its price, who was tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talked:
+class ConversationEnd:
     text: str
     messages: list[Message]
     """All of it, with what was there before."""
     asked: int
     """How often the model was asked."""
-    ended: Ended
+    ended: EndReason
     """Why its last reply ended."""
 
 
-async def talk(talk: Talk) -> Talked:
+async def talk(talk: ConversationOptions) -> ConversationEnd:
     """The answer in words. Raises `Unavailable` when no model answers, `OutOfTime` when none came in time, `Failed` when it is given up."""
-    return await _Talking(talk).to_the_end()
+    return await _Conversation(talk).to_the_end()
 
 
-class _Talking:
-    def __init__(self, talk: Talk) -> None:
+class _Conversation:
+    def __init__(self, talk: ConversationOptions) -> None:
         self._talk = talk
         self._messages = repaired(talk.messages, keep_pending=True)
-        self._ending: Ending = talk.ending or talk.ctx
+        self._ending: HandInSignal = talk.ending or talk.ctx
         self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started, ending=self._ending)
         self._asked = 0
         self._faulty = self._empty = 0
         self._is_closing = False
 
-    async def to_the_end(self) -> Talked:
+    async def to_the_end(self) -> ConversationEnd:
         if pending := unanswered(self._messages):
             await self._call(pending)
         while True:
@@ -347,12 +359,12 @@ class _Talking:
             await self._add(reply)
             if reply.calls:
                 await self._call(reply.calls, note)
-            elif asked.reply.text.strip() or asked.ended is Ended.REFUSED or not await self._is_asked_again():
-                return Talked(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
+            elif asked.reply.text.strip() or asked.ended is EndReason.REFUSED or not await self._is_asked_again():
+                return ConversationEnd(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
 
     # ---- asking
 
-    async def _ask(self) -> Asked | None:
+    async def _ask(self) -> Answer | None:
         talk = self._talk
         if self._asked >= talk.requests + self._ending.hand_in:
             times = "once" if self._asked == 1 else f"{self._asked} times"
@@ -376,7 +388,7 @@ class _Talking:
             talk.told(asked)
         return asked
 
-    async def _answered(self, question: Question) -> Asked | None:
+    async def _answered(self, question: Question) -> Answer | None:
         """Its reply; None where it was still speaking at the soft deadline, and for long after."""
         ending, is_heard = self._ending, self._talk.is_heard
         asking = asyncio.ensure_future(self._talk.models.ask(self._talk.ctx, question))
@@ -412,14 +424,14 @@ class _Talking:
         if not self._is_closing:
             self._is_closing = True
             if self._asked or self._ending.hand_in:
-                await self._add(Said(text=talk.closing(why)))
+                await self._add(UserMessage(text=talk.closing(why)))
 
     async def _is_asked_again(self) -> bool:
         """An empty answer is no answer; but it is not asked for ever."""
         self._empty += 1
         if self._empty >= EMPTY_TURNS or self._asked >= self._talk.requests:
             return False
-        await self._add(Said(text=_EMPTY))
+        await self._add(UserMessage(text=_EMPTY))
         return True
 
     # ---- calling
@@ -432,10 +444,10 @@ class _Talking:
         for one in called:
             await self._add(one.result)
         if note:
-            await self._add(Said(text=note))
+            await self._add(UserMessage(text=note))
         self._count(called)
 
-    def _count(self, called: Sequence[Called]) -> None:
+    def _count(self, called: Sequence[CallOutcome]) -> None:
         self._faulty = 0 if any(one.is_run for one in called) else self._faulty + 1
         if self._faulty >= FAULTY_TURNS:
             raise self._given_up(
@@ -476,19 +488,19 @@ def in_words(messages: Sequence[Message]) -> list[Message]:
             told.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
             continue
         one = (
-            Said(text=f"{'Error' if message.is_error else 'Result'} of {message.name}: {message.text}")
-            if isinstance(message, Result)
+            UserMessage(text=f"{'Error' if message.is_error else 'Result'} of {message.name}: {message.text}")
+            if isinstance(message, ToolResult)
             else message
         )
-        if isinstance(one, Said) and told and isinstance(told[-1], Said):
-            one = Said(text=f"{told.pop().text}\n\n{one.text}")
+        if isinstance(one, UserMessage) and told and isinstance(told[-1], UserMessage):
+            one = UserMessage(text=f"{told.pop().text}\n\n{one.text}")
         told.append(one)
     return told
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """The calls at the end that have no results yet: those of a talk that was interrupted."""
-    position = next((number for number in reversed(range(len(messages))) if not isinstance(messages[number], Result)), -1)
+    position = next((number for number in reversed(range(len(messages))) if not isinstance(messages[number], ToolResult)), -1)
     last = messages[position] if position >= 0 else None
     if not isinstance(last, Reply):
         return ()

@@ -1,4 +1,4 @@
-"""An agent elsewhere that is asked over gRPC: made of a definition of kind `grpc` by `agents.carriers`.
+"""An agent elsewhere that is asked over gRPC: made of a definition of kind `grpc` by `agents.executors`.
 
 Its parameters pass through; what it takes is told by the other side when that is reached. Deadline and record are ours, whatever
 the other side does; depth, path, trace and what is left of the time travel along. A connection that breaks is taken up again by the task's
@@ -23,8 +23,9 @@ from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.grpc.elsewhere.service import TaskService
+    from remit.agents.grpc.task_service import TaskService
     from remit.agents.proto.v1 import tasks_pb2 as pb
+
 
 CLOSE_SECONDS = 3.0
 """For cancellations that are on their way when the project is closed."""
@@ -66,20 +67,20 @@ class GrpcAgent:
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         service = await self._opened()
-        from remit.agents.grpc.errand import Errand
+        from remit.agents.grpc.delegation import GrpcDelegation
 
         run = self._run_of(ctx)
-        errand = Errand(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{run}")
+        delegation = GrpcDelegation(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{run}")
         try:
             with contextlib.suppress(RemitError, TimeoutError):  # whether it can be reached is seen when it is asked
                 async with asyncio.timeout(min(LEARN_SECONDS, 0.1 * ctx.remaining)):
                     await self.learn(service)
-            return await errand.done()
+            return await delegation.done()
         except Refused as error:
             raise Unavailable(f"{self.spec.name}: {error.message}", advice=error.advice) from None
         except (asyncio.CancelledError, RemitError) as error:
-            if errand.is_left and not isinstance(error, Misused):
-                await self._leave(errand.left())
+            if delegation.is_left and not isinstance(error, Misused):
+                await self._leave(delegation.left())
             raise
 
     async def learn(self, service: "TaskService") -> "pb.AgentInfo | None":
@@ -127,15 +128,14 @@ class GrpcAgent:
     async def _opened(self) -> "TaskService":
         if self._service is None:
             try:
-                await off_loop(importlib.import_module, "remit.agents.grpc.elsewhere.following")
+                await off_loop(importlib.import_module, "remit.agents.grpc.task_service")
             except ModuleNotFoundError as error:
                 raise Unavailable(
                     f"{self.spec.name} is asked over gRPC, and {error.name} is not installed.",
                     code="TOOL_UNAVAILABLE",
                     advice='pip install "remit[grpc]"',
                 ) from None
-        from remit.agents.grpc.elsewhere.connecting import Reach, token_from
-        from remit.agents.grpc.elsewhere.service import TaskService
+        from remit.agents.grpc.task_service import ServiceAddress, TaskService, token_from
 
         said, variable = self.definition, self.definition.token_variable
         token = token_from(variable)
@@ -147,7 +147,7 @@ class GrpcAgent:
             )
         if self._service is None:
             ca_file = None if said.ca_file is None else self._root / said.ca_file
-            self._service = TaskService(Reach(address=said.address, token=token, ca_file=ca_file))
+            self._service = TaskService(ServiceAddress(address=said.address, token=token, ca_file=ca_file))
         return self._service
 
     def _run_of(self, ctx: Context) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.models.messages import RESTART, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.messages import RESTART, Message, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
 
 ANSWER = "answer"
 _ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')
@@ -22,11 +22,11 @@ _LEFT_OUT = frozenset({"timeout", "priority"})
 
 
 def is_needed(question: Question) -> bool:
-    return bool(question.tools) or any(isinstance(one, Result) or (isinstance(one, Reply) and one.calls) for one in question.messages)
+    return bool(question.tools) or any(isinstance(one, ToolResult) or (isinstance(one, Reply) and one.calls) for one in question.messages)
 
 
-def in_words(question: Question) -> Question:
-    """The same question to a model that knows no tools; `understood` reads its reply."""
+def as_prompt(question: Question) -> Question:
+    """The same question to a model that knows no tools; `parse_reply` reads its reply."""
     hear = question.hear
     return replace(
         question,
@@ -34,12 +34,12 @@ def in_words(question: Question) -> Question:
         messages=_merged([_told(one) for one in question.messages]),
         tools=(),
         output_schema=reply_schema(question.tools, question.output_schema) if question.tools else question.output_schema,
-        hear=AnswerHeard(hear) if hear is not None and question.tools else hear,
+        hear=AnswerStream(hear) if hear is not None and question.tools else hear,
     )
 
 
-def understood(reply: Reply, question: Question) -> Reply:
-    """The reply to `in_words(question)`, as one to `question`. What is no JSON of ours is an answer in words."""
+def parse_reply(reply: Reply, question: Question) -> Reply:
+    """The reply to `as_prompt(question)`, as one to `question`. What is no JSON of ours is an answer in words."""
     if not question.tools:
         return reply
     said = _object_in(reply.text)
@@ -63,7 +63,7 @@ def reply_schema(tools: Sequence[ToolOffer], answer: Mapping[str, Any] | None = 
     return {**schema, "$defs": shared} if shared else schema
 
 
-class AnswerHeard:
+class AnswerStream:
     """Passes on the words of the answer while its JSON still comes; of a call nothing is heard."""
 
     def __init__(self, hear: Callable[[str], None]) -> None:
@@ -128,9 +128,9 @@ def _is_object(schema: Any) -> bool:
 
 def _told(message: Message) -> Message:
     """As a model without tools sees it. What it said itself is shown in the form it is to keep to."""
-    if isinstance(message, Result):
+    if isinstance(message, ToolResult):
         kind = "Error" if message.is_error else "Result"
-        return Said(text=f"{kind} of {message.name}:\n{message.text}")
+        return UserMessage(text=f"{kind} of {message.name}:\n{message.text}")
     if not isinstance(message, Reply):
         return message
     said: dict[str, Any] = {ANSWER: message.text} if message.text else {}
@@ -144,8 +144,8 @@ def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
     merged: list[Message] = []
     for message in messages:
         last = merged[-1] if merged else None
-        if isinstance(last, Said) and isinstance(message, Said):
-            merged[-1] = Said(text=f"{last.text}\n\n{message.text}")
+        if isinstance(last, UserMessage) and isinstance(message, UserMessage):
+            merged[-1] = UserMessage(text=f"{last.text}\n\n{message.text}")
         else:
             merged.append(message)
     return tuple(merged)

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
-from remit.agents.definition import COMMA, Declared, DefinitionTable
+from remit.agents.definition import COMMA, Declaration, DefinitionTable
 from remit.agents.function import agent_name
-from remit.agents.schemas import bytes_of
+from remit.agents.project_files import bytes_of
 from remit.core.errors import Misused
 
 LARGEST_BYTES = 1024 * 1024
@@ -200,10 +200,10 @@ _NOT_A_GUESTS = frozenset(
 )
 """Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
 without anybody's having looked at them; our own folder holds Python code anyway."""
-Reader = Callable[[Page], Declared | None]
+Reader = Callable[[Page], Declaration | None]
 
 
-def ours(page: Page) -> Declared | None:
+def ours(page: Page) -> Declaration | None:
     """`.remit/agents/NAME.md`: its name may be left to the file. Keys of ours stand under `remit:`."""
     misplaced = sorted((set(DefinitionTable.model_fields) - _SHARED) & set(page.head))
     if misplaced:
@@ -212,7 +212,7 @@ def ours(page: Page) -> Declared | None:
     return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_OURS_READS)
 
 
-def claude(page: Page) -> Declared | None:
+def claude(page: Page) -> Declaration | None:
     """`.claude/agents/**/*.md`: what has no name is none; `tools` names what it may use, or it may use everything."""
     if "name" not in page.head:
         if page.head.keys() & {"description", "tools", "model"}:
@@ -223,7 +223,7 @@ def claude(page: Page) -> Declared | None:
     return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_CLAUDE_READS, is_guest=True)
 
 
-def opencode(page: Page) -> Declared | None:
+def opencode(page: Page) -> Declaration | None:
     """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
     if page.head.get("disable") is True:
         return None
@@ -234,7 +234,7 @@ def opencode(page: Page) -> Declared | None:
 
 def _declared(
     page: Page, name: str, tools: tuple[str, ...] | None, without: tuple[str, ...], *, reads: frozenset[str], is_guest: bool = False
-) -> Declared:
+) -> Declaration:
     own = page.head.get(OURS)
     if own is None:
         own = {}
@@ -252,7 +252,7 @@ def _declared(
     table = {**said, **limits, **{str(key): value for key, value in own.items()}}
     if page.body:
         table["instructions"] = page.body
-    return Declared(
+    return Declaration(
         name=name, table=table, source=str(page.path), tools=tools, without=without, lines={**lines, **page.lines}, is_guest=is_guest,
         notes=(*_unread(page, reads), *notes),
     )  # fmt: skip

@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.grpc.elsewhere.connecting import is_loopback
-from remit.agents.grpc.elsewhere.following import Errand as Asked
-from remit.agents.grpc.elsewhere.following import Following, GaveUp
-from remit.agents.grpc.elsewhere.service import Pairs, TaskService
+from remit.agents.grpc.task_service import NoAnswer, Pairs, RemoteTask, TaskOrder, TaskService, is_loopback
 from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
@@ -24,7 +21,8 @@ from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 
 if TYPE_CHECKING:
-    from remit.agents.grpc.agent import GrpcAgent
+    from remit.agents.grpc.grpc_agent import GrpcAgent
+
 
 REACH_SECONDS = 5.0
 _MARGIN_SHARE, _MARGIN_SECONDS = 0.05, 0.5
@@ -33,14 +31,14 @@ _MOST_ARTIFACTS = 200
 _STATUSES = ("completed", "partial", "failed", "blocked")
 
 
-class Errand:
+class GrpcDelegation:
     def __init__(self, agent: "GrpcAgent", service: TaskService, ctx: Context, arguments: Mapping[str, Any], *, key: str) -> None:
         self._agent = agent
         self._service = service
         self._ctx = ctx
         self._arguments = arguments
         self._key = key
-        self._following: Following | None = None
+        self._following: RemoteTask | None = None
 
     @property
     def is_left(self) -> bool:
@@ -54,14 +52,16 @@ class Errand:
     async def done(self) -> Any:
         """The return, as an agent writes one. Raises `Unavailable`, `OutOfTime`, and what is wrong with the request."""
         left = self._ctx.remaining
-        asked = Asked(request=self._request(left), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more)
-        self._following = Following(self._service, asked)
+        asked = TaskOrder(
+            request=self._request(left), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more
+        )
+        self._following = RemoteTask(self._service, asked)
         async with aclosing(self._following.chunks()) as chunks:
             async for chunk in chunks:
                 if chunk.result is not None:
                     return self._return_of(chunk.result)
                 self._tell(chunk)
-        raise GaveUp(f"{self._service.address} told no end.")
+        raise NoAnswer(f"{self._service.address} told no end.")
 
     def _request(self, left: float) -> pb.ExecuteTaskRequest:
         target, operation = parts_of(self._agent.remote)

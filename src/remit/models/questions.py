@@ -13,21 +13,21 @@ from typing import Any, Protocol
 
 from remit.core.errors import RemitError, Stopped
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.messages import Asked, Ended, Purse
+from remit.models.messages import Answer, EndReason, SpendSink
 
 _FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
 _LEAST_SECONDS = 1.0
 
 
-class Writes(Protocol):
+class TextModel(Protocol):
     """What single questions are put to: `models.Models`, or its stand-in in the process of an agent."""
 
     def is_configured(self) -> bool: ...
-    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked: ...
+    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class TextAnswer:
     """What a model said, or why it said nothing."""
 
     text: str = ""
@@ -41,27 +41,27 @@ class Heard:
     """It had more to say than we take, or than it was allowed."""
 
 
-async def hear(
-    models: Writes, purse: Purse, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
-) -> Heard:
+async def ask_optional(
+    models: TextModel, purse: SpendSink, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
+) -> TextAnswer:
     """Ask, for so long and no longer. Being stopped is not held up: it passes. A question that the budget has no room for is not asked,
     which stops nobody."""
     if seconds < _LEAST_SECONDS:
-        return Heard(fault="there was no time left to ask it")
+        return TextAnswer(fault="there was no time left to ask it")
     try:
         async with asyncio.timeout(seconds):
             asked = await models.write(purse, prompt, instructions=instructions, schema=schema)
     except TimeoutError:
-        return Heard(fault=f"it did not answer within {seconds:.0f} s")
+        return TextAnswer(fault=f"it did not answer within {seconds:.0f} s")
     except RemitError as error:
         if isinstance(error, Stopped) and error.code != "BUDGET_EXCEEDED":
             raise
-        return Heard(fault=_words(error.message), code=error.code, advice=error.advice)
-    if asked.ended is Ended.REFUSED:
-        return Heard(model=asked.reply.model, fault="it refused to answer")
+        return TextAnswer(fault=_words(error.message), code=error.code, advice=error.advice)
+    if asked.ended is EndReason.REFUSED:
+        return TextAnswer(model=asked.reply.model, fault="it refused to answer")
     if not asked.reply.text.strip():
-        return Heard(model=asked.reply.model, fault="it answered with nothing")
-    return Heard(text=asked.reply.text, model=asked.reply.model, is_cut=asked.ended is Ended.LENGTH)
+        return TextAnswer(model=asked.reply.model, fault="it answered with nothing")
+    return TextAnswer(text=asked.reply.text, model=asked.reply.model, is_cut=asked.ended is EndReason.LENGTH)
 
 
 def _words(message: str) -> str:
@@ -97,7 +97,7 @@ _INSTRUCTIONS = (
 )
 
 
-async def summarised(models: Writes | None, ctx: Purse, text: str, *, characters: int, about: str = "") -> str:
+async def summarize(models: TextModel | None, ctx: SpendSink, text: str, *, characters: int, about: str = "") -> str:
     """`text` in at most `characters`: as it is where it fits, else a summary that says so. `about`: what it is, in a few words."""
     if len(text) <= characters:
         return text
@@ -118,8 +118,8 @@ async def summarised(models: Writes | None, ctx: Purse, text: str, *, characters
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    models: Writes
-    purse: Purse
+    models: TextModel
+    purse: SpendSink
     what: str
     ends_at: float
 
@@ -127,7 +127,7 @@ class _Work:
         """Empty where the model does not answer."""
         prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is {what}{self.what}.\n\n{fence_untrusted(text)}"
         seconds = self.ends_at - asyncio.get_running_loop().time()
-        heard = await hear(self.models, self.purse, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
+        heard = await ask_optional(self.models, self.purse, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
         return shortened(heard.text.strip(), characters)
 
 

@@ -1,4 +1,4 @@
-"""An agent elsewhere that speaks A2A: made of a definition of kind `a2a` by `agents.carriers`.
+"""An agent elsewhere that speaks A2A: made of a definition of kind `a2a` by `agents.executors`.
 
 Loads nothing until it is first asked. Deadline and record are ours, whatever the other side does; when a delegation is stopped here, its
 task there is cancelled too, and what is still on its way then is waited for when the project is closed.
@@ -19,7 +19,8 @@ from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.a2a.client import Remote
+    from remit.agents.a2a.client import RemoteAgent
+
 
 CLOSE_SECONDS = 2.0
 """For cancellations that are on their way when the project is closed."""
@@ -32,7 +33,7 @@ class A2aAgent:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
         self._root = root
-        self._remote: Remote | None = None
+        self._remote: RemoteAgent | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._held: Held | None = None
 
@@ -47,8 +48,8 @@ class A2aAgent:
         try:
             if self._remote is None:  # most of a second: nobody else's work waits for it
                 await off_loop(importlib.import_module, "remit.agents.a2a.task")
-            from remit.agents.a2a.client import Remote
-            from remit.agents.a2a.task import Errand
+            from remit.agents.a2a.client import RemoteAgent
+            from remit.agents.a2a.task import RemoteTask
         except ModuleNotFoundError as error:
             raise Unavailable(
                 f"{self.spec.name} is asked over A2A, and {error.name} is not installed.",
@@ -57,15 +58,15 @@ class A2aAgent:
             ) from None
         if self._remote is None:
             ca_file = self.definition.ca_file
-            self._remote = Remote(self.definition.address, None if ca_file is None else self._root / ca_file)
+            self._remote = RemoteAgent(self.definition.address, None if ca_file is None else self._root / ca_file)
         token = self._token()
         async with await self._remote.open(token) as line:
-            errand = Errand(line, self.definition, ctx, arguments)
+            task = RemoteTask(line, self.definition, ctx, arguments)
             try:
-                return await errand.done()
+                return await task.done()
             except BaseException:
-                if errand.is_left:
-                    await self._leave(errand.cancelled(self._remote, token))
+                if task.is_left:
+                    await self._leave(task.cancelled(self._remote, token))
                 raise
 
     def _token(self) -> str | None:

@@ -1,6 +1,6 @@
 """The adapter for every agent that speaks the Agent Client Protocol: one delegation is one session with one process of its own.
 
-Says what is asked and what counts as the answer; `acp.connection` holds the session. Made by `agents.carriers` of a definition of
+Says what is asked and what counts as the answer; `acp.connection` holds the session. Made by `agents.executors` of a definition of
 kind `acp`. The protocol library is optional and imported when an agent first runs.
 """
 
@@ -21,13 +21,14 @@ from remit.runtime.validate import Expected, judge
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.acp.connection import Conversation, Turn
+    from remit.agents.acp.connection import Session, Turn
+
 
 HAND_IN_SECONDS = 3.0
 """With less than this left there is no time for one more question."""
 _PARKED_SECONDS = 10.0
 
-_LOADED: "list[type[Conversation]]" = []
+_LOADED: "list[type[Session]]" = []
 """The conversation's class, once the protocol library is there."""
 
 
@@ -38,7 +39,7 @@ class AcpAgent:
         self._definition = definition
         self._pool = pool
         self._start_seconds = start_seconds
-        self._parked: dict[str, Conversation] = {}
+        self._parked: dict[str, Session] = {}
         """Conversations whose answer is going to be refused: the same session is asked again at once."""
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -74,7 +75,7 @@ class AcpAgent:
 
     # ---- what it is asked
 
-    async def _opened(self, ctx: Context) -> "Conversation":
+    async def _opened(self, ctx: Context) -> "Session":
         # On a thread: the library's import takes long enough to hold everybody else up.
         made = _LOADED[0] if _LOADED else await off_loop(_protocol)
         conversation = made(self._definition, ctx)
@@ -86,7 +87,7 @@ class AcpAgent:
             raise
         return conversation
 
-    async def _asked(self, conversation: "Conversation", ctx: Context, question: str) -> "Turn":
+    async def _asked(self, conversation: "Session", ctx: Context, question: str) -> "Turn":
         """The turn's end; from the soft deadline on, what it hands in then."""
         asking = asyncio.create_task(conversation.prompt(question))
         waits = {asking}
@@ -106,7 +107,7 @@ class AcpAgent:
                 await asyncio.wait(waits)
             _seen(asking)
 
-    async def _handed_in(self, conversation: "Conversation", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
+    async def _handed_in(self, conversation: "Session", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
         """What goes wrong from now on is the deadline's: it hands back what there is."""
         ctx.progress("Its time is nearly up: it is told to hand in.")
         await conversation.cancel()
@@ -150,7 +151,7 @@ class AcpAgent:
         )
         return await off_loop(_holds_return, answer, return_file_of(ctx), expected)
 
-    def _park(self, conversation: "Conversation", ctx: Context) -> bool:
+    def _park(self, conversation: "Session", ctx: Context) -> bool:
         """Kept until the flow, in this same task, asks again; with the end of the task it is closed in any case."""
         task = asyncio.current_task()
         if task is None:
@@ -161,7 +162,7 @@ class AcpAgent:
         asyncio.get_running_loop().call_later(_PARKED_SECONDS, self._leave, session_id, conversation)
         return True
 
-    def _leave(self, session_id: str, conversation: "Conversation") -> None:
+    def _leave(self, session_id: str, conversation: "Session") -> None:
         if self._parked.get(session_id) is conversation:
             del self._parked[session_id]
             closing = asyncio.get_running_loop().create_task(conversation.close())
@@ -193,12 +194,12 @@ def _seen(task: "asyncio.Task[Any]") -> None:
         task.exception()
 
 
-def _protocol() -> "type[Conversation]":
+def _protocol() -> "type[Session]":
     try:
-        from remit.agents.acp.connection import Conversation
+        from remit.agents.acp.connection import Session
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise
         raise Unavailable("The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'") from None
-    _LOADED.append(Conversation)
-    return Conversation
+    _LOADED.append(Session)
+    return Session

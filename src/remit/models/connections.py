@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from remit.core.errors import Unavailable
 from remit.core.redaction import REDACTED, Held, hold_secrets, redacted_text
 from remit.core.settings import Settings
-from remit.models.messages import Purse
-from remit.models.providers import INSTALL, LOCAL, PROVIDERS, Meant
+from remit.models.messages import SpendSink
+from remit.models.providers import INSTALL, LOCAL, PROVIDERS, ModelRef
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from remit.models.local import LocalModels
+
 
 CONNECT_SECONDS = 10.0
 LOCAL_PATIENCE = 5
@@ -39,7 +40,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    meant: Meant
+    meant: ModelRef
     model: "Model[Any]"
     url: str
     """Where it answers, for messages."""
@@ -71,7 +72,7 @@ class _OnLoop:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     clients: "dict[float, AsyncClient]" = field(default_factory=dict)
-    made: dict[tuple[Meant, "_Reached"], Connection] = field(default_factory=dict)
+    made: dict[tuple[ModelRef, "_Reached"], Connection] = field(default_factory=dict)
     end: AsyncGenerator[None, None] | None = field(default=None, repr=False)
 
     async def begin(self) -> None:
@@ -102,7 +103,7 @@ class Connections:
         self._local: LocalModels | None = None
         self._is_closed = False
 
-    async def to(self, meant: Meant, purse: Purse) -> Connection:
+    async def to(self, meant: ModelRef, purse: SpendSink) -> Connection:
         """Raises `Unavailable` (TOOL_UNAVAILABLE): a key, a package or a setting is missing, said in words."""
         if meant.lacks:
             raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
@@ -121,7 +122,7 @@ class Connections:
                 raise _closed()
         return known
 
-    def context_tokens(self, meant: Meant) -> int | None:
+    def context_tokens(self, meant: ModelRef) -> int | None:
         """Of a model that has been reached, where it says so itself."""
         made = (one for there in list(self._loops.values()) for one in list(there.made.values()))
         return next((one.context_tokens for one in made if one.meant == meant and one.context_tokens), None)
@@ -153,7 +154,7 @@ class Connections:
             await here.begin()
         return here
 
-    async def _reached(self, meant: Meant, purse: Purse) -> _Reached:
+    async def _reached(self, meant: ModelRef, purse: SpendSink) -> _Reached:
         if meant.provider != LOCAL:
             return _Reached(url=meant.url, key=meant.key, context_tokens=meant.context_tokens, is_prompted=meant.tools == "prompted")
         if self._local is None:
@@ -163,7 +164,7 @@ class Connections:
         address = await self._local.address(meant.name if meant.is_named else meant.model, purse)
         return _Reached(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
 
-    def _made(self, here: _OnLoop, meant: Meant, reached: _Reached) -> Connection:
+    def _made(self, here: _OnLoop, meant: ModelRef, reached: _Reached) -> Connection:
         _imported(meant)
         key, idle = reached.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
         client = here.clients.get(idle)
@@ -197,7 +198,7 @@ async def _ended(end: AsyncGenerator[None, None]) -> None:
     await end.aclose()
 
 
-def _imported(meant: Meant) -> None:
+def _imported(meant: ModelRef) -> None:
     """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
     try:
         from pydantic_ai.providers import infer_provider_class
@@ -242,7 +243,7 @@ def nobody_at(where: str) -> str:
     return f"nobody answers at {where}: is the server running there, and the network up?"
 
 
-def missing(meant: Meant, error: ImportError | None = None) -> Unavailable:
+def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
     known = PROVIDERS.get(meant.provider)
     command = f"pip install 'pydantic-ai-slim[{known.extra}]'" if known is not None and known.extra else INSTALL
     what = f" ({error.name})" if error is not None and error.name else ""
@@ -262,7 +263,7 @@ def _client(idle_seconds: float) -> "AsyncClient":
     )
 
 
-def _model(meant: Meant, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":
+def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":
     from pydantic_ai.models import infer_model
 
     provider = "openai-chat" if meant.provider == LOCAL else meant.provider

@@ -23,23 +23,23 @@ from remit.core.jsonable import clean
 from remit.core.policy import Effect, Fact
 from remit.core.redaction import REDACTED, redacted_text
 from remit.models.client import Models
-from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
+from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, TokenUsage
 from remit.runtime.context import Context
 from remit.system.settings_files import load_settings
 
 # ---- spending
 
-Costs = Callable[[str, Spent], float | None]
+Costs = Callable[[str, TokenUsage], float | None]
 """What so many tokens of the model of that name cost; None: unknown."""
 
 SURELY_PER_TOKEN = 2 * CHARACTERS_PER_TOKEN
 """An estimate may be wrong, and a run that has room left is not to be stopped: only so many characters are a token for certain."""
 
 
-class Answered(NamedTuple):
+class CompletedRequest(NamedTuple):
     """A request that has been answered in full."""
 
-    used: Spent
+    used: TokenUsage
     """As its provider says."""
     model: str = ""
     """`provider:model`, as far as it is known."""
@@ -86,7 +86,7 @@ class Spending:
             self._reading, self._weighed = {}, 0
             self._draw(used.tokens, None, used, "")
 
-    def answered(self, request: Hashable, one: Answered) -> None:
+    def answered(self, request: Hashable, one: CompletedRequest) -> None:
         """A budget that is passed stops the run here."""
         read = self._reading.pop(request, 0)
         self._weighed = max(0, self._weighed - one.written) if self._reading else 0
@@ -116,7 +116,7 @@ class Spending:
         self._of_total += rest
         return rest
 
-    def _draw(self, tokens: int, cost: float | None, used: Spent, model: str) -> None:
+    def _draw(self, tokens: int, cost: float | None, used: TokenUsage, model: str) -> None:
         if cost is None and self._ctx.budget.cost is not None and self._is_first(f"price {model}"):
             self._ctx.progress(f"The price of {model or 'its model'} is unknown: its money is not counted. Write it under [prices].")
         if used.is_estimated and self._is_first("estimated"):
@@ -129,12 +129,14 @@ class Spending:
         return is_first
 
 
-def estimated(read: int, written: int) -> Spent:
+def estimated(read: int, written: int) -> TokenUsage:
     """By the characters, where a provider does not say."""
-    return Spent(input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=max(1, written // CHARACTERS_PER_TOKEN), is_estimated=True)
+    return TokenUsage(
+        input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=max(1, written // CHARACTERS_PER_TOKEN), is_estimated=True
+    )
 
 
-def _is_sound(used: Spent) -> bool:
+def _is_sound(used: TokenUsage) -> bool:
     """Less than nothing would fill a budget up again; nothing at all is no answer either."""
     return used.input_tokens >= 0 and used.output_tokens >= 0 and 0 < used.tokens <= MOST_TOLD
 
@@ -151,7 +153,7 @@ _FIRST_TRY: ContextVar[tuple[str, Any] | None] = ContextVar("remit_first_try", d
 """The session, and the messages of the run whose answer is being repaired: both runs are in one task."""
 
 
-class Errand:
+class FrameworkRun:
     """What an adapter holds while its framework's agent works."""
 
     def __init__(self, ctx: Context, spec: AgentSpec, parameters: Mapping[str, Any], models: Models) -> None:
@@ -251,7 +253,7 @@ class Errand:
     def fails(self, request: Hashable) -> None:
         self._do(self._spending.fails, request)
 
-    def answered(self, request: Hashable, one: Answered) -> None:
+    def answered(self, request: Hashable, one: CompletedRequest) -> None:
         self._do(self._spending.answered, request, one)
 
     def total(self, tokens: int, cost: float | None = None) -> None:
@@ -341,10 +343,10 @@ def _task(parameters: Mapping[str, Any]) -> str:
 # ---- declaration
 
 Task = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
-Run = Callable[[Errand], Awaitable[Any]]
+Run = Callable[[FrameworkRun], Awaitable[Any]]
 
 
-class Declared(TypedDict, total=False):
+class AgentOptions(TypedDict, total=False):
     """What `@agent(…)` takes of it, too."""
 
     description: str
@@ -361,7 +363,7 @@ class Declared(TypedDict, total=False):
     acts_on: Mapping[str, Fact | str]
 
 
-class GuestAgent(FunctionAgent):
+class FrameworkAgent(FunctionAgent):
     """Carried out with the models of the `Remit` it is registered with: by their prices its money is counted."""
 
     __slots__ = ("_models", "_run")
@@ -371,20 +373,20 @@ class GuestAgent(FunctionAgent):
         self._run = run
         self._models = models
 
-    def with_models(self, models: Models) -> "GuestAgent":
-        return GuestAgent(self.function, self.spec, self._run, models)
+    def with_models(self, models: Models) -> "FrameworkAgent":
+        return FrameworkAgent(self.function, self.spec, self._run, models)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         models = self._models or Models(load_settings(ctx.root, {}))
         await models.load_prices()
-        errand = Errand(ctx, self.spec, arguments, models)
+        run = FrameworkRun(ctx, self.spec, arguments, models)
         try:
-            return await self._run(errand)
+            return await self._run(run)
         finally:
-            errand.close()
+            run.close()
 
 
-def guest(name: str, kind: str, run: Run, declared: Declared) -> FunctionAgent:
+def framework_agent(name: str, kind: str, run: Run, declared: AgentOptions) -> FunctionAgent:
     """An agent that takes a task in words, and whatever else its caller names."""
 
     async def perform(ctx: Context, task: Task, **given: Any) -> Any:
@@ -394,7 +396,7 @@ def guest(name: str, kind: str, run: Run, declared: Declared) -> FunctionAgent:
     perform.__qualname__ = perform.__name__ = name
     options: dict[str, Any] = {**declared, "kind": kind}
     plain = agent(name, isolation="inline", **options)(perform)
-    made = GuestAgent(plain.function, plain.spec, run)
+    made = FrameworkAgent(plain.function, plain.spec, run)
     return made
 
 
