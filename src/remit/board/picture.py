@@ -3,9 +3,9 @@
 Large boards are cut to what can be read, and the picture says how many tasks it leaves out.
 """
 
+from remit.board.graph_svg import Arrow, Box, Picture, draw_svg, safe, wrap
 from remit.board.task import Priority, Status, Task
 from remit.board.view import CLOSED, Standing, View, circle_words
-from remit.system.graph_drawing import Arrow, Box, Picture, draw_svg, safe, wrap
 
 # ---- The tasks of the board and what they wait for as an SVG: from left to right in the order in which they can be done, colo
 

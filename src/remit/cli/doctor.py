@@ -74,7 +74,7 @@ EXTRAS = {
     "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
-    "pictures": ("grandalf", "`remit board --svg` and `--html`, the picture of coder.analyze_code"),
+    "pictures": ("grandalf", "`remit board --svg` and `--html`"),
     "search": ("", "worker.search_files by ripgrep"),
     "sandbox": ("", "coder.execute_code in bubblewrap"),
     "models": ("pydantic_ai", "asking language models: `remit ask`, agents that are models"),

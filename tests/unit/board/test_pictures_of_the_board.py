@@ -14,13 +14,13 @@ from rich.cells import cell_len
 
 from remit.board import claims
 from remit.board.board import Board
+from remit.board.graph_svg import safe, wrap
 from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw, page
 from remit.board.task import Priority, Status, Task
 from remit.board.view import Standing, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import cut_cells, width
 from remit.core.errors import Misused, Unavailable
-from remit.system.graph_drawing import safe, wrap
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -1,6 +1,6 @@
 """`coder.analyze_code`: a repository read by machine and described for people. Runs in a process of its own; needs no model.
 
-`files` lists them, `workers` parse them in forked processes (`parsing`, `grammars`), `survey` puts the facts together with the import graph
+`files` lists them, `parsing` parses them in forked processes (with `grammars`), `survey` puts the facts together with the import graph
 (`imports`) and the history, `report` writes. This module is what the agent directory loads, and imports none of them.
 """
 
@@ -26,7 +26,7 @@ _KEPT_FREE_SECONDS = 15.0
 @agent(
     "coder.analyze_code",
     isolation="process",
-    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report, a picture and data.",
+    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report with a chart, and as data.",
     effects=("read",),
     acts_on={"path": "path"},
 )
@@ -35,7 +35,7 @@ def analyze_code(
     path: Annotated[str, Field(description="A folder or a file of the workspace.")] = ".",
     patterns: Annotated[list[str] | None, Field(description="Only files whose path fits one of these, e.g. src/**/*.py.")] = None,
 ) -> dict[str, Any]:
-    for module in ("tree_sitter", "lizard", "grandalf"):
+    for module in ("tree_sitter", "lizard"):
         need(module, "code")
     gc.disable()  # millions of small values that all live to the end, and the process ends with them
     from remit.builtin.coder.analysis.analysis import Analysis
@@ -51,7 +51,6 @@ def analyze_code(
     )
     result = analysis.run()
     ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
-    ctx.artifact(ctx.scratch / "imports.svg", "documentation", "Which parts import which.")
     ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     return result
 

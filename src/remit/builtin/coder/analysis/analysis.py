@@ -1,4 +1,4 @@
-"""One analysis from end to end: list, parse, put together, write the three files. Blocking, and independent of a delegation's context."""
+"""One analysis from end to end: list, parse, put together, write the two files. Blocking, and independent of a delegation's context."""
 
 import json
 import os
@@ -10,18 +10,16 @@ from typing import Any
 
 from remit.builtin.coder.analysis.files import Listing, list_files
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
-from remit.builtin.coder.analysis.parsing import load_lizard
-from remit.builtin.coder.analysis.report import import_picture, summary, write_report
+from remit.builtin.coder.analysis.parsing import ParserPool, load_lizard
+from remit.builtin.coder.analysis.report import import_chart, summary, write_report
 from remit.builtin.coder.analysis.survey import LISTED, Survey, printable
-from remit.builtin.coder.analysis.workers import Workers
-from remit.system.graph_drawing import draw_svg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     workspace: Path
     out: Path
-    """Where `analysis.md`, `imports.svg` and `analysis.json` are written."""
+    """Where `analysis.md` and `analysis.json` are written."""
     below: str = ""
     """A folder or file of the workspace, empty for all of it."""
     patterns: Sequence[str] = ()
@@ -50,9 +48,8 @@ class Analysis:
             ]
             out.write(f'"imports":{json.dumps(edges)},\n"summary":{json.dumps(data)}\n}}\n')
         title = data["name"] or printable(os.path.basename(self.below) or self.workspace.resolve().name)
-        picture = import_picture(survey, graph, title)
-        (self.out / "imports.svg").write_text(draw_svg(picture), encoding="utf-8", errors="replace")
-        (self.out / "analysis.md").write_text(write_report(data, survey, picture, title), encoding="utf-8", errors="replace")
+        report = write_report(data, survey, import_chart(survey, graph), title)
+        (self.out / "analysis.md").write_text(report, encoding="utf-8", errors="replace")
         reply: dict[str, Any] = {"status": "completed", "summary": summary(data), "data": data}
         if left or listing.is_cut:
             message = f"There was no time to read {left:,} of the files." if left else "Not all files were listed: too many, or no time."
@@ -78,7 +75,7 @@ class Analysis:
             load_lizard()
         write('{"files":[')
         done, comma, last = 0, "\n", time.monotonic()
-        for file, facts, text in Workers(self.workspace, listing.files).run(self.is_over):
+        for file, facts, text in ParserPool(self.workspace, listing.files).run(self.is_over):
             done += 1
             if survey.add(file, facts):
                 write(f'{comma}{{"path":{json.dumps(printable(file.path))},{text[1:]}')

@@ -1,14 +1,27 @@
-"""Facts about one file: symbols, imports, size, complexity, TODO comments, entry points and tests. Runs in a worker process: see `workers`.
+"""Facts about files: symbols, imports, size, complexity, TODO comments, entry points and tests.
 
 A language with a grammar is parsed by tree-sitter, one without by lizard. Complexity is McCabe's: one, and one more for each decision.
+Parsers run in forked processes (`ParserPool`), because a hostile file can crash one written in C or make it hang.
 """
 
 import importlib
+import json
+import multiprocessing
+import os
 import re
+import resource
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from remit.builtin.coder.analysis.files import SourceFile, language_of, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, TEST_NAME, load
+from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
 IMPORT_CHARACTERS = 4_000
@@ -199,3 +212,123 @@ def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any
     ]
     complexity = sum(one["complexity"] for one in symbols)
     return {"comments": max(0, at_most - found.nloc), "complexity": complexity, "symbols": symbols}
+
+
+# ---- processes
+
+FILE_SECONDS = 10.0
+MEMORY_BYTES = 4 << 30
+MAX_LOSSES = 100
+_BATCH = 64
+_FILES_PER_WORKER = 150
+"""For fewer files, another process costs more than it saves."""
+_MAX_WORKERS = 16
+_MAX_DESCRIPTORS = 65_536
+Facts = dict[str, Any]
+
+
+class ParsedFile(NamedTuple):
+    file: SourceFile
+    facts: Facts
+    text: str = ""
+    """The facts as JSON."""
+
+
+def read_file(root: Root, file: SourceFile) -> Facts:
+    """Facts of one file; `skipped` or `trouble` where there are none."""
+    try:
+        source = read_bytes(root, file.path)
+    except OSError as error:
+        return {"trouble": f"unreadable: {error}"}
+    language = language_of(source, file.kind)
+    if language.startswith("("):
+        return {"skipped": language.strip("()")}
+    try:
+        return read_source(source, language, file.path)
+    except Exception as error:  # noqa: BLE001 - the readers of lizard are not made for hostile text
+        return {"trouble": f"the parser failed: {type(error).__name__}"}
+
+
+class ParserPool:
+    """Parses files in forked processes. One that dies or takes too long loses the file it was at; another reads the rest of its batch."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        files: Sequence[SourceFile],
+        read: Callable[[Root, SourceFile], Facts] = read_file,
+        file_seconds: float = FILE_SECONDS,
+    ) -> None:
+        self._workspace, self._files, self._read, self._file_seconds = workspace, files, read, file_seconds
+        self._todo = deque(deque(range(start, min(start + _BATCH, len(files)))) for start in range(0, len(files), _BATCH))
+        self._workers: dict[Connection, tuple[ForkProcess, deque[int]]] = {}
+        self._losses = 0
+
+    def run(self, is_over: Callable[[], bool]) -> Iterator[ParsedFile]:
+        """Yield facts until all files are read or `is_over`. No process is left when this ends."""
+        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
+        try:
+            for _ in range(count):
+                self._start()
+            while self._workers and not is_over():
+                for connection in wait(list(self._workers), timeout=0.5):
+                    assert isinstance(connection, Connection)
+                    yield self._receive(connection)
+        finally:
+            for connection in list(self._workers):
+                self._stop(connection)
+
+    def _start(self) -> None:
+        if not self._todo:
+            return
+        fork = multiprocessing.get_context("fork")
+        ours, theirs = fork.Pipe()
+        batch = self._todo.popleft()
+        process = fork.Process(target=self._work, args=(theirs, batch), daemon=True)
+        process.start()
+        theirs.close()
+        self._workers[ours] = process, batch
+
+    def _receive(self, connection: Connection) -> ParsedFile:
+        _, batch = self._workers[connection]
+        file = self._files[batch[0]]
+        try:
+            text = connection.recv_bytes().decode()
+            facts = json.loads(text)
+        except (EOFError, OSError, ValueError, RecursionError):
+            facts = None
+        batch.popleft()
+        if facts is None or not batch:
+            if batch:
+                self._todo.appendleft(batch)
+            is_slow = self._stop(connection) == -signal.SIGALRM
+            self._losses += facts is None
+            if self._losses < MAX_LOSSES:
+                self._start()
+            if facts is None:
+                return ParsedFile(file, {"trouble": f"the parser {f'took longer than {self._file_seconds:g} s' if is_slow else 'crashed'}"})
+        return ParsedFile(file, facts, text) if isinstance(facts, dict) else ParsedFile(file, {"trouble": "the parser returned no facts"})
+
+    def _stop(self, connection: Connection) -> int | None:
+        """Its exit code. A worker that still runs is killed."""
+        process, _ = self._workers.pop(connection)
+        connection.close()
+        process.kill()
+        process.join()
+        return process.exitcode
+
+    def _work(self, connection: Connection, batch: Sequence[int]) -> None:
+        """In the child: SIGALRM ends it when a file takes too long."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.closerange(3, connection.fileno())  # left open here, they would keep others waiting for the parent's end
+        os.closerange(connection.fileno() + 1, _MAX_DESCRIPTORS)
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with Root(self._workspace) as root:
+            for index in batch:
+                signal.setitimer(signal.ITIMER_REAL, self._file_seconds)
+                connection.send_bytes(json.dumps(self._read(root, self._files[index]), separators=(",", ":")).encode())
+        signal.setitimer(signal.ITIMER_REAL, 0)

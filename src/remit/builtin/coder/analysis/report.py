@@ -1,4 +1,4 @@
-"""The report for people, made from the bounded data, and the picture of the imports. Text of the repository is escaped."""
+"""The report for people, made from the bounded data, with the imports as a Mermaid chart. Text of the repository is escaped."""
 
 import posixpath
 import re
@@ -9,7 +9,6 @@ from typing import Any
 from remit.builtin.coder.analysis.imports import ImportGraph
 from remit.builtin.coder.analysis.survey import Survey, printable
 from remit.core.cycles import cyclic_components
-from remit.system.graph_drawing import Arrow, Box, Picture, mermaid, wrap
 
 MORE = "<!-- more -->"
 """The command line shows the report up to here."""
@@ -60,8 +59,8 @@ def summary(data: dict[str, Any]) -> str:
     return " ".join(" ".join(parts).split())[:400]
 
 
-def import_picture(survey: Survey, graph: ImportGraph, title: str) -> Picture:
-    """Files, or folders where there are too many files. Only imports that run with the module are drawn."""
+def import_chart(survey: Survey, graph: ImportGraph) -> str:
+    """A Mermaid chart of files, or of folders where there are too many files. Only imports that run with the module are drawn."""
     tests = {file.path for file in survey.code_files if file.is_test}
     nodes = sorted({module.node for module in survey.modules if module.path not in tests})
     group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(nodes)
@@ -73,18 +72,22 @@ def import_picture(survey: Survey, graph: ImportGraph, title: str) -> Picture:
                 edges[group[node]][group[target]] += graph.eager[node][target]
     knots = cyclic_components(edges)
     drawn = [(any({start, end} <= knot for knot in knots), count, start, end) for start, to in edges.items() for end, count in to.items()]
+    if not drawn:
+        return ""
     drawn.sort(key=lambda one: (not one[0], -one[1], one))
-    arrows = [
-        Arrow(start, end, "cycle" if in_cycle else "plain", f"{start} imports {end}: {count}")
-        for in_cycle, count, start, end in drawn[:ARROWS_AT_MOST]
-    ]
-    boxes = [Box(key=key, label=wrap(key, most=1), heading=many(size, "file") if size > 1 else "") for key, size in sorted(sizes.items())]
+    names = {key: f"n{number}" for number, key in enumerate(sorted(sizes))}
+    boxes = [f'  {names[key]}["{_label(key)}{f" ({sizes[key]} files)" if sizes[key] > 1 else ""}"]' for key in names]
+    arrows = [f"  {names[start]} {'==>' if in_cycle else '-->'} {names[end]}" for in_cycle, _, start, end in drawn[:ARROWS_AT_MOST]]
     left = [many(len(tests), "test file")] if tests else []
     left += [many(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
-    notes = ["Arrows lead from what imports to what is imported.", *(["Red: they import one another in a circle."] if knots else [])]
-    notes += [f"Left out: {' and '.join(left)}."] if left else []
-    what = many(len(nodes), "file") + (f" in {many(len(sizes), 'folder')}" if len(sizes) < len(nodes) else "")
-    return Picture(title=f"Imports of {title}", subtitle=what, boxes=boxes, arrows=arrows, notes=notes)
+    notes = "Arrows lead from what imports to what is imported." + (" Bold arrows are part of a cycle." if knots else "")
+    notes += f" Left out: {' and '.join(left)}." if left else ""
+    return "\n".join(["```mermaid", "flowchart LR", *boxes, *arrows, "```", "", notes])
+
+
+def _label(text: str) -> str:
+    """Mermaid reads `#35;` as an entity; quotes, brackets and line breaks would end the label."""
+    return "".join(sign if sign.isalnum() or sign in " ./_-" else f"#{ord(sign)};" for sign in _CONTROL.sub("\ufffd", printable(text)))
 
 
 def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
@@ -102,7 +105,7 @@ def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
     return {path: folder if folder in largest else "(other folders)" for path, folder in chosen.items()}
 
 
-def write_report(data: dict[str, Any], survey: Survey, picture: Picture, title: str) -> str:
+def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -> str:
     about = f"{prose(data['about'])}\n\n" if data["about"] else ""
     partial = f"\n\n**Not complete:** there was no time to read {many(data['notReached'], 'file')}." if data["notReached"] else ""
     tests, todos, external = data["tests"], data["todos"], data["imports"]["external"][:12]
@@ -115,9 +118,7 @@ def write_report(data: dict[str, Any], survey: Survey, picture: Picture, title: 
         _bullets("In short", _points(data)),
         MORE,
         _bullets("Where to start", [f"{_place(one)}, {code(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
-        f"## How it is built\n\n```mermaid\n{mermaid(picture.boxes, picture.arrows)}\n```\n\n{' '.join(picture.notes)}"
-        if picture.arrows
-        else "",
+        f"## How it is built\n\n{chart}" if chart else "",
         _table("", ["folder", "files", "code", "complexity"], _folders(survey)),
         f"External packages, by files that import them: {_counted(external, 'name', 'files')}." if external else "",
         _table(

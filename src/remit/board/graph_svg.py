@@ -1,4 +1,4 @@
-"""Directed graphs as SVG and as Mermaid text. grandalf (`pip install 'remit[pictures]'`) computes positions; this module writes markup.
+"""Directed graphs as SVG. grandalf (`pip install 'remit[pictures]'`) computes positions; this module writes markup.
 
 Labels come from repositories and from people: every text is escaped, and characters that XML cannot contain are replaced.
 """
@@ -7,7 +7,7 @@ import importlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from types import ModuleType
@@ -127,19 +127,6 @@ def draw_svg(picture: Picture) -> str:
         f'<text class="s" x="{_MARGIN:g}" y="51">{safe(picture.subtitle)}</text>'
         f'<g transform="translate({_MARGIN:g} {_TOP:g})">{"".join(parts)}{legend}</g></svg>\n'
     )
-
-
-def mermaid(boxes: Iterable[Box], arrows: Iterable[Arrow]) -> str:
-    """The same graph as a Mermaid flowchart for Markdown."""
-    names = {box.key: f"n{number}" for number, box in enumerate(boxes)}
-    lines = ["flowchart LR", *(f'  {names[key]}["{_mermaid_text(key)}"]' for key in names)]
-    lines += [f"  {names[arrow.start]} {'==>' if arrow.kind == 'cycle' else '-->'} {names[arrow.end]}" for arrow in arrows]
-    return "\n".join(lines)
-
-
-def _mermaid_text(text: str) -> str:
-    """Mermaid reads `#35;` as an entity; quotes, brackets and line breaks would end the label."""
-    return "".join(sign if sign.isalnum() or sign in " ./_-" else f"#{ord(sign)};" for sign in _UNSAFE.sub("\ufffd", text))
 
 
 def _layouts() -> tuple[ModuleType, ModuleType]:
