@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.builtin.worker import files
 from remit.builtin.worker.files import READ_BYTES
 from remit.system.beneath import Root
 from remit.system.edits import TEMPORARY, replace_file
@@ -426,12 +425,7 @@ async def test_a_file_that_is_rewritten_all_the_time_can_be_read(remit: Remit, t
         thread.join()
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["ripgrep", "python"])
-async def test_a_file_that_is_no_text_is_not_said_to_hold_nothing(
-    remit: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
-) -> None:
-    if not is_there:
-        monkeypatch.setattr(files, "find_ripgrep", lambda: None)
+async def test_a_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"hit\n\0")
     os.truncate(tmp_path / "image", 1 << 40)
     done = await remit.delegate("worker.search_files", path="image", pattern="hit", timeout=20)

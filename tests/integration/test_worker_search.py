@@ -1,35 +1,22 @@
-"""The worker's search through contents: by ripgrep and, where there is none, by a process of ours; one suite for both."""
+"""`worker.search_files`: matches with their places, what is left out, and searches that are stopped."""
 
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Remit, Return
-from remit.builtin.worker import files
+from remit import Remit
 from remit.builtin.worker.search import Matches
 from remit.system.beneath import Root
 from remit.system.processes import MARK
 
-PYTHON_SLOWLY = "(x+x+)+y"
-
-
-@pytest.fixture(params=["ripgrep", "python"])
-def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "python":
-        monkeypatch.setattr(files, "find_ripgrep", lambda: None)
-    elif files.find_ripgrep() is None:
-        pytest.skip("there is no ripgrep here")
-    return str(request.param)
-
 
 @pytest.fixture
-async def remit(tool: str, tmp_path: Path) -> AsyncIterator[Remit]:
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
     async with Remit.open(tmp_path) as opened:
         yield opened
 
@@ -48,7 +35,7 @@ def plant(root: Path, **files: str) -> None:
         path.write_text(text)
 
 
-async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit, tool: str, tmp_path: Path) -> None:
+async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("first\ngrüße an alle: hello, hello\r\nlast hello")
     (tmp_path / "b.txt").write_text("nothing\n")
@@ -57,7 +44,7 @@ async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit
         {"path": "src/a.py", "line": 2, "column": 16, "text": "grüße an alle: hello, hello"},
         {"path": "src/a.py", "line": 3, "column": 6, "text": "last hello"},
     ]
-    assert (data["filesSearched"], data["filesMatched"], data["truncated"], data["searchedWith"]) == (2, 1, False, tool)
+    assert (data["filesSearched"], data["filesMatched"], data["truncated"], data["searchedWith"]) == (2, 1, False, "ripgrep")
 
 
 async def test_text_is_taken_as_it_stands_unless_it_is_said_to_be_an_expression(remit: Remit, tmp_path: Path) -> None:
@@ -165,56 +152,17 @@ async def test_what_the_policy_lets_nobody_read_is_not_found_either(remit: Remit
     assert "policy" in data["notes"][0]
 
 
-async def test_a_pattern_that_takes_for_ever_holds_nobody_and_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "find_ripgrep", lambda: None)
-    plant(tmp_path, a="hit x\n", b="x" * 5000 + "\n")
+async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
+    plant(tmp_path, b="x")
+    os.mkfifo(tmp_path / ".gitignore")  # ripgrep waits for it for ever
     async with Remit.open(tmp_path) as remit:
-        running = asyncio.create_task(remit.delegate("worker.search_files", pattern=PYTHON_SLOWLY + "|hit", regex=True, timeout=3))
-        turns = 0
-        while not running.done():
-            await asyncio.sleep(0.02)
-            turns += 1
-        done: Return = running.result()
-    assert turns > 20, "the loop went on"
-    assert (str(done.status), done.errors[0].code) == ("partial", "TIMEOUT")
-    assert [one["path"] for one in done.data["matches"]] == ["a"]
-    assert not marked(tmp_path)
-
-
-async def test_a_search_that_is_cancelled_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "find_ripgrep", lambda: None)
-    plant(tmp_path, b="x" * 5000 + "\n")
-    async with Remit.open(tmp_path) as remit:
-        handle = await remit.start("worker.search_files", pattern=PYTHON_SLOWLY, regex=True)
+        handle = await remit.start("worker.search_files", pattern="x")
         await until(lambda: bool(marked(tmp_path)))
         await handle.cancel("enough")
         await until(lambda: not marked(tmp_path))
 
 
-ORPHAN = """
-import asyncio, sys
-from remit import Remit
-from remit.builtin.worker import files
-files.find_ripgrep = lambda: None
-async def main():
-    async with Remit.open(sys.argv[1]) as remit:
-        await remit.delegate("worker.search_files", pattern=sys.argv[2], regex=True)
-asyncio.run(main())
-"""
-
-
-async def test_a_search_dies_with_whoever_asked_for_it(tmp_path: Path) -> None:
-    plant(tmp_path, b="x" * 5000 + "\n")
-    owner = await asyncio.create_subprocess_exec(sys.executable, "-c", ORPHAN, str(tmp_path), PYTHON_SLOWLY)
-    try:
-        await until(lambda: bool(marked(tmp_path)))
-    finally:
-        owner.kill()
-        await owner.wait()
-    await until(lambda: not marked(tmp_path))
-
-
-async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline(tmp_path: Path, tool: str) -> None:
+async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline(tmp_path: Path) -> None:
     plant(tmp_path, a="hit", sub__b="hit")
     (tmp_path / "sub" / ".gitignore").symlink_to("/dev/zero")
     (tmp_path / "other").mkdir()
@@ -239,12 +187,12 @@ def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -
             matches.feed(os.fsencode(name) + b"\x002:1:6:needle\n")
         for said in (b"2:1:6:other", b"2:1:7:needle", b"1:1:0:needle", b"2:1:600000:needle", b"2:1:6:needle and more"):
             matches.feed(b"./sub/file\0" + said + b"\n")
-        assert matches.told(0) == []
+        assert matches.to_data(0) == []
         matches.feed(b"./sub/fi")
         matches.feed(b"le\x002:1:6:need")
         matches.feed(b"le\n")
-        matches.end()
-    assert matches.told(0) == [{"path": "sub/file", "line": 2, "column": 1, "text": "needle"}]
+        matches.close()
+    assert matches.to_data(0) == [{"path": "sub/file", "line": 2, "column": 1, "text": "needle"}]
 
 
 def marked(root: Path) -> list[int]:

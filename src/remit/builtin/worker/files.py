@@ -19,9 +19,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
-from remit.builtin.worker.search import Found, Search, Wanted, find_ripgrep, need_pattern
-from remit.builtin.worker.workspace import GIT, OURS, Halt, at, counted, error_dict, named, size_of, told
+from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
+from remit.builtin.worker.search import Search, SearchRequest, SearchResult
+from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_count, format_size
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.runtime.context import Context
@@ -74,10 +74,10 @@ async def read_file(
             os.close(descriptor)
         return _Read(path=place.path, piece=piece, size=max(found.st_size, piece.end if piece.bytes_read else 0), modified=found.st_mtime)
 
-    return _told_read(path, offset, await at(ctx, path, Effect.READ, act))
+    return _read_return(path, offset, await act_at(ctx, path, Effect.READ, act))
 
 
-def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
+def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     piece = read.piece
     is_cut = piece.end < read.size
     what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
@@ -97,16 +97,16 @@ def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     if piece.notes:
         data["notes"] = piece.notes
     if read.size == 0:
-        said = f"{named(path)} is empty."
+        said = f"{display_path(path)} is empty."
     elif piece.bytes_read == 0:
-        said = f"{named(path)} ends before offset {asked_offset:,}: it has {size_of(read.size)}."
+        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(read.size)}."
     elif piece.offset == 0 and not is_cut:
-        lines = "" if piece.encoding == BASE64 else f", {counted(len(piece.content.splitlines()), 'line')}"
-        said = f"{named(path)} was read whole: {size_of(read.size)}{lines}."
+        lines = "" if piece.encoding == BASE64 else f", {format_count(len(piece.content.splitlines()), 'line')}"
+        said = f"{display_path(path)} was read whole: {format_size(read.size)}{lines}."
     else:
-        said = f"{named(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
+        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
     next_steps = f"Read on with offset={piece.end}." if is_cut else ""
-    return told(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
+    return build_return(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
 
 
 @agent("worker.write_file", effects=("write",), acts_on={"path": "path"})
@@ -129,15 +129,15 @@ async def write_file(
         return replace_file(place, raw, halt), place.path
 
     try:
-        is_new, where = await at(ctx, path, Effect.WRITE, act, halt=halt)
+        is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt)
     except Failed as error:
         raise _without_folder(path, error) from None
     if raw:
-        ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
+        ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {format_size(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
     if where != "/".join(parts_of(path)):
         data["realPath"] = where
-    return told(f"{named(path)} was {'made' if is_new else 'replaced'}. It now has {size_of(len(raw))}.", data)
+    return build_return(f"{display_path(path)} was {'made' if is_new else 'replaced'}. It now has {format_size(len(raw))}.", data)
 
 
 def _without_folder(path: str, error: Failed) -> Failed:
@@ -153,7 +153,7 @@ def _without_folder(path: str, error: Failed) -> Failed:
 async def _make_parents(ctx: Context, path: str) -> None:
     parts = parts_of(path, str(ctx.workspace))
     for number in range(1, len(parts)):
-        await at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
+        await act_at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
 
 
 def _make_missing(root: Root, place: Place) -> None:
@@ -187,11 +187,11 @@ async def delete_file(
             return kind, remove_one(place)
         return kind, remove_tree(place, _kept, halt)
 
-    kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
-    return _told_removed(path, kind, removed)
+    kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
+    return _removed_return(path, kind, removed)
 
 
-def _told_removed(path: str, kind: str, removed: Removed) -> dict[str, Any]:
+def _removed_return(path: str, kind: str, removed: Removed) -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
         "type": _TYPES.get(kind, "other"),
@@ -200,16 +200,16 @@ def _told_removed(path: str, kind: str, removed: Removed) -> dict[str, Any]:
         "foldersDeleted": removed.folders,
         "sizeBytes": removed.size_bytes,
     }
-    what = f"{counted(removed.files, 'file')} and {counted(removed.folders, 'folder')}, {size_of(removed.size_bytes)}"
+    what = f"{format_count(removed.files, 'file')} and {format_count(removed.folders, 'folder')}, {format_size(removed.size_bytes)}"
     if not removed.left:
-        said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {size_of(removed.size_bytes)}."
-        return told(f"{named(path)} was deleted. {said}", data)
+        said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {format_size(removed.size_bytes)}."
+        return build_return(f"{display_path(path)} was deleted. {said}", data)
     data["left"] = removed.faults
-    left = f"{counted(removed.left, 'entry', 'entries')} could not be deleted"
+    left = f"{format_count(removed.left, 'entry', 'entries')} could not be deleted"
     message = f"{left}: {'; '.join(removed.faults[:3])}"[:500]
     error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
-    summary = f"{named(path)} was deleted in part: {what}. {left}."
-    return told(summary, data, status="partial", errors=[error])
+    summary = f"{display_path(path)} was deleted in part: {what}. {left}."
+    return build_return(summary, data, status="partial", errors=[error])
 
 
 _TYPES = {"a file": "file", "a folder": "folder", "a link": "link"}
@@ -222,7 +222,7 @@ def _need_empty(place: Place) -> None:
     finally:
         os.close(folder)
     if count:
-        holds = f"{shown(place.asked)} is a folder that holds {counted(count, 'entry', 'entries')}"
+        holds = f"{shown(place.asked)} is a folder that holds {format_count(count, 'entry', 'entries')}"
         raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
@@ -244,7 +244,7 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
             os.close(folder)
         return held
 
-    async for where, refusal in _refused(ctx, "", await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+    async for where, refusal in _refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
         message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
         raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.")
 
@@ -337,7 +337,7 @@ async def list_files(
             os.close(folder)
         return listed
 
-    return _told_listed(path, pattern, await at(ctx, path, Effect.READ, act, halt=halt))
+    return _listed_return(path, pattern, await act_at(ctx, path, Effect.READ, act, halt=halt))
 
 
 def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
@@ -360,7 +360,7 @@ def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
     listed.size_bytes += 0 if entry.is_folder else found.st_size
 
 
-def _told_listed(path: str, pattern: str | None, listed: _Listed) -> dict[str, Any]:
+def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str, Any]:
     walk, notes = listed.walk, []
     if listed.left_out:
         total = len(listed.entries) + listed.left_out
@@ -371,9 +371,9 @@ def _told_listed(path: str, pattern: str | None, listed: _Listed) -> dict[str, A
     if walk.was_stopped:
         notes.append("Time ran out before everything was looked at.")
     if walk.too_deep:
-        notes.append(f"{counted(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
+        notes.append(f"{format_count(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
     if walk.unreadable:
-        notes.append(f"{counted(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
+        notes.append(f"{format_count(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
     data: dict[str, Any] = {
         "path": path,
         "entries": listed.entries,
@@ -384,11 +384,11 @@ def _told_listed(path: str, pattern: str | None, listed: _Listed) -> dict[str, A
     }
     if notes:
         data["notes"] = notes
-    what = f"{counted(listed.files, 'file')} and {counted(listed.folders, 'folder')}"
+    what = f"{format_count(listed.files, 'file')} and {format_count(listed.folders, 'folder')}"
     many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
-    root = "The workspace" if not parts_of(path) else named(path)
+    root = "The workspace" if not parts_of(path) else display_path(path)
     said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
-    return told(f"{root} was listed. {said}.", data, *notes)
+    return build_return(f"{root} was listed. {said}.", data, *notes)
 
 
 @agent("worker.search_files", effects=("read",), acts_on={"path": "path"})
@@ -405,76 +405,62 @@ async def search_files(
     include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
 ) -> dict[str, Any]:
     """Find text in the files of the workspace, but for what git ignores and what is not text: each match with file, line and column."""
-    need_pattern(pattern, is_regex=regex)
+    request = SearchRequest(
+        pattern=pattern, is_regex=regex, ignores_case=ignore_case, is_recursive=recursive, glob=glob, context_lines=context_lines,
+        max_results=max_results, keeps_ignored=include_ignored, stop_at=time.monotonic() + _seconds(ctx),
+        environment={name: value for name, value in ctx.environment().items() if name == MARK},
+    )  # fmt: skip
+    request.check()
     if glob is not None:
         _glob(glob)
-    wanted = Wanted(
-        pattern=pattern,
-        is_regex=regex,
-        ignores_case=ignore_case,
-        is_recursive=recursive,
-        glob=glob,
-        context_lines=context_lines,
-        max_results=max_results,
-        keeps_ignored=include_ignored,
-        stop_at=time.monotonic() + _seconds(ctx),
-        environment={name: value for name, value in ctx.environment().items() if name == MARK},
-    )
-    search = Search(wanted, program=find_ripgrep())
+    search = Search(request)
     try:
-        found = await at(ctx, path, Effect.READ, search.run)
+        found = await act_at(ctx, path, Effect.READ, search.run)
     except asyncio.CancelledError:
         search.kill()
         raise
     prefix = "".join(f"{part}/" for part in parts_of(path))
-    return _told_found(path, wanted, await _allowed(ctx, prefix, found))
+    return _found_return(path, pattern, prefix, await _allowed(ctx, prefix, found))
 
 
-async def _allowed(ctx: Context, prefix: str, found: Found) -> Found:
-    """Without what stands in files that the policy lets nobody read: a search is not a way round its rules."""
+async def _allowed(ctx: Context, prefix: str, found: SearchResult) -> SearchResult:
+    """Without matches in files that the policy does not allow to be read."""
     paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
     refused = {path async for path, _ in _refused(ctx, prefix, paths)}
     if not refused:
         return found
-    note = f"{counted(len(refused), 'file')} left out that the policy does not let be read."
+    note = f"{format_count(len(refused), 'file')} left out: the policy does not allow reading them."
     return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
-def _told_found(path: str, wanted: Wanted, found: Found) -> dict[str, Any]:
-    prefix = "".join(f"{part}/" for part in parts_of(path))
+def _found_return(path: str, pattern: str, prefix: str, found: SearchResult) -> dict[str, Any]:
     matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
     files = len({one["path"] for one in matches})
-    notes = []
-    if found.is_cut:
-        notes.append(
-            f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."
-        )
-    if found.out_of_time:
-        notes.append("Time ran out before everything was searched.")
-    if found.long_lines:
-        notes.append(f"{counted(found.long_lines, 'long line')} shown in part.")
+    cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."
+    notes = [cut] if found.is_cut else []
+    notes += ["Time ran out before everything was searched."] if found.out_of_time else []
+    notes += [f"{format_count(found.long_lines, 'long line')} shown in part."] if found.long_lines else []
     notes += found.notes
     data: dict[str, Any] = {
         "path": path,
-        "pattern": wanted.pattern,
+        "pattern": pattern,
         "matches": matches,
         "matchCount": len(matches),
         "filesMatched": files,
         "truncated": found.is_cut or found.out_of_time,
-        "searchedWith": found.tool,
+        "searchedWith": "ripgrep",
+        **({"filesSearched": found.files_searched} if found.files_searched is not None else {}),
+        **({"notes": notes} if notes else {}),
     }
-    if found.files_searched is not None:
-        data["filesSearched"] = found.files_searched
-    if notes:
-        data["notes"] = notes
-    searched = f"{counted(found.files_searched, 'file')} searched. " if found.files_searched is not None else "The search is done. "
-    hits = f"{counted(len(matches), 'line matches', 'lines match')}, in {counted(files, 'file')}." if matches else "Nothing matches."
-    summary = f"{searched.replace(' searched', ' was searched' if found.files_searched == 1 else ' were searched')}{hits}"
+    searched = f"Searched {format_count(found.files_searched, 'file')}." if found.files_searched is not None else "The search is done."
+    hits = (
+        f"{format_count(len(matches), 'line matches', 'lines match')}, in {format_count(files, 'file')}." if matches else "Nothing matches."
+    )
     if not found.out_of_time:
-        return told(summary, data, *notes)
-    message = "The search ran out of time; what it had found is here."
+        return build_return(f"{searched} {hits}", data, *notes)
+    message = "The search ran out of time; the matches so far are in the data."
     error = error_dict("timeout", "TIMEOUT", message, "Name a folder or a glob, or give it a longer timeout.")
-    return told(summary, data, *notes, status="partial", errors=[error])
+    return build_return(f"{searched} {hits}", data, *notes, status="partial", errors=[error])
 
 
 def _seconds(ctx: Context) -> float:

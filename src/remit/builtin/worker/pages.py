@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from remit.builtin.worker.workspace import counted, error_dict
+from remit.builtin.worker.workspace import error_dict, format_count
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import plain
 from remit.core.settings import Web
@@ -523,8 +523,8 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
         sentences.append(f"The title is “{plain_words(data['title'], 100)}”")
     match data["kind"]:
         case "html" | "text" | "pdf":
-            links = f" and {counted(len(data['links']), 'link')}" if data["links"] else ""
-            sentences.append(f"It holds {counted(len(data['text']), 'character')} of text{links}")
+            links = f" and {format_count(len(data['links']), 'link')}" if data["links"] else ""
+            sentences.append(f"It holds {format_count(len(data['text']), 'character')} of text{links}")
         case "json":
             sentences.append("It was read as JSON" if data["json"] is not None else "It could not be read as JSON")
         case _ if data["file"]:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from remit.builtin.worker.pages import bounded_memory, fetch, headers_of, network_of, plain_words, read_json, text_of, utc
-from remit.builtin.worker.workspace import counted
+from remit.builtin.worker.workspace import format_count
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
 from remit.runtime.context import Context
@@ -393,7 +393,7 @@ def _unsearched(found: Found, settings: Settings) -> Exception:
 
 def searched_return(query: str, found: Found, at: str) -> dict[str, Any]:
     results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
-    count = counted(len(results), "result") if results else "no results"
+    count = format_count(len(results), "result") if results else "no results"
     passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""
     first = f" The first is “{plain_words(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
     return {

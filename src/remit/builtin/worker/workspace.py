@@ -51,7 +51,7 @@ class Halt:
         return self._is_called or time.monotonic() > self._stop_at
 
 
-async def at(
+async def act_at(
     ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True, halt: Halt | None = None
 ) -> T:
     """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`."""
@@ -69,7 +69,7 @@ async def at(
     raise leads_out(path, "leads somewhere else each time it is looked at", "Try again when nobody changes its links.")
 
 
-def guard(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
+def check_location(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
     """Refuse what is git's or ours, by where the path really leads."""
     for number, part in enumerate(inside):
         name = part.casefold()
@@ -86,7 +86,7 @@ def _act(
     with Root(workspace) as root:
         try:
             with root.place(path, follow=follow) as place:
-                guard(place.inside, path, effect)
+                check_location(place.inside, path, effect)
                 if place.path not in allowed:
                     raise _Elsewhere(place.path)
                 if halt():
@@ -95,10 +95,10 @@ def _act(
         except Failed as error:
             if error.code != "FILE_NOT_FOUND":
                 raise
-            raise Failed(error.message, code=error.code, advice=_near(root, path) or error.advice) from None
+            raise Failed(error.message, code=error.code, advice=_suggest_names(root, path) or error.advice) from None
 
 
-def _near(root: Root, path: str) -> str:
+def _suggest_names(root: Root, path: str) -> str:
     """What may have been meant: names like the first that is missing, in the folder where it is missing."""
     parts = parts_of(path)
     if OURS in parts:
@@ -132,7 +132,7 @@ _PATH_CHARACTERS = 100
 _MARKUP = re.compile(r"\*\*|`|<|\]\(|# ")
 
 
-def told(
+def build_return(
     summary: str, data: Any, *notes: str, status: str = "completed", errors: Sequence[dict[str, Any]] = (), next_steps: str = ""
 ) -> dict[str, Any]:
     """A return: the summary with as many notes as there is room for."""
@@ -142,7 +142,7 @@ def told(
     return {"status": status, "summary": summary, "data": data, "errors": list(errors), "next_steps": next_steps}
 
 
-def named(path: str) -> str:
+def display_path(path: str) -> str:
     """A path for the beginning of a sentence; where it is long or would read as markup, other words."""
     is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and _MARKUP.search(path) is None
     return path if is_plain and path.strip() == path else "The path"
@@ -152,12 +152,12 @@ def error_dict(type_: str, code: str, message: str, advice: str, *, recoverable:
     return {"type": type_, "code": code, "message": message, "recoverable": recoverable, "recommendation": advice}
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def format_count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def size_of(count: int) -> str:
+def format_size(count: int) -> str:
     if count < 10_000:
-        return counted(count, "byte")
+        return format_count(count, "byte")
     unit, size = next((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size)
     return f"{count / size:.1f} {unit}"

@@ -46,7 +46,7 @@ class Piece:
 
 def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: str | None) -> Piece:
     head = os.pread(descriptor, HEAD_BYTES, 0)
-    chosen = encoding or sniffed(head)
+    chosen = encoding or guess_encoding(head)
     if chosen == BASE64:
         raw = _read(descriptor, limit, offset)
         return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
@@ -70,7 +70,7 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     return Piece(content=content, encoding=chosen, offset=offset, bytes_read=len(raw), notes=notes)
 
 
-def sniffed(head: bytes) -> str | None:
+def guess_encoding(head: bytes) -> str | None:
     """What the beginning of a file says for certain, or nearly so; None for text that must be looked at piece by piece."""
     if head.startswith(_ANY_MARK):
         return next(name for mark, name in _MARKS if head.startswith(mark))
