@@ -7,8 +7,8 @@ from pathlib import Path
 from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
 from remit.core.deadline import SYSTEM_CLOCK
-from remit.core.policy import Asked, Policy
-from remit.policy.engine import Judge, open_policy
+from remit.core.policy import Policy, PolicyRequest
+from remit.policy.engine import PolicyEvaluator, open_policy
 from remit.policy.rules import default_text
 from remit.runtime.authorize import path_facts, url_facts
 
@@ -50,7 +50,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     ]
 
 
-def _timed(policy: Policy, asked: list[Asked]) -> list[float]:
+def _timed(policy: Policy, asked: list[PolicyRequest]) -> list[float]:
     taken = []
     for one in asked:
         began = time.perf_counter()
@@ -60,9 +60,9 @@ def _timed(policy: Policy, asked: list[Asked]) -> list[float]:
     return taken
 
 
-def _evaluated(asked: list[Asked]) -> list[float]:
+def _evaluated(asked: list[PolicyRequest]) -> list[float]:
     """As if nothing like it had been decided before."""
-    judge = Judge(default_text())
+    judge = PolicyEvaluator(default_text())
     taken = []
     for one in asked:
         judge.slice_of(one.action, one.effects, one.is_delegation).outcomes.clear()
@@ -72,17 +72,17 @@ def _evaluated(asked: list[Asked]) -> list[float]:
     return taken
 
 
-def _reading(path: str) -> Asked:
+def _reading(path: str) -> PolicyRequest:
     return _on_the_way("worker.read_file", ("read",), path_facts(path, _ROOT))
 
 
-def _fetching(host: str) -> Asked:
+def _fetching(host: str) -> PolicyRequest:
     return _on_the_way("worker.web_fetch", ("network",), {**url_facts(f"https://{host}/page", _ROOT), "address": "public", "method": "GET"})
 
 
-def _on_the_way(action: str, effects: tuple[str, ...], facts: dict[str, object]) -> Asked:
+def _on_the_way(action: str, effects: tuple[str, ...], facts: dict[str, object]) -> PolicyRequest:
     """Such decisions are in the log when they are told; those on delegations are written with the group."""
-    return Asked(
+    return PolicyRequest(
         caller="coder",
         action=action,
         depth=2,
@@ -96,10 +96,12 @@ def _on_the_way(action: str, effects: tuple[str, ...], facts: dict[str, object])
 
 
 def _glanced(policy: Policy, times: int) -> float:
-    policy.decide(Asked(caller="coder", action="digest", depth=2, path=("orchestrator", "coder"), session_id="sess_1790000000_aaaaaa"))
+    policy.decide(
+        PolicyRequest(caller="coder", action="digest", depth=2, path=("orchestrator", "coder"), session_id="sess_1790000000_aaaaaa")
+    )
     began = time.perf_counter()
     for number in range(times):
-        policy.glance("coder", "digest", 2, (), "sess_1790000000_aaaaaa")
+        policy.cached_decision("coder", "digest", 2, (), "sess_1790000000_aaaaaa")
         if number % 100 == 99:
             policy.write_out()
     return (time.perf_counter() - began) / times

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from remit import Remit, agent
-from remit.core.record import Applied, Write
+from remit.core.record import Write, WriteResult
 from remit.stores import MemoryStore
 from remit.testing.store_suite import STORE_CHECKS
 
@@ -14,11 +14,11 @@ class CountingStore(MemoryStore):
 
     groups = 0
 
-    def apply(self, writes: Sequence[Write]) -> Applied:
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
         self.groups += 1
         return super().apply(writes)
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         return self.apply(writes)
 
 

@@ -14,8 +14,8 @@ from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.engines.embedded.embedded import EmbeddedEngine
 from remit.engines.embedded.peers import living_owners
-from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
-from remit.runtime.workspaces import DIFF, rooms
+from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, finish_removal, remove_forgotten, remove_unchanged, remove_unfinished
+from remit.runtime.workspaces import DIFF, list_workspaces
 from remit.system.threads import off_loop
 
 TURN_SECONDS = 1.0
@@ -36,7 +36,7 @@ async def keep_house(engine: EmbeddedEngine, settings: Settings, carry_out_cance
         try:
             if is_first:
                 is_first = False
-                await clear_spare_rooms(engine, settings)  # what a crash left, or a program that ended at once
+                await clear_removable_workspaces(engine, settings)  # what a crash left, or a program that ended at once
                 continue
             await off_loop(engine.store.optimize)
             if now - swept >= SWEEP_SECONDS:
@@ -58,20 +58,20 @@ async def clean_up(engine: EmbeddedEngine, settings: Settings) -> None:
         oldest = engine.clock.wall() - settings.history_days * 86_400
         await engine.journal.call(lambda store: store.prune(settled_before=oldest))
     await off_loop(_forget_old_rooms, engine)
-    await clear_spare_rooms(engine, settings)
+    await clear_removable_workspaces(engine, settings)
 
 
-async def clear_spare_rooms(engine: EmbeddedEngine, settings: Settings) -> None:
+async def clear_removable_workspaces(engine: EmbeddedEngine, settings: Settings) -> None:
     """Workspaces that nothing was done in. One after the other, so that this can be ended at any time."""
     now = engine.clock.wall()
-    for record in await off_loop(_spare_rooms, engine, now - settings.retention_seconds):
-        if not await off_loop(clear_unchanged, engine.root, record.session_id) and now - (record.settled_at or now) > UNFINISHED_SECONDS:
-            await off_loop(clear_unfinished, engine.root, record.session_id)
+    for record in await off_loop(_removable_workspaces, engine, now - settings.retention_seconds):
+        if not await off_loop(remove_unchanged, engine.root, record.session_id) and now - (record.settled_at or now) > UNFINISHED_SECONDS:
+            await off_loop(remove_unfinished, engine.root, record.session_id)
 
 
-def _spare_rooms(engine: EmbeddedEngine, before: float) -> list[Record]:
+def _removable_workspaces(engine: EmbeddedEngine, before: float) -> list[Record]:
     """Those worth asking git about: settled, by nobody else who is still there, and no return names anything in them."""
-    sessions = [name for name in rooms(engine.root) if name not in engine.running and name not in engine.pending]
+    sessions = [name for name in list_workspaces(engine.root) if name not in engine.running and name not in engine.pending]
     records = [record for record in map(engine.store.get, sessions) if record is not None and record.result is not None]
     if not records:
         return []
@@ -92,10 +92,10 @@ def _may_be_spare(engine: EmbeddedEngine, record: Record, before: float) -> bool
 
 def _forget_old_rooms(engine: EmbeddedEngine) -> None:
     """The workspaces of delegations that nobody knows any more; what was done in them stays on their branches."""
-    for session_id in rooms(engine.root):
-        if session_id in engine.running or engine.store.get(session_id) is not None or finish_clearing(engine.root, session_id):
+    for session_id in list_workspaces(engine.root):
+        if session_id in engine.running or engine.store.get(session_id) is not None or finish_removal(engine.root, session_id):
             continue
-        if not forget(engine.root, session_id):
+        if not remove_forgotten(engine.root, session_id):
             log.warning("The workspace of %s could not be removed", session_id)
 
 

@@ -15,7 +15,7 @@ from remit.core.settings import Settings
 from remit.engines.embedded.slots import EngineOptions
 from remit.policy.engine import ProjectPolicy, open_policy
 from remit.runtime.deps import Rules
-from remit.runtime.error_ledger import LedgerWriter, Noted
+from remit.runtime.error_ledger import ErrorOccurrence, LedgerWriter
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -51,7 +51,7 @@ def options_of(settings: Settings, project: str) -> EngineOptions:
 
 def rules_read_again(policy: Policy) -> Sequence[str]:
     """At once; what is wrong with them. A policy of the program's own is its own affair."""
-    return policy.look_now() if isinstance(policy, ProjectPolicy) else ()
+    return policy.reload() if isinstance(policy, ProjectPolicy) else ()
 
 
 def policy_of(given: str | Path | Policy | None, folder: Path, settings: Settings, owner: Owner, clock: Clock) -> Policy:
@@ -67,7 +67,7 @@ def noting(writer: LedgerWriter) -> Callable[[Delegation, Iterable[ErrorInfo], s
     def note(delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
         for error in (error for error in errors if error.code != "CANCELLED"):
             writer.post(
-                Noted(
+                ErrorOccurrence(
                     error=error,
                     agent=delegation.agent,
                     command=delegation.command,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Misused, Remit, RemitError, StopReason, Unavailable, agent
-from remit.core.record import Applied, Started, Write
+from remit.core.record import StartDelegation, Write, WriteResult
 from remit.core.states import State
 from remit.stores import MemoryStore, SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
@@ -81,8 +81,8 @@ async def test_an_outcome_that_cannot_be_written_before_the_end_is_settled_by_th
 class StubbornStore(MemoryStore):
     """Takes everything but the news that a queued delegation has got its slot."""
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
-        if any(isinstance(write, Started) for write in writes):
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
+        if any(isinstance(write, StartDelegation) for write in writes):
             raise Unavailable("The disk is full.", code="STORE_UNAVAILABLE", advice="Free some space.")
         return super().try_apply(writes)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, Status, StopReason, agent
-from remit.core.record import Owner, Record, Recorded
+from remit.core.record import Owner, Record, RecordDelegation
 from remit.core.states import Priority, State
 from remit.stores import SqliteStore
 from remit.system.processes import pid_space, process_start
@@ -81,7 +81,7 @@ def left_behind(folder: Path, owner: Owner, **fields: Any) -> str:
     (folder / ".remit").mkdir()
     store = SqliteStore(folder / ".remit" / "remit.db")
     store.enrol(owner)
-    store.apply([Recorded(record)])
+    store.apply([RecordDelegation(record)])
     store.close()
     return session_id
 

@@ -83,8 +83,8 @@ async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding
         task = await one_task(client, message)
         record = await stage.remit.describe(task.id)
         assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
-        assert record.came is not None
-        assert (record.agent, record.came.principal, record.came.door) == ("echo", "token:client", "a2a")
+        assert record.caller_info is not None
+        assert (record.agent, record.caller_info.principal, record.caller_info.door) == ("echo", "token:client", "a2a")
         assert record.timeout_seconds == 5.0
         assert task.history[0].role == 1
         assert data_in(task, "stream") == "piece"

@@ -10,9 +10,9 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.core.budget import Limits
-from remit.core.delegation import Came, Origin
+from remit.core.delegation import CallerInfo, Origin
 from remit.core.errors import RemitError
-from remit.core.policy import EVERYTHING, Verdict
+from remit.core.policy import ALLOW_ALL, Verdict
 from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
@@ -127,8 +127,8 @@ async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_
 async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it(stage: Stage) -> None:
     """Not as the owner, to whom more is permitted."""
     house = stage.remit._house
-    came = Origin(came=Came("token:ci", "http"), path=("token:ci",))
-    order = accept(call("leaf"), None, dataclasses.replace(house, policy=EVERYTHING), came)
+    caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
+    order = accept(call("leaf"), None, dataclasses.replace(house, policy=ALLOW_ALL), caller_info)
     pending = pending_again(order, None, house)
     assert pending.decision.verdict is Verdict.DENY
     assert pending_again(accept(call("leaf"), None, house), None, house) is None

@@ -26,8 +26,8 @@ from remit.runtime.tool.delegate_results import (
     TaskError,
     TaskMetadata,
     TaskState,
-    shortened,
-    shortened_fault,
+    shorten_error,
+    shorten_result,
 )
 from remit.runtime.tool.delegate_tool import Toolbox
 from remit.testing.models import Say, ScriptedModels
@@ -278,11 +278,11 @@ def test_what_a_model_is_shown_is_json_and_never_above_the_limit(data: Any, repe
         error=TaskError(code="TASK_FAILED", message=output * 3, recommendation=output),
         metadata=TaskMetadata(target=name, operation=name, created_at=1.0, agent_id=name),
     )
-    text = shortened(result, limit)
+    text = shorten_result(result, limit)
     assert len(text) <= limit
     shown = json.loads(text)
     assert shown["taskId"] == "sess_1700000000_abc123"
-    fault = shortened_fault(DelegateError(output, advice=name, details={"all": [data] * repeat}), limit)
+    fault = shorten_error(DelegateError(output, advice=name, details={"all": [data] * repeat}), limit)
     assert len(fault) <= limit
     assert json.loads(fault)["success"] is False
 

@@ -39,8 +39,8 @@ async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
         assert (result.success, result.task_state, result.data, result.output) == (True, "COMPLETED", streamed.data, streamed.output)
         assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
     record = await stage.remit.describe(streamed.task_id)
-    assert record.came is not None
-    assert record.came.session == "conversation-1"
+    assert record.caller_info is not None
+    assert record.caller_info.session == "conversation-1"
 
 
 async def test_any_target_of_the_server_can_be_delegated_to(stage: Stage) -> None:

@@ -83,9 +83,9 @@ async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_p
         assert (data["depth"], data["path"]) == (2, ["orchestrator", "far-place", "place"])
         assert 10 < data["left"] <= 20
         record = await far.remit.describe(data["session"])
-        assert record.came is not None
-        assert record.came.traceparent is not None
-        given = parse(record.came.traceparent)
+        assert record.caller_info is not None
+        assert record.caller_info.traceparent is not None
+        given = parse(record.caller_info.traceparent)
         assert given is not None
         assert given.span_id == span_id_of(returned.session_id)  # its trace hangs below our delegation
 

@@ -228,9 +228,9 @@ async def test_the_trace_of_the_caller_is_on_record_and_a_wrong_one_is_passed_ov
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     for given, kept in ((good, good), ("00-nonsense", None)):
         task = (await tasks.ExecuteTask(ask("echo", session="talk"), metadata=(("traceparent", given),))).task
-        came = (await stage.remit.describe(task.task_id)).came
-        assert came is not None
-        assert (came.traceparent, came.session, came.door) == (kept, "talk", "grpc")
+        caller_info = (await stage.remit.describe(task.task_id)).caller_info
+        assert caller_info is not None
+        assert (caller_info.traceparent, caller_info.session, caller_info.door) == (kept, "talk", "grpc")
 
 
 # ---- the server itself

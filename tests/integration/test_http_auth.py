@@ -171,9 +171,9 @@ async def test_where_a_caller_stands_is_honoured_of_those_that_may_say_it(stage:
         client = await stage.client(stage.token(name, doing))
         task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"}, headers=said)).json()
         found.append((task["lineage"]["depth"], task["lineage"]["path"]))
-        came = (await stage.remit.describe(task["taskId"])).came
-        assert came is not None
-        assert (came.door, came.traceparent) == ("http", said["traceparent"])
+        caller_info = (await stage.remit.describe(task["taskId"])).caller_info
+        assert caller_info is not None
+        assert (caller_info.door, caller_info.traceparent) == ("http", said["traceparent"])
     assert found == [(2, ["elsewhere", "planner", "fails"]), (1, ["token:anybody", "fails"])]
     late = (await client.post("/v1/tasks?wait=20", json={"target": "slow"}, headers={"remit-deadline-ns": "1"})).json()
     assert late["error"]["details"]["code"] == "TIMEOUT"

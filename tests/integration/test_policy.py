@@ -10,7 +10,7 @@ import pytest
 from remit import Context, Remit, agent
 from remit.agents.blocking import BlockingContext
 from remit.core.errors import Refused
-from remit.core.policy import Asked, Decision
+from remit.core.policy import Decision, PolicyRequest
 from remit.core.result import StopReason
 from remit.core.states import State
 from remit.policy.audit import FILE, check_log
@@ -71,10 +71,10 @@ class Person:
 
     def __init__(self, answer: bool = True, after: float = 0.0) -> None:
         self.answer, self.after = answer, after
-        self.asked: list[tuple[Asked, Decision, float]] = []
+        self.asked: list[tuple[PolicyRequest, Decision, float]] = []
         self.is_asked = asyncio.Event()
 
-    async def approve(self, asked: Asked, decision: Decision, seconds: float) -> tuple[bool, str]:
+    async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
         self.asked.append((asked, decision, seconds))
         self.is_asked.set()
         await asyncio.sleep(self.after)

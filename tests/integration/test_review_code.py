@@ -12,7 +12,7 @@ from workspace_project import commit_all, git, new_repository, status
 
 from remit import Remit, Return, Status, agent
 from remit.agents.blocking import BlockingContext
-from remit.core.delegation import ORIGIN, Came, Origin
+from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.testing.models import Fail, Say, Turn
 
 TOKEN = "gh" + "p_" + "Z9y8X7w6V5u4T3s2R1q0" * 2
@@ -138,7 +138,7 @@ async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(proj
         assert places(result, "S307") == {("src/a.py", 1)}, result
         nothing = await review(remit, session=(await remit.delegate("idle")).metadata.session_id)
         assert nothing.errors[0].code == "INVALID_PARAMETERS"
-        token = ORIGIN.set(Origin(came=Came(principal="somebody-else", door="http")))
+        token = ORIGIN.set(Origin(caller_info=CallerInfo(principal="somebody-else", door="http")))
         try:
             other = await review(remit, session=changed)
         finally:

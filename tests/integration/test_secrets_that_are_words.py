@@ -8,9 +8,9 @@ import pytest
 from remit import Context, Remit, agent
 from remit.builtin.assistant.asking import ask
 from remit.core.errors import ErrorInfo
-from remit.core.redaction import MOST, REDACTED, hold_secrets, redacted_text
+from remit.core.redaction import MOST, REDACTED, redact_text, register_secrets
 from remit.core.result import Return
-from remit.runtime.error_ledger import MESSAGE_LIMIT, ErrorLedger, Noted
+from remit.runtime.error_ledger import MESSAGE_LIMIT, ErrorLedger, ErrorOccurrence
 from remit.testing.models import Call, Fail, Say, ScriptedModels
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
@@ -45,21 +45,21 @@ async def test_a_password_that_is_a_word_of_our_own_leaves_the_history_readable(
     assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to look for
 
 
-def _noted(message: str) -> Noted:
-    return Noted(error=ErrorInfo(type="execution", message=message, code="UNKNOWN_ERROR", recoverable=False, recommendation=""))
+def _noted(message: str) -> ErrorOccurrence:
+    return ErrorOccurrence(error=ErrorInfo(type="execution", message=message, code="UNKNOWN_ERROR", recoverable=False, recommendation=""))
 
 
 def test_a_secret_does_not_change_what_the_ledger_said_before(tmp_path: Path) -> None:
     ledger = ErrorLedger(tmp_path / "errors.json")
     ledger.note([_noted("the table is broken")])
-    held = hold_secrets({"password": "broken"})
+    held = register_secrets({"password": "broken"})
     ledger.note([_noted("no broken here")])
     assert {entry.message for entry in ledger.entries()} == {"the table is broken", "no [redacted] here"}
     assert held is not None
 
 
 def test_half_of_a_secret_does_not_stand_at_the_end_of_what_is_cut(tmp_path: Path) -> None:
-    held = hold_secrets({"password": "swordfish-and-more"})
+    held = register_secrets({"password": "swordfish-and-more"})
     ledger = ErrorLedger(tmp_path / "errors.json")
     ledger.note([_noted("x" * (MESSAGE_LIMIT - 9) + "swordfish-and-more")])
     assert "swordfish" not in ledger.path.read_text()
@@ -70,7 +70,7 @@ KEY = "-----BEGIN NOTHING-----\nMIIEabcdefghijklmnop0123456789\nqrstuvwxyzABCDEF
 
 
 def test_a_secret_is_known_in_json_in_an_address_and_line_by_line() -> None:
-    held = hold_secrets({"password": "pä ss/wörd+", "private_key": KEY})
+    held = register_secrets({"password": "pä ss/wörd+", "private_key": KEY})
     for form in (
         "pä ss/wörd+",
         "p\\u00e4 ss/w\\u00f6rd+",
@@ -79,12 +79,12 @@ def test_a_secret_is_known_in_json_in_an_address_and_line_by_line() -> None:
         KEY,
         KEY.splitlines()[1],
     ):
-        assert redacted_text(f"<{form}>") == f"<{REDACTED}>", form
+        assert redact_text(f"<{form}>") == f"<{REDACTED}>", form
     assert held is not None
 
 
 def test_so_many_secrets_that_looking_for_them_would_take_for_ever_are_hidden_by_their_name_alone() -> None:
-    held = hold_secrets({"password": [f"value-number-{number}" for number in range(100_000)]})
+    held = register_secrets({"password": [f"value-number-{number}" for number in range(100_000)]})
     assert held is not None
     assert len(held.forms) <= 5 * MOST
 

@@ -121,8 +121,8 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
     returned = await done(service, inside, "nests")
     child = await service.record(inside, returned.session_id)
     assert (child.parent_id, child.depth, child.path) == (parent.session_id, 2, ("token:a", "waits", "nests"))
-    assert child.came is not None
-    assert child.came.principal == "token:a", "whose tree it is"
+    assert child.caller_info is not None
+    assert child.caller_info.principal == "token:a", "whose tree it is"
     grandchild = await service.record(inside, returned.data["child"])
     assert grandchild.depth == 3
     assert [one.agent for one in (await service.list(inside, HistoryQuery())).records] == ["quick", "nests"]
@@ -319,8 +319,8 @@ async def test_nothing_of_a_visitors_tree_goes_deeper_than_it_was_granted(remit:
     bounded = await done(service, call(principal(max_depth=2)), "twice")
     assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
     record = await remit.describe(bounded.session_id)
-    assert record.came is not None
-    assert record.came.max_depth == 2
+    assert record.caller_info is not None
+    assert record.caller_info.max_depth == 2
 
 
 async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> None:
@@ -420,9 +420,9 @@ async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_w
         assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
         assert left == [93], "of its tree; the limits of its principal are not said yet"
         record = await service.record(call(who), session_id)
-        assert record.came is not None
-        assert (record.came.principal, record.came.door, record.came.session) == ("token:poor", "grpc", "talk")
-        assert (record.came.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
+        assert record.caller_info is not None
+        assert (record.caller_info.principal, record.caller_info.door, record.caller_info.session) == ("token:poor", "grpc", "talk")
+        assert (record.caller_info.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
         purse = await remit.engine.purses.of("token:poor")
         assert (purse.delegations, purse.tokens, purse.alive) == (1, 8, 0)
         assert (await done(service, call(who), "quick")).ok

@@ -136,13 +136,13 @@ def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
 
 
 async def test_a_caller_that_keeps_no_trace_of_it_gets_none(tmp_path: Path) -> None:
-    from remit.core.delegation import ORIGIN, Came, Origin
+    from remit.core.delegation import ORIGIN, CallerInfo, Origin
 
     with collecting() as collected:
         async with opened(tmp_path, collected.url, look) as remit:
-            ORIGIN.set(Origin(came=Came("token:ci", "http", traceparent=GIVEN[:-1] + "0")))
+            ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN[:-1] + "0")))
             await remit.delegate("shelf.look")
-            ORIGIN.set(Origin(came=Came("token:ci", "http", "their talk", traceparent=GIVEN)))
+            ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", "their talk", traceparent=GIVEN)))
             await remit.delegate("shelf.look")
             ORIGIN.set(None)
         (tree,) = [span for span in collected.spans if span.name.startswith("invoke_workflow")]
@@ -199,11 +199,11 @@ async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_p
 
 
 async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arriving(tmp_path: Path) -> None:
-    from remit.core.delegation import ORIGIN, Came, Origin
+    from remit.core.delegation import ORIGIN, CallerInfo, Origin
 
     with collecting() as collected:
         async with opened(tmp_path, collected.url, look, content=True) as remit:
-            ORIGIN.set(Origin(came=Came("token:\ud800", "http", "\udfff talk"), depth=10**30, path=("\udc00",)))
+            ORIGIN.set(Origin(caller_info=CallerInfo("token:\ud800", "http", "\udfff talk"), depth=10**30, path=("\udc00",)))
             await remit.delegate("nobody\ud800" + "x" * 5000)
             ORIGIN.set(None)
             await remit.delegate("shelf.look", title="\ud800 and more")

@@ -10,7 +10,7 @@ from remit.agents.profiles import By
 from remit.board.plans import read_plan
 from remit.cli.exits import Exit
 from remit.core.errors import ErrorInfo
-from remit.runtime.error_ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 from support.repository import begin, git
 
 PLAN = "specs/001_log_rotation_is_broken/plans/implementation-001.md"
@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Path:
     begin(tmp_path)
     assert run_remit(tmp_path, "task", "Log rotation is broken.").returncode == 0
     error = ErrorInfo(type="execution", message="boom", code="UNKNOWN_ERROR", recoverable=True, recommendation="Look.")
-    ErrorLedger(tmp_path / ".remit" / "errors.json").note([Noted(error=error, agent="reader")])
+    ErrorLedger(tmp_path / ".remit" / "errors.json").note([ErrorOccurrence(error=error, agent="reader")])
     return tmp_path
 
 

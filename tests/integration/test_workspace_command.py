@@ -15,11 +15,11 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
-from remit.runtime.workspace_cleanup import clear_unchanged, remove_books
-from remit.runtime.workspaces import CLEARING, NOTE, books_of
+from remit.runtime.workspace_cleanup import remove_metadata, remove_unchanged
+from remit.runtime.workspaces import METADATA_FILE, REMOVAL_MARK, metadata_folder
 from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
-from remit.upkeep import clean_up, clear_spare_rooms
+from remit.upkeep import clean_up, clear_removable_workspaces
 from support.cli import start
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
@@ -117,7 +117,7 @@ async def test_one_that_saved_where_it_was_goes_only_when_it_has_left_the_regist
     async with Remit.open(project, agents=[hanging("worktree", "saves")], settings={"retention_seconds": 0}) as remit:
         result = await stopped(remit)
         assert work_folders(project) == [result.session_id]
-        await clear_spare_rooms(remit.engine, remit.settings)
+        await clear_removable_workspaces(remit.engine, remit.settings)
     assert is_cleared(project)
 
 
@@ -173,7 +173,7 @@ def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> 
         for _ in range(300):
             books.mkdir()
             (books / "note.json").write_text("{}")
-            remove_books(books)
+            remove_metadata(books)
             assert not books.exists()
     finally:
         is_over.set()
@@ -183,7 +183,7 @@ def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> 
 async def test_a_clearing_that_was_cut_off_is_finished_at_the_next_opening(project: Path) -> None:
     async with Remit.open(project, agents=[hanging("worktree", "saves")]) as remit:
         result = await stopped(remit)
-    (books_of(project, result.session_id) / CLEARING).touch()
+    (metadata_folder(project, result.session_id) / REMOVAL_MARK).touch()
     git(project, "worktree", "remove", "--force", f".remit/work/{result.session_id}")
     async with Remit.open(project, settings={"retention_seconds": 0}):
         await until(lambda: is_cleared(project), seconds=10)
@@ -193,11 +193,11 @@ async def test_one_that_was_never_ready_is_cleared_when_its_delegation_ended_lon
     clock = JumpingClock()
     async with Remit.open(project, agents=[hanging("worktree", "saves")], clock=clock.as_clock()) as remit:
         result = await stopped(remit)
-        (books_of(project, result.session_id) / NOTE).unlink()
-        await clear_spare_rooms(remit.engine, remit.settings)
+        (metadata_folder(project, result.session_id) / METADATA_FILE).unlink()
+        await clear_removable_workspaces(remit.engine, remit.settings)
         assert work_folders(project) == [result.session_id]
         clock.jump(2 * 3600)
-        await clear_spare_rooms(remit.engine, remit.settings)
+        await clear_removable_workspaces(remit.engine, remit.settings)
     assert is_cleared(project)
 
 
@@ -210,7 +210,7 @@ async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project
             await ctx.checkpoint(1)
             ctx.progress("there")
             await asyncio.sleep(60)
-        seen.append(await asyncio.to_thread(clear_unchanged, project, first.session_id))
+        seen.append(await asyncio.to_thread(remove_unchanged, project, first.session_id))
         (ctx.workspace / "done.txt").write_text("done\n")
         return "done"
 

@@ -194,7 +194,7 @@ async def test_a_project_without_git_or_a_commit_can_be_copied_but_has_no_worktr
 
 
 async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.runtime.workspaces.creation.MOST_FILES", 2)
+    monkeypatch.setattr("remit.runtime.workspaces.MOST_FILES", 2)
     result = await ask(project, "edit.copy")
     assert result.status == "failed"
     assert "too large" in result.errors[0].message

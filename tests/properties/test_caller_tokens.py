@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit import Refused
-from remit.core.caller_token import CallerToken, decode, new_secret, struck_out, struck_out_bytes
+from remit.core.caller_token import CallerToken, decode, new_secret, redact_token_bytes, redact_tokens
 
 SESSIONS = st.builds(
     lambda seconds, end: f"sess_{seconds}_{end}",
@@ -51,12 +51,12 @@ def test_whatever_is_no_token_is_refused(text: str) -> None:
 @given(TOKENS, st.text(), st.text(), st.integers(1, 3))
 def test_no_secret_is_left_in_text(token: CallerToken, before: str, after: str, times: int) -> None:
     text = before + (token.encode() + after) * times
-    assert token.secret not in struck_out(text)
-    assert token.secret.encode() not in struck_out_bytes(text.encode("utf-8", "replace"))
-    assert struck_out(text).count("[token]") >= times
+    assert token.secret not in redact_tokens(text)
+    assert token.secret.encode() not in redact_token_bytes(text.encode("utf-8", "replace"))
+    assert redact_tokens(text).count("[token]") >= times
 
 
 @given(st.text())
 def test_text_without_a_secret_is_left_alone(text: str) -> None:
-    assert struck_out(text) == text
-    assert struck_out_bytes(text.encode("utf-8", "replace")) == text.encode("utf-8", "replace")
+    assert redact_tokens(text) == text
+    assert redact_token_bytes(text.encode("utf-8", "replace")) == text.encode("utf-8", "replace")

@@ -14,7 +14,7 @@ from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
-from remit.runtime.accept import LADDER, Case, accept, first_refusal
+from remit.runtime.accept import LADDER, GuardInput, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, Tree
 from remit.testing import ManualClock, Scripted
 
@@ -36,8 +36,8 @@ def budgets(draw: st.DrawFn) -> Budget:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    return Case(
+def cases(draw: st.DrawFn) -> GuardInput:
+    return GuardInput(
         target=draw(names),
         now=draw(moments),
         caller_path=tuple(draw(st.lists(names, max_size=5))),
@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: Case) -> None:
+def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: GuardInput) -> None:
     error = first_refusal(case)
     assert error is None or isinstance(error, ErrorInfo)
     if error is not None:
@@ -66,7 +66,7 @@ def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: Ca
 
 
 @given(cases())
-def test_the_first_rung_that_objects_is_the_one_that_answers(case: Case) -> None:
+def test_the_first_rung_that_objects_is_the_one_that_answers(case: GuardInput) -> None:
     objections = [error for error in (rung(case) for rung in LADDER) if error is not None]
     assert first_refusal(case) == (objections[0] if objections else None)
 
@@ -76,7 +76,7 @@ def test_the_order_of_the_ladder() -> None:
 
 
 @given(cases())
-def test_what_passes_is_within_every_limit(case: Case) -> None:
+def test_what_passes_is_within_every_limit(case: GuardInput) -> None:
     if first_refusal(case) is not None:
         return
     assert case.caller_depth + 1 <= case.max_depth

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import ErrorInfo
-from remit.runtime.error_ledger import ErrorLedger, Noted, normalised
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalised
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 numbers = st.one_of(
@@ -79,5 +79,5 @@ def test_any_messages_can_be_entered_and_every_one_is_counted(messages: list[str
         ledger = ErrorLedger(Path(folder) / "errors.json")
         for message in messages:
             error = ErrorInfo(type="execution", message=message, code=f"X{uuid.uuid4().hex}", recoverable=False, recommendation="")
-            ledger.note([Noted(error=error, agent="a")])
+            ledger.note([ErrorOccurrence(error=error, agent="a")])
         assert len(ledger.entries()) == len(messages)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remit import Context, Remit, Return, agent
 from remit.core.errors import Failed
-from remit.core.redaction import REDACTED, STRUCK_OUT, hold_secrets, is_secret_name, redacted_parameters, redacted_text
+from remit.core.redaction import REDACTED, SECRETS_REMOVED, is_secret_name, redact_parameters, redact_text, register_secrets
 from remit.stores.rows import decoded, encoded
 
 LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
@@ -113,8 +113,8 @@ def test_a_secret_planted_anywhere_is_seen_by_the_agent_and_kept_nowhere(case: t
                 assert secret.encode() not in path.read_bytes(), path
     if how in ("return", "delegate"):
         assert secret in str(live.data)  # the one who waits is given it
-        assert STRUCK_OUT in kept.warnings
-        assert STRUCK_OUT not in live.warnings
+        assert SECRETS_REMOVED in kept.warnings
+        assert SECRETS_REMOVED not in live.warnings
 
 
 PIECES = st.sampled_from(
@@ -147,7 +147,7 @@ values = st.recursive(
 @given(values, texts, st.sampled_from(["password", "Authorization"]))
 def test_a_record_stays_readable_whatever_the_secret_looks_like(value: Any, secret: str, name: str) -> None:
     """A secret that looks like a piece of JSON, or like a name in our records, must not break them."""
-    held = hold_secrets({name: secret})
+    held = register_secrets({name: secret})
     text = encoded({"summary": f"it was {secret}", "seconds": 1234567.25, "data": value})
     read = decoded(text)
     assert set(read) == {"summary", "seconds", "data"}
@@ -160,7 +160,7 @@ def test_a_record_stays_readable_whatever_the_secret_looks_like(value: Any, secr
 @given(st.text(max_size=200))
 def test_text_without_secrets_stays_as_it_is(text: str) -> None:
     if not any(sign in text for sign in ("://", "sk-", "eyJ", "earer", "uthorization", "PRIVATE")):
-        assert redacted_text(text) == text
+        assert redact_text(text) == text
 
 
 @given(
@@ -168,18 +168,18 @@ def test_text_without_secrets_stays_as_it_is(text: str) -> None:
 )
 def test_names_that_are_no_secrets_keep_their_values(value: Any) -> None:
     for name in ("path", "max_tokens", "author", "tokens", "query", "key", "monkey"):
-        assert redacted_parameters({name: value}) == {name: value}
+        assert redact_parameters({name: value}) == {name: value}
 
 
 async def test_a_secret_that_is_a_word_of_our_warning_does_not_spoil_it(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[talkative, echo]) as remit:
         live = await remit.delegate("talkative", given={"password": "caller"}, how="return")
         kept = await remit.result(live.session_id)
-        assert STRUCK_OUT in kept.warnings
+        assert SECRETS_REMOVED in kept.warnings
 
 
 def test_the_shape_of_what_is_hidden_stays() -> None:
-    assert redacted_parameters({"headers": {"Cookie": "a=b", "Accept": "*/*"}, "token": None}) == {
+    assert redact_parameters({"headers": {"Cookie": "a=b", "Accept": "*/*"}, "token": None}) == {
         "headers": {"Cookie": REDACTED, "Accept": "*/*"},
         "token": None,
     }

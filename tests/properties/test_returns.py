@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from remit.core.errors import InvalidReturn
 from remit.core.result import ARTIFACT_TYPES, Evidence, Return, Status
 from remit.runtime.receive import read_answer
-from remit.runtime.validate import Expected, judge
+from remit.runtime.validate import ExpectedReturn, validate_return
 
 SESSION = "sess_1700000000_abc123"
 FILES = (
@@ -105,8 +105,8 @@ returns = st.fixed_dictionaries(
 )
 
 
-def known(root: Path, requires_artifacts: bool = False) -> Expected:
-    return Expected(
+def known(root: Path, requires_artifacts: bool = False) -> ExpectedReturn:
+    return ExpectedReturn(
         root=root,
         session_id=SESSION,
         agent="digest",
@@ -118,7 +118,7 @@ def known(root: Path, requires_artifacts: bool = False) -> Expected:
     )
 
 
-def judged(answer: object, expected: Expected) -> Return | None:
+def judged(answer: object, expected: ExpectedReturn) -> Return | None:
     """The return, or None when it was refused with faults. Anything else raised is the failure sought."""
     received = read_answer(answer)
     if received.candidate is None:
@@ -128,7 +128,7 @@ def judged(answer: object, expected: Expected) -> Return | None:
     assert not received.faults
     faults: tuple[str, ...] = ()
     try:
-        return judge(received.candidate, expected)
+        return validate_return(received.candidate, expected)
     except InvalidReturn as refused:
         faults = refused.faults
     assert faults
@@ -136,7 +136,7 @@ def judged(answer: object, expected: Expected) -> Return | None:
     return None
 
 
-def obeys(result: Return, expected: Expected) -> None:
+def obeys(result: Return, expected: ExpectedReturn) -> None:
     assert 0 < len(result.summary) <= 500
     assert (result.status is Status.COMPLETED) == (not result.errors)
     assert result.metadata.session_id == SESSION
@@ -175,7 +175,7 @@ def test_what_passes_obeys_the_contract_and_passes_again_unchanged(fields: dict[
     result = judged(fields, expected)
     if result is not None:
         obeys(result, expected)
-        assert judge(result.to_dict(), expected) == result
+        assert validate_return(result.to_dict(), expected) == result
 
 
 @settings(deadline=None)
@@ -199,7 +199,7 @@ def test_a_sound_return_is_accepted_whatever_stands_in_its_open_fields(
     }
     result = judged(fields, known(root))
     obeys(result, known(root))
-    assert judge(result.to_dict(), known(root)) == result
+    assert validate_return(result.to_dict(), known(root)) == result
 
 
 @settings(deadline=None)

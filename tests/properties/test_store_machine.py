@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from remit.core.delegation import Came, TaskContext
-from remit.core.record import CancelRequest, Checkpointed, Drawn, HistoryQuery, Recorded, Started, Write
+from remit.core.delegation import CallerInfo, TaskContext
+from remit.core.record import CancelRequest, HistoryQuery, RecordDelegation, SaveCheckpoint, Spending, StartDelegation, Write
 from remit.core.states import LIVE, State
 from remit.stores import MemoryStore, SqliteStore
 from remit.stores.rows import decoded, encoded, packed, record_of, row_of, unpacked
@@ -26,13 +26,13 @@ JSON = st.recursive(
     max_leaves=8,
 )
 CAME = st.none() | st.builds(
-    lambda name, session: Came(name, "grpc", session), st.sampled_from(["token:a", "cert:b"]), st.none() | st.sampled_from(["s", "t"])
+    lambda name, session: CallerInfo(name, "grpc", session), st.sampled_from(["token:a", "cert:b"]), st.none() | st.sampled_from(["s", "t"])
 )
 AGENTS = st.sampled_from(["digest", "other", "worker.read_file"])
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> Recorded:
+def recordings(draw: st.DrawFn) -> RecordDelegation:
     number = draw(NUMBERS)
     state = draw(st.sampled_from([State.QUEUED, State.RUNNING, State.RUNNING, State.REFUSED]))
     at = draw(TIMES)
@@ -45,20 +45,20 @@ def recordings(draw: st.DrawFn) -> Recorded:
         "owner": draw(OWNERS),
         "key": draw(st.none() | st.sampled_from(["k", "l", "m"])),
         "task": draw(st.none() | st.builds(TaskContext, task_number=st.none() | st.integers(1, 2))),
-        "came": draw(CAME),
+        "caller_info": draw(CAME),
         "parameters": draw(st.dictionaries(st.text(max_size=3), JSON, max_size=2)),
     }
     if number >= 10:  # a child of one of the first three
         changed["parent"] = number % 3
-    return Recorded(record(number, **changed))
+    return RecordDelegation(record(number, **changed))
 
 
 WRITES: st.SearchStrategy[Write] = st.one_of(
     recordings(),
-    st.builds(lambda n, at: Started(session(n), at, record(n).step_times), NUMBERS, TIMES),
+    st.builds(lambda n, at: StartDelegation(session(n), at, record(n).step_times), NUMBERS, TIMES),
     st.builds(lambda n, s, at, data, c: outcome(n, s, at=at + 100, data=data, chunks=c), NUMBERS, ENDS, TIMES, JSON, st.integers(0, 3)),
     st.builds(lambda n, e, at, body: said(n, e, at, chunk=body), NUMBERS, st.integers(8, 12), TIMES, JSON),
-    st.builds(lambda n, at, value: Checkpointed(session(n), at, value), NUMBERS, TIMES, JSON),
+    st.builds(lambda n, at, value: SaveCheckpoint(session(n), at, value), NUMBERS, TIMES, JSON),
 )
 QUERIES = st.builds(
     HistoryQuery,
@@ -79,7 +79,7 @@ QUERIES = st.builds(
 
 def well_formed(writes: list[Write]) -> list[Write]:
     """As an engine writes: of one delegation, what comes first comes first."""
-    kinds = ["Recorded", "Started", "Settled", "Said", "Checkpointed"]
+    kinds = ["RecordDelegation", "StartDelegation", "SettleDelegation", "AppendEvent", "SaveCheckpoint"]
     return sorted(writes, key=lambda write: kinds.index(type(write).__name__))
 
 
@@ -108,7 +108,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     def is_orphan(self, write: Write) -> bool:
         """No engine records a child before its caller."""
-        parent_id = write.record.parent_id if isinstance(write, Recorded) else None
+        parent_id = write.record.parent_id if isinstance(write, RecordDelegation) else None
         return parent_id is not None and self.model[0].get(parent_id) is None
 
     @rule(numbers=st.lists(NUMBERS, max_size=4), of=OWNERS, to=OWNERS)
@@ -172,7 +172,7 @@ class StoresAgree(RuleBasedStateMachine):
         assert (real.tally().states, real.tally().tokens) == (model.tally().states, model.tally().tokens)
 
 
-def _about(drawn: Drawn) -> tuple[Any, ...]:
+def _about(drawn: Spending) -> tuple[Any, ...]:
     """Sums of money are added in another order."""
     return drawn.delegations, drawn.tokens, round(drawn.cost, 6), drawn.since
 
@@ -184,7 +184,7 @@ test_the_sqlite_store_answers_as_the_memory_model_does = StoresAgree.TestCase
 
 
 @given(recording=recordings())
-def test_a_record_survives_being_written_down(recording: Recorded) -> None:
+def test_a_record_survives_being_written_down(recording: RecordDelegation) -> None:
     assert record_of(row_of(recording.record)) == recording.record
 
 

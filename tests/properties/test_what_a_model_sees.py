@@ -13,7 +13,15 @@ from remit.agents.model.conversation import in_words, unanswered
 from remit.core.result import Artifact
 from remit.models.messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
 from remit.models.stream import request_of
-from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, DelegateResult, TaskError, TaskMetadata, TaskState, shortened, text_of
+from remit.runtime.tool.delegate_results import (
+    LEAST_CHARACTERS,
+    DelegateResult,
+    TaskError,
+    TaskMetadata,
+    TaskState,
+    shorten_result,
+    text_of,
+)
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(
@@ -47,7 +55,7 @@ def results(draw: Any) -> DelegateResult:
 @settings(max_examples=120, deadline=None)
 @given(results(), st.integers(0, 6000))
 def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: DelegateResult, limit: int) -> None:
-    shown = shortened(result, limit)
+    shown = shorten_result(result, limit)
     assert len(shown) <= limit
     shown.encode()
     if limit < LEAST_CHARACTERS:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 from remit.core.ids import new_session_id
-from remit.runtime.workspaces import open_room, take_changes
+from remit.runtime.workspaces import open_workspace, take_changes
 
 NAMES = st.sampled_from(["a", "b.txt", "dir/a", "dir/deeper/c", "ä ö", 'quo"te', "tab\there", "-dash", "new\nline", "x.bin", "spaces in"])
 CONTENTS = st.one_of(
@@ -57,11 +57,11 @@ def contents(folder: Path) -> dict[str, tuple[object, bool]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [Workspace.WORKTREE, Workspace.COPY])
+@pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.COPY])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files=FILES, edits=EDITS)
 def test_the_diff_applied_to_the_base_gives_the_workspace(
-    kind: Workspace, files: dict[str, bytes], edits: list[tuple[str, object]]
+    kind: WorkspaceKind, files: dict[str, bytes], edits: list[tuple[str, object]]
 ) -> None:
     with tempfile.TemporaryDirectory() as made:
         root, base = Path(made, "project").resolve(), Path(made, "base")
@@ -72,7 +72,7 @@ def test_the_diff_applied_to_the_base_gives_the_workspace(
         git(root, "add", "-A")
         git(root, "commit", "-q", "--allow-empty", "-m", "first")
         shutil.copytree(root, base, symlinks=True)
-        room, _ = open_room(root, new_session_id(), kind, earlier=None, seconds=60)
+        room, _ = open_workspace(root, new_session_id(), kind, earlier=None, seconds=60)
         for name, what in edits:
             put(room.folder, name, what)
         changes = take_changes(room, message="edits", diff_in=Path(made))

@@ -10,7 +10,7 @@ import pytest
 
 from remit.core.deadline import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
-from remit.runtime.error_ledger import Entry, ErrorLedger, Noted
+from remit.runtime.error_ledger import Entry, ErrorLedger, ErrorOccurrence
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
 
@@ -23,9 +23,9 @@ class Wall:
         return self.now
 
 
-def noted(message: str = "It broke.", *, type: str = "execution", code: str = "UNKNOWN_ERROR", **where: Any) -> Noted:
+def noted(message: str = "It broke.", *, type: str = "execution", code: str = "UNKNOWN_ERROR", **where: Any) -> ErrorOccurrence:
     error = ErrorInfo(type=type, message=message, code=code, recoverable=True, recommendation="Try again.")
-    return Noted(error=error, **{"agent": "digest", **where})
+    return ErrorOccurrence(error=error, **{"agent": "digest", **where})
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_similar_errors_are_one_entry_seen_more_often(ledger: ErrorLedger, wall:
 @pytest.mark.parametrize(
     "different", [noted(type="validation"), noted(code="BUILD_ERROR"), noted(agent="other"), noted("Another thing broke.")]
 )
-def test_another_type_code_agent_or_message_is_another_entry(ledger: ErrorLedger, different: Noted) -> None:
+def test_another_type_code_agent_or_message_is_another_entry(ledger: ErrorLedger, different: ErrorOccurrence) -> None:
     """S4.7"""
     ledger.note([noted(), different])
     assert len(ledger.entries()) == 2
@@ -109,7 +109,7 @@ def test_severity_is_high_and_medium_for_timeouts(ledger: ErrorLedger) -> None:
         noted("Nothing to commit."),
     ],
 )
-def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: Noted) -> None:
+def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: ErrorOccurrence) -> None:
     """S4.7"""
     ledger.note([nothing])
     assert not ledger.path.exists()
@@ -235,12 +235,12 @@ PROCESS = """
 import sys
 from pathlib import Path
 from remit.core.errors import ErrorInfo
-from remit.runtime.error_ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 ledger = ErrorLedger(Path(sys.argv[1]))
 for turn in range(25):
     for agent in ("shared", sys.argv[2]):
         error = ErrorInfo(type="execution", message=f"Turn {turn} broke", code="X", recoverable=False, recommendation="")
-        ledger.note([Noted(error=error, agent=agent)])
+        ledger.note([ErrorOccurrence(error=error, agent=agent)])
 """
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import ErrorInfo
-from remit.runtime.error_ledger import KINDS_LIMIT, ErrorLedger, LedgerWriter, Noted
+from remit.runtime.error_ledger import KINDS_LIMIT, ErrorLedger, ErrorOccurrence, LedgerWriter
 from remit.system.files import file_lock
 from support.pace import allowed
 
 
-def noted(message: str = "It broke.", agent: str = "digest") -> Noted:
+def noted(message: str = "It broke.", agent: str = "digest") -> ErrorOccurrence:
     error = ErrorInfo(type="execution", message=message, code="X", recoverable=True, recommendation="")
-    return Noted(error=error, agent=agent)
+    return ErrorOccurrence(error=error, agent=agent)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_program_that_ends_without_closing_loses_no_error(ledger: ErrorLedger)
     program = (
         "import sys; from pathlib import Path; from remit.core.errors import ErrorInfo; from remit.runtime.error_ledger import *\n"
         "error = ErrorInfo(type='execution', message='late', code='X', recoverable=False, recommendation='')\n"
-        "LedgerWriter(ErrorLedger(Path(sys.argv[1]))).post(Noted(error=error, agent='a'))\n"
+        "LedgerWriter(ErrorLedger(Path(sys.argv[1]))).post(ErrorOccurrence(error=error, agent='a'))\n"
     )
     subprocess.run([sys.executable, "-c", program, str(ledger.path)], check=True, timeout=30)
     assert ledger.entries()[0].message == "late"

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
 from remit.core.errors import Misused
 from remit.core.parameters import own_spelling
 
@@ -361,7 +361,7 @@ class DefinitionTable(BaseModel):
     idle: Seconds | None = None
     isolation: Isolation = Isolation.PROCESS
     answers: Answers = Answers.RETURN
-    workspace: Workspace = Workspace.SHARED
+    workspace: WorkspaceKind = WorkspaceKind.SHARED
     merge: bool = False
     resumable: bool = False
     requires_artifacts: bool = False
@@ -446,7 +446,7 @@ class DefinitionTable(BaseModel):
             raise ValueError("isolation: a command is always a process of its own: leave it out, or write process")
         elif self.kind is not Kind.PROFILE and (self.kind is not None or self.command):
             self._fits_no_model()
-        if self.merge and self.workspace is not Workspace.WORKTREE:
+        if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
             raise ValueError('merge = true needs workspace = "worktree"')
         if self.kind in (Kind.COMMAND, Kind.ACP) and not self.command:
             raise ValueError(f'kind = "{self.kind}" needs a command')
@@ -466,7 +466,7 @@ class DefinitionTable(BaseModel):
                 raise ValueError(f"{key}: it is for agents that are started here, and this one is elsewhere ({kind})")
         if "isolation" in self.model_fields_set and self.isolation is not Isolation.INLINE:
             raise ValueError(f"isolation: it runs elsewhere, so {self.isolation} would hold nothing apart: leave it out")
-        if self.workspace not in (Workspace.SHARED, Workspace.NONE):
+        if self.workspace not in (WorkspaceKind.SHARED, WorkspaceKind.NONE):
             raise ValueError(f"workspace: it runs elsewhere and has no folder here, so {self.workspace} means nothing: leave it out")
 
     def _fits_a_model(self) -> None:
@@ -637,7 +637,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         idle_seconds=said.idle,
         isolation=Isolation.INLINE if kind is Kind.MODEL or is_elsewhere else Isolation.PROCESS,
         answers=Answers.VALUE if is_elsewhere and "answers" not in said.model_fields_set else said.answers,
-        workspace=Workspace.NONE if is_elsewhere else said.workspace,
+        workspace=WorkspaceKind.NONE if is_elsewhere else said.workspace,
         merge=said.merge,
         resumable=said.resumable,
         requires_artifacts=said.requires_artifacts,

@@ -16,7 +16,7 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.models.client import Models
 from remit.runtime.context import Context
-from remit.runtime.tool.delegate_tool import Office
+from remit.runtime.tool.delegate_tool import Delegator
 
 _OURS = "remit.builtin."
 """Whose functions may ask the models of the Remit process: a worker runs the module that it is named, so what is named so is ours."""
@@ -50,7 +50,7 @@ class ProcessAgent:
 class Executors:
     """The pools of one Remit."""
 
-    def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Office, root: Path | None = None) -> None:
+    def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Delegator, root: Path | None = None) -> None:
         self.processes = processes
         self._models = models
         self._office = office

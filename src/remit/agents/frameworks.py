@@ -17,11 +17,11 @@ from pydantic import Field
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
-from remit.core.agents import AgentSpec, Answers, Workspace
+from remit.core.agents import AgentSpec, Answers, WorkspaceKind
 from remit.core.errors import Stopped, Unavailable
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.policy import Effect, Fact
-from remit.core.redaction import REDACTED, redacted_text
+from remit.core.redaction import REDACTED, redact_text
 from remit.models.client import Models
 from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, TokenUsage
 from remit.runtime.context import Context
@@ -228,7 +228,7 @@ class FrameworkRun:
         text, self._waiting, self._waits, self._emitted_at = "".join(self._waiting), [], 0, time.monotonic()
         if text:
             self._said = (self._said + text)[-KEPT_CHARACTERS:]
-            self.ctx.emit({"text": clean(text)})
+            self.ctx.emit({"text": clean_text(text)})
 
     def close(self) -> None:
         """However the run ended: words that came before its deadline are kept, and counted."""
@@ -274,10 +274,10 @@ class FrameworkRun:
         """A return: it was ended by a limit of its own framework's, and what it said so far is kept."""
         self.flush()
         ctx, said = self.ctx, self._said.strip()
-        error = {"type": "execution", "message": clean(message)[:2000], "code": "UNKNOWN_ERROR", "recoverable": True}
+        error = {"type": "execution", "message": clean_text(message)[:2000], "code": "UNKNOWN_ERROR", "recoverable": True}
         return {
             "status": "partial",
-            "summary": f"{clean(f'{ctx.path[-1]} was ended before it had finished. {message}')[:380].rstrip('. ')}.",
+            "summary": f"{clean_text(f'{ctx.path[-1]} was ended before it had finished. {message}')[:380].rstrip('. ')}.",
             "artifacts": [],
             "errors": [{**error, "recommendation": advice}],
             "metadata": {
@@ -312,7 +312,7 @@ def unreachable(error: BaseException) -> Unavailable | None:
     status = getattr(error, "status_code", None)
     if not isinstance(status, int) and _CLIENT_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
         return None
-    words = _without_keys(clean(" ".join(str(error).split())))[:600] or type(error).__name__
+    words = _without_keys(clean_text(" ".join(str(error).split())))[:600] or type(error).__name__
     advice = "Look at its key and its name." if status in (400, 401, 403, 404) else "Try again later, or give it another model."
     return Unavailable(f"Its model did not answer: {words.rstrip('.')}.", code="AGENT_UNAVAILABLE", advice=advice)
 
@@ -327,7 +327,7 @@ def _without_keys(text: str) -> str:
     for name, value in os.environ.items():
         if name.endswith(_KEYS) and len(value) >= 8:
             text = text.replace(value, REDACTED)
-    return redacted_text(text)
+    return redact_text(text)
 
 
 def _unless_stopped(act: Callable[..., None], *arguments: Any) -> None:
@@ -358,7 +358,7 @@ class AgentOptions(TypedDict, total=False):
     requires_artifacts: bool
     retries: int
     slots: int | None
-    workspace: Workspace | str
+    workspace: WorkspaceKind | str
     effects: tuple[Effect | str, ...]
     acts_on: Mapping[str, Fact | str]
 

@@ -14,9 +14,8 @@ from typing import Any, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
-from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
 from remit.core.errors import Misused
-from remit.core.jsonable import plain
 from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.policy import Effect, Fact
 from remit.runtime.context import Context
@@ -25,7 +24,7 @@ LONGEST_NAME = 128
 _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts whose letters look like one another's."""
 
-__all__ = ["FunctionAgent", "agent", "plain"]
+__all__ = ["FunctionAgent", "agent"]
 
 
 class FunctionAgent:
@@ -83,7 +82,7 @@ def agent(
     description: str = "",
     idle: float | None = None,
     answers: Answers | str = Answers.VALUE,
-    workspace: Workspace | str = Workspace.SHARED,
+    workspace: WorkspaceKind | str = WorkspaceKind.SHARED,
     merge: bool = False,
     slots: int | None = None,
     effects: Sequence[Effect | str] = (),
@@ -111,8 +110,8 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         raise Misused(f"{function.__name__} is not async, so it cannot run inline.", advice='Use isolation="thread" or "process".')
     if isolation is Isolation.THREAD and is_async:
         raise Misused(f"{function.__name__} is async and needs no thread.", advice='Use isolation="inline" or "process".')
-    workspace = _choice(Workspace, "workspace", declared.pop("workspace", Workspace.SHARED))
-    if declared.get("merge") and workspace is not Workspace.WORKTREE:
+    workspace = _choice(WorkspaceKind, "workspace", declared.pop("workspace", WorkspaceKind.SHARED))
+    if declared.get("merge") and workspace is not WorkspaceKind.WORKTREE:
         raise Misused(f"{function.__name__}: only what was done in a worktree can be merged.", advice='Use workspace="worktree".')
     spec = AgentSpec(
         name=agent_name(name or function.__name__),

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from remit.agents.definition import Declaration, Definition, Kind, definition_of
-from remit.core.agents import COME_WITH_REMIT
+from remit.core.agents import BUILTIN_TARGETS
 from remit.core.errors import Misused, Unavailable
 from remit.core.settings import Settings
 
@@ -76,7 +76,7 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
     if reached is None and is_guest:
         reached = OPERATIONS
     for name in without:
-        before = COME_WITH_REMIT if reached is None else reached
+        before = BUILTIN_TARGETS if reached is None else reached
         reached = _less(before, name)
         if reached == before and _is_own_name(name):
             notes.append(f"disallowedTools: {name}: it could not reach that anyway")
@@ -85,7 +85,7 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
 
 def is_reached(name: str, tools: Iterable[str] | None) -> bool:
     """Whether an agent is among them: `worker` stands for all of its operations."""
-    among = COME_WITH_REMIT if tools is None else tools
+    among = BUILTIN_TARGETS if tools is None else tools
     return any(name == one or name.startswith(f"{one}.") for one in among)
 
 
@@ -125,11 +125,11 @@ def _one(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
     if "*" in name or "?" in name:
         return _pattern(name, notes)
     target, dot, _ = name.partition(".")
-    if target in COME_WITH_REMIT and dot and name not in OPERATIONS:
+    if target in BUILTIN_TARGETS and dot and name not in OPERATIONS:
         raise _no_operation("tools", target, name)
     if not is_guest:
         return (name,)
-    return _operations(name) if target in COME_WITH_REMIT else _kept_out(tool, notes)
+    return _operations(name) if target in BUILTIN_TARGETS else _kept_out(tool, notes)
 
 
 def _operations(name: str) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
         if is_reached(tool, gone) or fnmatchcase(tool.casefold(), pattern):
             continue
         left += [one for one in parts if not is_reached(one, gone)] if any(one in gone for one in parts) else [tool]
-        if tool not in COME_WITH_REMIT and any(one.startswith(f"{tool}.") for one in (*gone, pattern)):
+        if tool not in BUILTIN_TARGETS and any(one.startswith(f"{tool}.") for one in (*gone, pattern)):
             raise Misused(f"disallowedTools: {denied!r:.100} is one operation of {tool}: name in tools those that it may use instead.")
     return tuple(dict.fromkeys(left))
 
@@ -175,7 +175,7 @@ def _taken(denied: str) -> tuple[str, ...]:
         vendors = [one for tool in TAKES if fnmatchcase(tool, low) for one in TAKES[tool]]
         return tuple(dict.fromkeys([*vendors, *(one for one in OPERATIONS if fnmatchcase(one, low))]))
     target, dot, _ = low.partition(".")
-    if target in COME_WITH_REMIT:
+    if target in BUILTIN_TARGETS:
         if dot and low not in OPERATIONS:
             raise _no_operation("disallowedTools", target, name)
         return (low,)

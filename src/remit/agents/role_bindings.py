@@ -12,7 +12,7 @@ from remit.agents.definition import Definition, Kind, checked_task
 from remit.agents.model_agents import MODEL, names_a_model, why_no_model
 from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
 from remit.agents.roles import BUILT_INS, declared_role, file_of
-from remit.core.agents import COME_WITH_REMIT, ROLES, is_role
+from remit.core.agents import BUILTIN_TARGETS, ROLES, is_role
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.settings import Settings
 from remit.runtime.context import Context
@@ -93,7 +93,7 @@ def lines_for(role: str, wanted: str | None = None) -> str:
     if wanted == MODEL:
         return _MODEL_ADVICE
     # A role or a target cannot be carried by what has its own name: a table of that name would take its place.
-    is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *COME_WITH_REMIT) and _KEY.fullmatch(wanted)
+    is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *BUILTIN_TARGETS) and _KEY.fullmatch(wanted)
     agent = wanted if is_free else "claude"
     lines = [
         f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',

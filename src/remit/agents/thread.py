@@ -18,7 +18,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Stopped
 from remit.runtime.context import Context
-from remit.runtime.reply import words_of
+from remit.runtime.reply import describe_exception
 
 IDLE_SECONDS = 10.0
 
@@ -179,7 +179,7 @@ class ThreadAgent:
 
 
 def _ended(name: str, error: BaseException) -> AgentCrashed:
-    return AgentCrashed(f"{name} ended the program: {words_of(error)}.", advice="Let it return instead of leaving.")
+    return AgentCrashed(f"{name} ended the program: {describe_exception(error)}.", advice="Let it return instead of leaving.")
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
@@ -187,7 +187,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value:
         if answer.done():
             return
         if isinstance(error, StopIteration):  # no future can carry it
-            answer.set_exception(RuntimeError(words_of(error)))
+            answer.set_exception(RuntimeError(describe_exception(error)))
         elif error is not None:
             answer.set_exception(error)
         else:

@@ -23,7 +23,7 @@ from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
 from remit.board.task_commands import Wanted, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.core.routing import Route
 from remit.core.settings import Settings
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
@@ -304,10 +304,10 @@ def presentable(entry: Entry) -> Entry:
     """
 
     def plain(text: str) -> str:
-        return one_line(redacted_text(text))
+        return one_line(redact_text(text))
 
     context = {key: plain(value) if key in _SAID and isinstance(value, str) else value for key, value in entry.context.items()}
-    lines = redacted_text(entry.stack_trace).splitlines()
+    lines = redact_text(entry.stack_trace).splitlines()
     trace = "\n".join("".join(sign if sign.isprintable() else " " for sign in line).rstrip() for line in lines)
     return replace(entry, type=plain(entry.type), message=plain(entry.message), context=context, stack_trace=trace)
 

@@ -22,13 +22,13 @@ from remit.board.command_lifecycle import Find, require_agent, route_task
 from remit.board.commits import commit
 from remit.board.outcome import Outcome, Waiting, note_failed_commit, wait_for_result
 from remit.board.verdicts import find_document
-from remit.core.agents import COME_WITH_REMIT, ROLES
+from remit.core.agents import BUILTIN_TARGETS, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
-from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.artifacts import checked_artifacts
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -194,7 +194,7 @@ def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
         command=COMMAND,
         status="completed",
         summary=f"The {place.kind} {place.name} is there: {place.path}. {result.summary}",
-        artifacts=seen_artifacts(root, [Artifact(type="documentation", path=place.path, summary=f"The {place.kind} {place.name}")]),
+        artifacts=checked_artifacts(root, [Artifact(type="documentation", path=place.path, summary=f"The {place.kind} {place.name}")]),
         next_steps=f"Read it; {use} uses it.",
         warnings=(*result.warnings, *([made.warning] if made.warning else [])),
         commit=made.short,
@@ -304,7 +304,7 @@ def _fault_of_carrier(page: Page, key: str, carrier: str | None, agents: Collect
 def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:
     """Names that differ only in their letters' case would be one file on many a disk."""
     name = place.name.casefold()
-    if place.kind is Kind.AGENT and name in (*ROLES, *COME_WITH_REMIT):
+    if place.kind is Kind.AGENT and name in (*ROLES, *BUILTIN_TARGETS):
         return f"The agent {name!r} comes with remit."
     same = next((one for one in taken if one.casefold() == name), None)
     if same is not None:

@@ -141,13 +141,13 @@ def commit_debt(board: Board, debt: Debt | None, command: str, task_number: int 
 def note_failed_commit(root: Path, warning: str, command: str, task_number: int | None = None, session_id: str = "") -> None:
     """A ledger that cannot be written must not fail the command: the warning is shown either way."""
     from remit.core.errors import ErrorInfo, RemitError
-    from remit.runtime.error_ledger import ErrorLedger, Noted
+    from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 
     advice = "Commit the files by hand, and look at what git said."
     error = ErrorInfo(type="git", message=warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation=advice)
     try:
         ErrorLedger(root / ".remit" / "errors.json").note(
-            [Noted(error=error, command=command, task_number=task_number, session_id=session_id or None)]
+            [ErrorOccurrence(error=error, command=command, task_number=task_number, session_id=session_id or None)]
         )
     except RemitError:
         return

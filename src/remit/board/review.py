@@ -33,7 +33,7 @@ from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
-from remit.runtime.artifacts import Seen, inspect_artifact, seen_artifacts
+from remit.runtime.artifacts import FileInfo, checked_artifacts, inspect_artifact
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -322,7 +322,7 @@ def _outcome(
         summary=" ".join(words),
         task_number=done.asked.number,
         task_status=now.status.marker if now is not None else "",
-        artifacts=seen_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
+        artifacts=checked_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
         next_steps=" ".join(steps),
         warnings=warnings,
         commit=commit,
@@ -514,7 +514,7 @@ def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
 
 def _is_there(root: Path, path: str) -> bool:
     seen = inspect_artifact(root, path)
-    return isinstance(seen, Seen) and seen.size > 0
+    return isinstance(seen, FileInfo) and seen.size > 0
 
 
 def _plan(root: Path, task: Task) -> Iterator[Gap | str]:

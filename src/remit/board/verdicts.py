@@ -22,7 +22,7 @@ from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
-from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
+from remit.runtime.artifacts import FileInfo, checked_artifacts, inspect_artifact, read_bounded
 from remit.runtime.workspaces import TOOL_FOLDERS
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
@@ -148,7 +148,7 @@ def document_artifacts(root: Path, brief: Brief, verdict: DocumentVerdict) -> tu
     listed = []
     if verdict.found is not None:
         listed.append(Artifact(type=KINDS[brief.command], path=brief.write_to, summary=verdict.found.summary))
-    return seen_artifacts(root, (*listed, *verdict.more))
+    return checked_artifacts(root, (*listed, *verdict.more))
 
 
 def _find_document(root: Path, brief: Brief, result: Return) -> Document | None:
@@ -190,7 +190,7 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 def _read_inside(root: Path, path: str) -> bytes | None:
     """Only what is inside the project, and through no link that leads out."""
-    if not isinstance(inspect_artifact(root, path), Seen):
+    if not isinstance(inspect_artifact(root, path), FileInfo):
         return None
     data = read_bounded((root / path).resolve(), MAX_BYTES)
     return data if data is not None and len(data) <= MAX_BYTES else None

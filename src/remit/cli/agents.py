@@ -18,7 +18,7 @@ from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, find_root, has_mcp, inside, open_directory, project_folder, why_not_loaded
 from remit.cli.render import console, count, cut, duration, one_line, printable, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
-from remit.core.agents import COME_WITH_REMIT, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
+from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
 
@@ -222,7 +222,7 @@ def _print_model(definition: "Definition", settings: "Settings") -> None:
         model = f"{', else '.join(settings.model)} ({settings.source_of('model')})"
     else:
         model = 'none is configured: put model = "anthropic:…" at the top of remit.toml, or REMIT_MODEL into the environment'
-    tools = COME_WITH_REMIT if definition.tools is None else definition.tools
+    tools = BUILTIN_TARGETS if definition.tools is None else definition.tools
     say(f"  model      {printable(model)}")
     say(f"  delegates  to {printable(', '.join(tools)) if tools else 'nobody: it answers by itself'}")
     say(f"  requests   {definition.requests or settings.model_requests} at most")

@@ -15,7 +15,7 @@ import tty
 from collections.abc import Callable, Iterator
 
 from remit.cli.render import one_line
-from remit.core.policy import Approver, Asked, Decision
+from remit.core.policy import Approver, Decision, PolicyRequest
 
 _MOST_FACTS = 20
 _CHOICES = "[y]es, once · [a]lways in this tree · [n]o"
@@ -56,7 +56,7 @@ class AtTheTerminal:
         self._always: set[tuple[str, str, tuple[str, ...]]] = set()
         """What was allowed for a whole tree: its root, the action, and the rules that ask."""
 
-    async def approve(self, asked: Asked, decision: Decision, seconds: float) -> tuple[bool, str]:
+    async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
         who = f"{_user()} at the terminal"
         alike = (asked.root_id, asked.action, decision.rules)
         ends_at = time.monotonic() + seconds
@@ -72,7 +72,7 @@ class AtTheTerminal:
         words = {"y": who, "a": f"{who}, for the whole tree", "n": who}
         return answer in ("y", "a"), words.get(answer, f"nobody answered within {seconds:g} s")
 
-    async def _answer(self, asked: Asked, decision: Decision, ends_at: float) -> str:
+    async def _answer(self, asked: PolicyRequest, decision: Decision, ends_at: float) -> str:
         """y, a or n; nothing when the time is up."""
         _say("\n".join(_question(asked, decision)) + "\n")
         loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
@@ -91,7 +91,7 @@ class AtTheTerminal:
             _say({"y": "yes\n", "a": "always\n", "n": "no\n"}.get(answer, "no answer\n"))
 
 
-def _question(asked: Asked, decision: Decision) -> list[str]:
+def _question(asked: PolicyRequest, decision: Decision) -> list[str]:
     """Who wants what on which resource, and which rule asks. An agent's words among it: made harmless."""
     told = {one_line(name, 40): one_line(value, 200) for name, value in asked.facts.items() if name not in ("parts", "name", "inside")}
     facts = ", ".join(f"{name}={value}" for name, value in list(told.items())[:_MOST_FACTS])

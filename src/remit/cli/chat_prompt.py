@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.cli.chat_screen import harmless
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -231,7 +231,7 @@ def _history(file: Path) -> Any:
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
-                super().store_string(redacted_text(readable(string)))
+                super().store_string(redact_text(readable(string)))
 
     return Kept(str(file))
 

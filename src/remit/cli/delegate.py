@@ -19,7 +19,7 @@ from remit.cli.live import best_show, carried_out, gone_among, report_dead_work,
 from remit.cli.project import find_root, find_session, need_record, open_directory, open_record, why_not_loaded
 from remit.cli.render import say_aside, say_json
 from remit.cli.results import print_return
-from remit.core.agents import COME_WITH_REMIT, AgentSpec
+from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.caller_token import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Return
@@ -123,7 +123,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     Of a target that is an agent itself (`researcher` is a role too) a single word is still an operation, and words are its task.
     """
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
-    if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
+    if directory.find(agent) is not None and not (is_word and agent in BUILTIN_TARGETS):
         return agent, given
     from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, parts_of
 

@@ -31,7 +31,7 @@ from remit.core.record import Record
 from remit.core.request import call
 from remit.core.result import Artifact, Return, Status
 from remit.runtime.context import Context
-from remit.runtime.harvest import Bounds, search
+from remit.runtime.harvest import SearchBounds, search
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"
@@ -61,7 +61,7 @@ Your own agent: put this into .remit/agents/hello.py
 @agent("demo.survey", timeout=40, workspace="none", requires_artifacts=True, description="Counts a folder and writes a report.")
 async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
     base = (ctx.root / folder).resolve()
-    found = await asyncio.to_thread(search, base, "", Bounds(stop_at=time.monotonic() + 3.0, max_entries=100_000))
+    found = await asyncio.to_thread(search, base, "", SearchBounds(stop_at=time.monotonic() + 3.0, max_entries=100_000))
     paths = sorted((one.path for one in found.found), key=lambda path: (path.count("/"), path))[:MOST_FILES]
     groups: dict[str, list[str]] = {}
     for path in paths:
@@ -218,7 +218,7 @@ async def _demo(folder: Path, *, as_json: bool) -> Exit:
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # what it shows must not depend on the project's settings
     async with Remit.open(folder, agents=AGENTS, settings=settings, recover=False) as remit:
         await report_dead_work(remit)
-        some = search(folder, "", Bounds(stop_at=time.monotonic() + 1.0, max_entries=1_000))
+        some = search(folder, "", SearchBounds(stop_at=time.monotonic() + 1.0, max_entries=1_000))
         counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
         if not as_json:
             say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")

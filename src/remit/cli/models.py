@@ -17,7 +17,7 @@ from remit.cli.exits import Exit
 from remit.cli.project import find_root
 from remit.cli.render import console, cut, duration, money, printable, say, say_json, spent, table
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.pricing import price_for
@@ -179,7 +179,7 @@ class Listed:
             "source": self.source,
             "provider": meant.provider if meant else None,
             "model": meant.model if meant else None,
-            "url": redacted_text(meant.url) if meant and meant.url else None,
+            "url": redact_text(meant.url) if meant and meant.url else None,
             "key_variables": list(meant.key_variables) if meant else [],
             "key_set": bool(meant and meant.key),
             "price": {"input": price.input, "output": price.output, "cached": price.cached} if price else None,

@@ -15,13 +15,13 @@ from remit.cli.project import find_root, find_session, need_record, open_directo
 from remit.cli.render import console, count, cut, say, say_aside, say_json, table
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
-from remit.core.policy import Asked, Effect, Verdict
+from remit.core.policy import Effect, PolicyRequest, Verdict
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
 
 if TYPE_CHECKING:
-    from remit.policy.audit import Checked
+    from remit.policy.audit import AuditReport
     from remit.policy.rules import Rule
 
 
@@ -135,16 +135,16 @@ def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
 
 def _would(folder: Path, action: str, words: list[str], caller: str, depth: int, *, as_json: bool) -> Exit:
     """What would be decided: asked of the rules alone, nothing is logged."""
-    from remit.policy.engine import Judge, because_of
+    from remit.policy.engine import PolicyEvaluator, explain_decision
     from remit.policy.rules import project_file
 
     rules = project_file(project_folder(folder)).read()
     if rules.fault is not None:
         raise rules.fault
-    judge = Judge(rules.text)
+    judge = PolicyEvaluator(rules.text)
     judged = [(one, judge.judge(one)) for one in _asked(folder, action, words, caller, depth)]
     asked, outcome = max(judged, key=lambda pair: _STRICTNESS.index(pair[1].verdict))
-    because, advice = ("", "") if outcome.verdict is Verdict.ALLOW else because_of(asked, outcome, outcome.fault, rules.name)
+    because, advice = ("", "") if outcome.verdict is Verdict.ALLOW else explain_decision(asked, outcome, outcome.fault, rules.name)
     if as_json:
         told = {"verdict": str(outcome.verdict), "rules": [rule.name for rule in outcome.rules], "because": because, "advice": advice}
         say_json({**told, "caller": caller, "action": asked.action, "facts": dict(asked.facts), "source": rules.name})
@@ -172,7 +172,7 @@ def _note_unknown(folder: Path, action: str) -> None:
     say_aside(f"Note: there is no agent {action!r} here; it can only be something that an agent asks for by ctx.permit.{meant}")
 
 
-def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[Asked]":
+def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[PolicyRequest]":
     """Each thing that is named, and where it leads, as it would be asked."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
@@ -191,7 +191,7 @@ def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int)
         effects = tuple(map(str, known.spec.effects))
     led = [real_path_facts(one, folder, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
     return [
-        Asked(
+        PolicyRequest(
             caller=caller,
             action=action,
             depth=depth,
@@ -399,7 +399,7 @@ def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
     return Exit.OK if not findings else Exit.FAILED
 
 
-def _unlogged(store: "Store | None", checked: "Checked") -> tuple[list[str], int]:
+def _unlogged(store: "Store | None", checked: "AuditReport") -> tuple[list[str], int]:
     """Delegations that ran since the log begins and are not in it; and how many are older than it."""
     if store is None:
         return [], 0

@@ -419,7 +419,7 @@ def record_document(record: "Record") -> dict[str, Any]:
         "depth": record.depth,
         "path": list(record.path),
         "caller": record.caller,
-        "came": record.came.to_dict() if record.came else None,
+        "caller_info": record.caller_info.to_dict() if record.caller_info else None,
         "priority": record.priority.name.lower(),
         "parameters": dict(record.parameters),
         "key": record.key,

@@ -153,11 +153,11 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
 
 def _asked_by(record: "Record") -> str:
     """Of one that came in by a door: by which, and how its caller calls the conversation."""
-    came = record.came
-    if came is None:
+    caller_info = record.caller_info
+    if caller_info is None:
         return ""
-    conversation = f", in its conversation {came.session}" if came.session else ""
-    return f"{came.principal}{f' by {came.door}' if came.door else ''}{conversation}"
+    conversation = f", in its conversation {caller_info.session}" if caller_info.session else ""
+    return f"{caller_info.principal}{f' by {caller_info.door}' if caller_info.door else ''}{conversation}"
 
 
 def _routed(record: "Record") -> "Iterator[tuple[str, str]]":

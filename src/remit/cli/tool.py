@@ -54,11 +54,11 @@ def tool(
 
 
 def _schema(folder: "Path", *, plain: bool) -> Exit:
-    from remit.runtime.tool.delegate_requests import Catalogue, announced
+    from remit.runtime.tool.delegate_requests import Catalogue, tool_definition
     from remit.system.settings_files import load_settings
 
     directory = open_directory(folder)
-    say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
+    say_json(tool_definition(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
     for problem in directory.problems:
         say_aside(f"! {printable(problem)}")
     return Exit.OK

@@ -1,6 +1,6 @@
 """`remit workspaces`: the folders that delegations were given to work in; what is in them, merged or removed by hand.
 
-Looks without opening the project. What a room is, how it is merged and removed, is `remit.workspaces`.
+Looks without opening the project. What a workspace is, how it is merged and removed, is `remit.workspaces`.
 """
 
 import sys
@@ -23,8 +23,8 @@ from remit.core.ports import Store
 from remit.core.record import Record
 
 if TYPE_CHECKING:
-    from remit.runtime.workspace_cleanup import Seen
-    from remit.runtime.workspaces import Room
+    from remit.runtime.workspace_cleanup import WorkspaceStatus
+    from remit.runtime.workspaces import Workspace
 
 
 AT_ONCE = 4
@@ -34,14 +34,14 @@ FORGOTTEN = "forgotten"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A room, as it is listed."""
+    """A workspace, as it is listed."""
 
-    room: "Room"
+    workspace: "Workspace"
     record: "Record | None"
     """Of the delegation that worked there last; None when the history has forgotten it."""
     runs: str = ""
     """Why its delegation has not ended."""
-    seen: "Seen | None" = None
+    seen: "WorkspaceStatus | None" = None
     """None while somebody works in it."""
 
     @property
@@ -82,8 +82,8 @@ def workspaces(
             outcomes = [_done(place, _removed if remove else _merged) for place in places]
             code = _exit(outcomes, Exit.REFUSED if remove else Exit.FAILED)
     if as_json:
-        told = {outcome.place.room.session_id: outcome for outcome in outcomes}
-        say_json({"workspaces": [_document(place, told.get(place.room.session_id)) for place in places]})
+        told = {outcome.place.workspace.session_id: outcome for outcome in outcomes}
+        say_json({"workspaces": [_document(place, told.get(place.workspace.session_id)) for place in places]})
     elif remove or merge:
         _tell(outcomes, is_allowed=code not in (Exit.BLOCKED, Exit.CANCELLED, Exit.INTERRUPTED))
     else:
@@ -104,37 +104,39 @@ def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: boo
 
 
 def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
-    from remit.runtime.workspaces import noted_room, rooms
+    from remit.runtime.workspaces import list_workspaces, load_workspace
 
-    found = [room for room in (noted_room(folder, session_id) for session_id in rooms(folder)) if room is not None]
-    found.sort(key=lambda room: room.made_at)
+    found = [
+        workspace for workspace in (load_workspace(folder, session_id) for session_id in list_workspaces(folder)) if workspace is not None
+    ]
+    found.sort(key=lambda workspace: workspace.made_at)
     with open_record(folder) as store:
         if names:
             found = _named(store, found, names)
-        records = {} if store is None else {room.session_id: store.get(room.session_id) for room in found}
+        records = {} if store is None else {workspace.session_id: store.get(workspace.session_id) for workspace in found}
         known = [record for record in records.values() if record is not None]
         gone = set() if store is None else gone_among(known, store, folder)
 
-    def place(room: "Room") -> Place:
-        from remit.runtime.workspace_cleanup import look
+    def place(workspace: "Workspace") -> Place:
+        from remit.runtime.workspace_cleanup import workspace_status
 
-        record = records.get(room.session_id)
+        record = records.get(workspace.session_id)
         if record is not None and not record.state.is_settled:
-            return Place(room=room, record=record, runs=GONE if room.session_id in gone else f"it is {record.state}")
-        return Place(room=room, record=record, seen=look(room))
+            return Place(workspace=workspace, record=record, runs=GONE if workspace.session_id in gone else f"it is {record.state}")
+        return Place(workspace=workspace, record=record, seen=workspace_status(workspace))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(place, found))
 
 
-def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> "list[Room]":
+def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]) -> "list[Workspace]":
     """By the delegation that worked there last or the one it was made for; beginnings and ends will do."""
-    chosen: dict[str, Room] = {}
+    chosen: dict[str, Workspace] = {}
     for name in names:
         matching = [r for r in found if name and any(s.startswith(name) or s.endswith(name) for s in (r.session_id, r.maker))]
         if len(matching) != 1:
             session_id = find_session(need_record(store), name).session_id  # says what is wrong with the name, if it is that
-            matching = [room for room in found if session_id in (room.session_id, room.maker)]
+            matching = [workspace for workspace in found if session_id in (workspace.session_id, workspace.maker)]
             if not matching:
                 advice = "`remit workspaces` lists those there are."
                 raise Misused(f"{session_id} has no workspace of its own, or has none any more.", code="INVALID_TARGET", advice=advice)
@@ -151,8 +153,8 @@ def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
     if not needed:
         return Exit.OK
     for place in needed:
-        name = place.room.branch or place.room.inside
-        say_aside(f"{place.room.session_id}  {_agent(place)}  {name}: {_contents(place)}")
+        name = place.workspace.branch or place.workspace.inside
+        say_aside(f"{place.workspace.session_id}  {_agent(place)}  {name}: {_contents(place)}")
     if as_json or not sys.stdin.isatty():
         say_aside("Nothing was removed: this work is nowhere else, and there is nobody to ask here. Run it again with --yes.")
         return Exit.BLOCKED
@@ -175,12 +177,14 @@ def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
 
 
 def _removed(place: Place) -> Outcome:
-    from remit.runtime.workspace_cleanup import clear_unchanged, discard
+    from remit.runtime.workspace_cleanup import discard_workspace, remove_unchanged
 
-    room = place.room
+    workspace = place.workspace
     if place.seen is None or not place.seen.is_unchanged:
-        discard(room)
-    elif not clear_unchanged(room.root, room.session_id):  # looked at again, under its lock: nobody was asked about what came meanwhile
+        discard_workspace(workspace)
+    elif not remove_unchanged(
+        workspace.root, workspace.session_id
+    ):  # looked at again, under its lock: nobody was asked about what came meanwhile
         return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
     return Outcome(place=place, did="removed")
 
@@ -189,13 +193,13 @@ def _merged(place: Place) -> Outcome:
     from remit.runtime.workspace_cleanup import discard_merged
     from remit.runtime.workspaces import merge_by_hand
 
-    room = place.room
-    outcome = merge_by_hand(room, f"{room.session_id}: {_agent(place)}")
+    workspace = place.workspace
+    outcome = merge_by_hand(workspace, f"{workspace.session_id}: {_agent(place)}")
     if not outcome.is_done:
         files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
         return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
-    left = discard_merged(room)
-    return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {room.inside} stays: {left}" if left else ""))
+    left = discard_merged(workspace)
+    return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
 
 
 def _exit(outcomes: Sequence[Outcome], nothing_done: Exit) -> Exit:
@@ -213,7 +217,7 @@ def _tell(outcomes: Sequence[Outcome], *, is_allowed: bool) -> None:
         say("Nothing to remove.")
     for outcome in outcomes:
         why = f": {one_line(outcome.why, 600)}" if outcome.why else ""
-        say(f"{outcome.did}  {outcome.place.room.session_id}  {_agent(outcome.place)}{why}")
+        say(f"{outcome.did}  {outcome.place.workspace.session_id}  {_agent(outcome.place)}{why}")
 
 
 def _agent(place: Place) -> str:
@@ -238,15 +242,15 @@ def _contents(place: Place) -> str:
 
 
 def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
-    room, seen = place.room, place.seen
+    workspace, seen = place.workspace, place.seen
     document: dict[str, Any] = {
-        "session_id": room.session_id,
+        "session_id": workspace.session_id,
         "agent": None if place.record is None else place.record.agent,
-        "kind": str(room.kind),
-        "folder": room.inside,
-        "branch": room.branch or None,
+        "kind": str(workspace.kind),
+        "folder": workspace.inside,
+        "branch": workspace.branch or None,
         "state": place.state,
-        "age_seconds": round(max(0.0, time.time() - room.made_at), 3),
+        "age_seconds": round(max(0.0, time.time() - workspace.made_at), 3),
         "is_in_use": seen is None,
         "changed_files": None if seen is None else len(seen.changed),
         "ignored": None if seen is None else list(seen.ignored),
@@ -268,10 +272,10 @@ def _print(places: Sequence[Place], folder: "Path", *, is_filtered: bool) -> Non
     columns = ("session", "agent", "kind", "state", "age", "in it")
     shown = table(*columns, *(("branch",) if is_roomy else ()), shrinking=("branch",))
     for place in places:
-        room, record = place.room, place.record
+        workspace, record = place.workspace, place.record
         mark, style = ("?", "dim") if record is None else MARKS[record.state]
         state = Text(f"{mark} {place.state}", style=style)
-        session = room.session_id if is_roomy else short(room.session_id)
-        branch = (cut(room.branch or "-"),) if is_roomy else ()
-        shown.add_row(session, _agent(place), str(room.kind), state, duration(now - room.made_at), _contents(place), *branch)
+        session = workspace.session_id if is_roomy else short(workspace.session_id)
+        branch = (cut(workspace.branch or "-"),) if is_roomy else ()
+        shown.add_row(session, _agent(place), str(workspace.kind), state, duration(now - workspace.made_at), _contents(place), *branch)
     console().print(shown)

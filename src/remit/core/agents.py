@@ -11,7 +11,7 @@ from typing import Any
 from remit.core.errors import Misused
 from remit.core.policy import Effect, Fact
 
-COME_WITH_REMIT = ("worker", "researcher", "coder")
+BUILTIN_TARGETS = ("worker", "researcher", "coder")
 """The targets that are there unless the setting `builtin_agents` leaves them out."""
 ROLES = (
     "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
@@ -30,7 +30,7 @@ _BUILT_INS = ("remit.builtin.", _ROLE)
 
 def must_not_be_reserved(name: str) -> None:
     """Raises `Misused` for the name of a target or operation that comes with remit. Roles are there to be replaced."""
-    if name.partition(".")[0].casefold() in (*COME_WITH_REMIT, ASSISTANT, RESULTS) and name not in ROLES:
+    if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS) and name not in ROLES:
         raise Misused(f"name: {name!r} comes with remit, and no file of a project can redefine it. Give the agent another name.")
 
 
@@ -50,7 +50,7 @@ class Answers(StrEnum):
     """What it hands back is to be read as a return: text goes through the receiving ladder, and it is asked once more if it is faulty."""
 
 
-class Workspace(StrEnum):
+class WorkspaceKind(StrEnum):
     SHARED = "shared"
     """It may write anywhere in the project: changed files are looked for there at a timeout."""
     SCRATCH = "scratch"
@@ -72,7 +72,7 @@ class AgentSpec:
     idle_seconds: float | None = None
     isolation: Isolation = Isolation.INLINE
     answers: Answers = Answers.VALUE
-    workspace: Workspace = Workspace.SHARED
+    workspace: WorkspaceKind = WorkspaceKind.SHARED
     resumable: bool = False
     """After a crash it may be run again from its start; finished children are not run again."""
     requires_artifacts: bool = False

@@ -72,11 +72,11 @@ def _not_a_token() -> Refused:
     return Refused(f"{CALLER} holds no token of remit's: it was altered.", code=REFUSED, advice=UNSET)
 
 
-def struck_out(text: str) -> str:
+def redact_tokens(text: str) -> str:
     """`text` without secrets. A few cheap searches where there are none: the first, for one character, is much the cheapest."""
     is_likely = "_" in text and ("rmtk_" in text or "rmt_" in text or "rmd_" in text)
     return _ANY_SECRET.sub("[token]", text) if is_likely else text
 
 
-def struck_out_bytes(data: bytes) -> bytes:
+def redact_token_bytes(data: bytes) -> bytes:
     return _ANY_SECRET_BYTES.sub(b"[token]", data) if b"rmtk_" in data or b"rmt_" in data or b"rmd_" in data else data

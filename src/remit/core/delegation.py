@@ -37,7 +37,7 @@ class Lineage(NamedTuple):
 # ---- Who asks from outside, and what came with the question: known to a door, needed by the flow. Plain values, and how they
 
 
-class Came(NamedTuple):
+class CallerInfo(NamedTuple):
     """What is kept of it, with every delegation of the tree."""
 
     principal: str
@@ -60,19 +60,19 @@ class Came(NamedTuple):
         return known
 
 
-def came_of(principal: str | None, kept: Mapping[str, Any] | None) -> Came | None:
+def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> CallerInfo | None:
     """As it was kept; None: nobody from outside asked."""
     if principal is None:
         return None
-    known = {name: value for name, value in (kept or {}).items() if name in Came._fields and name != "principal"}
+    known = {name: value for name, value in (kept or {}).items() if name in CallerInfo._fields and name != "principal"}
     if known.get("limits") is not None:
         known["limits"] = Limits(**known["limits"])
-    return Came(principal, **known)
+    return CallerInfo(principal, **known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    came: Came
+    caller_info: CallerInfo
     depth: int = 0
     """Of the caller: what it asks for is one deeper."""
     path: tuple[str, ...] = (ROOT_CALLER,)
@@ -148,7 +148,7 @@ class Delegation(NamedTuple):
     task: TaskContext | None = None
     resumes: str | None = None
     """The session of an earlier delegation to the same agent that this one goes on from."""
-    came: Came | None = None
+    caller_info: CallerInfo | None = None
     """Who asked from outside, of the whole tree; None: a person or a program of this project."""
 
     @property

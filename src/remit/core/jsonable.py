@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from remit.core.caller_token import SHORTEST, struck_out
+from remit.core.caller_token import SHORTEST, redact_tokens
 from remit.core.errors import Failed
 
 MAX_DEPTH = 100
@@ -28,17 +28,17 @@ _BUILT_IN = frozenset({dict, list, tuple})
 """What nearly every value is made of: known by its type alone, which is quicker than to ask what it can do."""
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """`text` with a question mark in place of each lone surrogate, which no encoding can carry, and without the secrets of tokens."""
     if len(text) >= SHORTEST:
-        text = struck_out(text)
+        text = redact_tokens(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """`value` as JSON holds it. NaN and the infinities become null. Raises `Failed` for what cannot be held, saying why."""
     try:
-        weigh(value)
+        check_size(value)
         return _plain(value, MAX_DEPTH)
     except Failed:
         raise
@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
         raise Failed(f"a {type(value).__name__} that JSON cannot hold", code="VALIDATION_FAILED") from error
 
 
-def weigh(value: Any) -> None:
+def check_size(value: Any) -> None:
     """Raise `Failed` for what would take for ever to read: iterators, and values that are small in memory and vast on paper.
 
     To be asked before compiled code reads it: once that has begun, nothing can stop it.
@@ -74,11 +74,11 @@ def weigh(value: Any) -> None:
                 raise Failed(f"{what}: hand over a file instead", code="VALIDATION_FAILED")
 
 
-def shown(value: Any, limit: int = 100_000) -> str:
+def safe_repr(value: Any, limit: int = 100_000) -> str:
     """`value` as a programmer would see it, as far as that can be had: for messages and for keeping what was no answer."""
     try:
-        weigh(value)
-        return clean(repr(value))[:limit]
+        check_size(value)
+        return clean_text(repr(value))[:limit]
     except Exception as error:  # noqa: BLE001 - an agent's object may raise anything, even from __repr__
         return f"<a {type(value).__name__} that cannot be shown: {error.message if isinstance(error, Failed) else type(error).__name__}>"
 
@@ -99,14 +99,14 @@ def _inside(value: Any) -> Collection[Any]:
 def _plain(value: Any, levels: int) -> Any:
     kind = type(value)
     if kind is str:
-        return clean(value)
+        return clean_text(value)
     if kind in _CONSTANTS:
         return value
     if kind is int:
         return _bounded(value)
     if kind not in _BUILT_IN:
         if isinstance(value, str):
-            return clean(str.__str__(value))
+            return clean_text(str.__str__(value))
         if isinstance(value, int):
             return _bounded(int(value))
         if isinstance(value, float):
@@ -131,8 +131,8 @@ def _bounded(number: int) -> int:
 
 def _key(key: Any) -> str:
     if type(key) is str:
-        return clean(key)
-    return clean(str.__str__(key)) if isinstance(key, str) else clean(str(_converted(key)))
+        return clean_text(key)
+    return clean_text(str.__str__(key)) if isinstance(key, str) else clean_text(str(_converted(key)))
 
 
 def _converted(value: Any) -> Any:

@@ -288,9 +288,9 @@ def sparkline(values: Values, metric: Metric | None = None, *, signs: str = SIGN
         return _EMPTY * len(values)
     lowest, highest = _SCALES.get(metric.name if metric is not None else "", (0.0, 0.0))
     lowest, highest = min(lowest, *known), max(highest, *known)
-    return "".join(_EMPTY if value is None else _sign(value, lowest, highest, signs) for value in values)
+    return "".join(_EMPTY if value is None else _bar(value, lowest, highest, signs) for value in values)
 
 
-def _sign(value: float, lowest: float, highest: float, signs: str) -> str:
+def _bar(value: float, lowest: float, highest: float, signs: str) -> str:
     share = (value - lowest) / (highest - lowest) if highest > lowest else 0.0
     return signs[min(len(signs) - 1, int(share * len(signs)))]

@@ -49,7 +49,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PolicyRequest:
     """One action that somebody wants to do."""
 
     caller: str
@@ -90,23 +90,23 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingApproval:
     """A delegation that was let in, but may not run yet: a person must say yes first."""
 
-    asked: Asked
+    asked: PolicyRequest
     decision: Decision
 
 
 class Policy(Protocol):
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PolicyRequest) -> Decision:
         """Total and quick: never waits, never raises. Each decision is in the audit log before this returns or the action begins."""
         ...
 
-    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+    def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
         """Of many things of one kind, which are allowed: nobody is asked. In the log as one line, and one for each that is not."""
         ...
 
-    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
+    def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         """The decision on a delegation of which rules could know nothing more than this, when it was made before; None: `decide`.
 
         For the way that every delegation passes: noted like any other, on disk when `write_out` returns.
@@ -121,7 +121,7 @@ class Policy(Protocol):
         """A delegation got another id, because its own was taken."""
         ...
 
-    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+    def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
         """How an `ask` ended: what the person (`by`) said, or that nobody did. Goes into the audit log."""
         ...
 
@@ -131,21 +131,21 @@ class Policy(Protocol):
 class Approver(Protocol):
     """Asks a person."""
 
-    async def approve(self, asked: Asked, decision: Decision, seconds: float) -> tuple[bool, str]:
+    async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
         """Whether they said yes within so many seconds, and who said it or why nobody could be asked."""
         ...
 
 
-class _Everything:
+class _AllowAll:
     """The policy of a house that was given none. Only what leads inside (an `address` that is not public) takes a rule that says so."""
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PolicyRequest) -> Decision:
         return _ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
 
-    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+    def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
         return [self.decide(one) is _ALLOWED for one in asked]
 
-    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
+    def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED
 
     def write_out(self) -> None:
@@ -154,7 +154,7 @@ class _Everything:
     def renamed(self, session_id: str, now: str) -> None:
         return None
 
-    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+    def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
         return None
 
     def close(self) -> None:
@@ -163,4 +163,4 @@ class _Everything:
 
 _ALLOWED = Decision(verdict=Verdict.ALLOW)
 _INSIDE = Decision(verdict=Verdict.DENY, because="There is no policy here, and addresses inside need one that permits them.")
-EVERYTHING: Policy = _Everything()
+ALLOW_ALL: Policy = _AllowAll()

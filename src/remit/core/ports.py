@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from remit.core.agents import AgentSpec
 from remit.core.events import Event
 from remit.core.metrics import Tally
-from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
+from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 
 
 class Store(Protocol):
@@ -16,14 +16,14 @@ class Store(Protocol):
     Errors of the database below come out as `Unavailable` (code STORE_UNAVAILABLE) with advice; no sqlite3 error leaks.
     """
 
-    def apply(self, writes: Sequence[Write]) -> Applied:
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
         """All of `writes`, or none. Durable when it returns.
 
         The session, agent, depth and path in the metadata of a return are those of its delegation: they are not kept twice.
         """
         ...
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         """Like `apply`, but gives None at once, nothing written, when another process holds the write lock."""
         ...
 
@@ -61,7 +61,7 @@ class Store(Protocol):
         """Those asked for since then and before `until`, or all, summed up; read in one pass, none of them kept."""
         ...
 
-    def drawn(self, principal: str) -> Drawn:
+    def drawn(self, principal: str) -> Spending:
         """By all that this principal ever asked for, with everything below it. What still lives counts with what it has told."""
         ...
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from remit.core.budget import Limits
-from remit.core.delegation import Came, Delegation, TaskContext
+from remit.core.delegation import CallerInfo, Delegation, TaskContext
 from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
 from remit.core.result import Return
@@ -45,7 +45,7 @@ class Record:
     limits: Limits | None = None
     idle_seconds: float | None = None
     resumes: str | None = None
-    came: Came | None = None
+    caller_info: CallerInfo | None = None
     step_times: StepTimes = NO_STEPS
     result: Return | None = None
     tokens: int = 0
@@ -69,7 +69,7 @@ def registry_entry(record: Record) -> dict[str, Any]:
         "status": str(record.state),
         "depth": record.depth,
         "path": list(record.path),
-        "principal": record.came.principal if record.came else None,
+        "principal": record.caller_info.principal if record.caller_info else None,
     }
 
 
@@ -91,7 +91,7 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordDelegation:
     """A delegation exists (queued or running; or already settled, when it was refused)."""
 
     record: Record
@@ -102,7 +102,7 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class Begun:
+class BeginDelegation:
     """A new delegation, straight from the engine: the frequent way to be recorded, without a `Record` made for it."""
 
     delegation: Delegation
@@ -117,7 +117,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartDelegation:
     """A queued delegation gets its slot."""
 
     session_id: str
@@ -126,7 +126,7 @@ class Started:
 
 
 @dataclass(slots=True)
-class Settled:
+class SettleDelegation:
     """The outcome: recorded once; a second one for the same delegation is ignored and reported by `Store.apply`."""
 
     session_id: str
@@ -140,32 +140,32 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AppendEvent:
     """A numbered event that is not a step: progress, data, artifact, notice, cancel."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointed:
+class SaveCheckpoint:
     session_id: str
     at: float
     value: Any
 
 
-Write = Begun | Recorded | Started | Settled | Said | Checkpointed
+Write = BeginDelegation | RecordDelegation | StartDelegation | SettleDelegation | AppendEvent | SaveCheckpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class WriteResult:
     """What a group of writes met that its writer must know."""
 
     clashes: tuple[str, ...] = ()
-    """Session ids of `Begun` and `Recorded` that were already taken: not recorded; draw again."""
+    """Session ids of `BeginDelegation` and `RecordDelegation` that were already taken: not recorded; draw again."""
     taken_keys: Mapping[str, str] = field(default_factory=dict)
-    """Session ids of `Recorded` whose idempotency key another delegation holds, and that delegation's id."""
+    """Session ids of `RecordDelegation` whose idempotency key another delegation holds, and that delegation's id."""
     already_settled: tuple[str, ...] = ()
-    """Session ids of `Settled` that had an outcome before, or are no longer ours: the recorded one stands."""
+    """Session ids of `SettleDelegation` that had an outcome before, or are no longer ours: the recorded one stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class Head(NamedTuple):
         return not self.state.is_settled
 
 
-class Drawn(NamedTuple):
+class Spending(NamedTuple):
     """What everything that a principal ever asked for has drawn, also what the history has forgotten since."""
 
     delegations: int = 0

@@ -21,7 +21,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 from pydantic_core import from_json, to_json
 
-from remit.core.caller_token import struck_out_bytes
+from remit.core.caller_token import redact_token_bytes
 
 # ---- What secrets look like: telling names (`authorization`, `api_key`, …), known formats (`ghp_…`, a private key, …), querie
 
@@ -134,7 +134,7 @@ def without_formats(data: bytes) -> bytes:
     """Nor what queries of addresses and variables of commands hold. No quote and no backslash is taken: JSON stays JSON."""
     if b"=" in data:
         data = _VARIABLE.sub(rb"\1" + _secret_looks_REDACTED, _QUERY.sub(_struck_query, data))
-    return _without_known(struck_out_bytes(data)) if is_suspicious(data) else data
+    return _without_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
 def _without_known(data: bytes) -> bytes:
@@ -172,7 +172,7 @@ RECENT = 64
 """Values of delegations that have ended are still looked for, the latest so many: what they said may still be on its way to the disk."""
 MOST = 200
 """Values of one delegation that are looked for elsewhere: all that is written down is searched for each of them."""
-STRUCK_OUT = "Secrets were struck out of this record; only the caller that waited for it was given them."
+SECRETS_REMOVED = "Secrets were struck out of this record; only the caller that waited for it was given them."
 
 _QUERY_CHARACTERS = 64 * 1024
 """A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
@@ -182,7 +182,7 @@ _LINE_CHARACTERS = 16
 # ---- by name
 
 
-def redacted_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
+def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
     """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
     return {
         name: _hidden(value)
@@ -196,7 +196,7 @@ def _redacted(value: Any, *, are_headers: bool = False) -> Any:
     if value.__class__ is str:
         return value
     if isinstance(value, Mapping):
-        return redacted_parameters(value, are_headers=are_headers)
+        return redact_parameters(value, are_headers=are_headers)
     if isinstance(value, list | tuple):
         pair = _pair(value)
         return [pair[0], REDACTED] if pair is not None else [_redacted(one) for one in value]
@@ -235,7 +235,7 @@ def is_redacted(parameters: Mapping[str, Any]) -> bool:
 # ---- values that were found
 
 
-class Held:
+class SecretValues:
     """The secrets of one delegation: struck out of everything as long as this lives, and for a while after."""
 
     __slots__ = ("__weakref__", "forms")
@@ -251,7 +251,7 @@ class Held:
 
 
 _lock = threading.RLock()
-_held: "weakref.WeakSet[Held]" = weakref.WeakSet()
+_held: "weakref.WeakSet[SecretValues]" = weakref.WeakSet()
 _recent: deque[bytes] = deque(maxlen=RECENT)
 _known: tuple[bytes, ...] = ()
 """All of them, longest first, so that no part of one is left."""
@@ -263,10 +263,10 @@ def _refresh() -> None:
     _known = tuple(sorted(forms.union(_recent), key=len, reverse=True))
 
 
-def hold_secrets(parameters: Mapping[str, Any]) -> Held | None:
+def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:
     """Those that stand in the parameters, to be struck out of whatever is said from now on; None, mostly, when there are none."""
     found = list(islice((value for value in _found(parameters) if len(value) >= SHORTEST), MOST))
-    return Held(found) if found else None
+    return SecretValues(found) if found else None
 
 
 def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) -> Iterable[str]:
@@ -338,15 +338,15 @@ Shape = Mapping[str, "Shape | None"]
 ALL_FREE: Shape = {}
 
 
-def redacted_bytes(data: bytes) -> bytes:
-    """Text without secrets. A few quick searches where there are none. For JSON see `redacted_json`."""
+def redact_bytes(data: bytes) -> bytes:
+    """Text without secrets. A few quick searches where there are none. For JSON see `redact_json`."""
     for form in _known:
         if form in data:
             data = data.replace(form, _REDACTED)
     return without_formats(data)
 
 
-def redacted_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
+def redact_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
     """`data`, which is `value` as JSON, without secrets: struck out of texts alone, so that it stays JSON and keeps its shape.
 
     `ours`: what stays as it is, because we say it ourselves and must find it again: a password may be the word `failed`.
@@ -380,18 +380,18 @@ def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
     return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _struck_out(name, secrets)
 
 
-def redacted_value(value: Any) -> Any:
+def redact_value(value: Any) -> Any:
     """Plain JSON as it would be read back from a record."""
-    return from_json(redacted_json(value, to_json(value)))
+    return from_json(redact_json(value, to_json(value)))
 
 
-def redacted_text(text: str) -> str:
+def redact_text(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
-    struck = redacted_bytes(data)
+    struck = redact_bytes(data)
     return text if struck is data or struck == data else struck.decode("utf-8", "replace")
 
 
-def key_kept(key: str) -> str:
+def redact_key(key: str) -> str:
     """The name that a caller gave to a call, as it is kept and found again, here and in other processes: a digest stands for a secret."""
     data = key.encode("utf-8", "backslashreplace")
     struck = without_formats(data)
@@ -400,11 +400,11 @@ def key_kept(key: str) -> str:
 
 @lru_cache(maxsize=1024)
 def is_harmless(text: str) -> bool:
-    """Whether no known format is in a short text that comes again and again; ask `holds_any` for values besides."""
+    """Whether no known format is in a short text that comes again and again; ask `has_known_secrets` for values besides."""
     return "=" not in text and not is_suspicious(text.encode("utf-8", "replace"))
 
 
-def holds_any() -> bool:
+def has_known_secrets() -> bool:
     """Whether there are values to look for at all."""
     return bool(_known)
 
@@ -415,11 +415,11 @@ def holds_any() -> bool:
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        struck = redacted_text(message)
+        struck = redact_text(message)
         if struck != message:
             record.msg, record.args = struck, ()
         if record.exc_info:
-            record.exc_text = redacted_text(_FORMATTER.formatException(record.exc_info))
+            record.exc_text = redact_text(_FORMATTER.formatException(record.exc_info))
         return True
 
 

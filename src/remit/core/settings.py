@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES_GROUP
+from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES_GROUP
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.routing import DEFAULT_TABLE, RoutingTable, Rule
@@ -195,7 +195,7 @@ class Settings:
     """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
-    builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP, ASSISTANT)
+    builtin_agents: tuple[str, ...] = (*BUILTIN_TARGETS, ROLES_GROUP, ASSISTANT)
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
     """Whether what the policy refuses is refused, only logged, or not even asked."""

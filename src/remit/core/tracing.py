@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from remit.core.delegation import ROOT_CALLER, Came, Delegation, Origin
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 
 HEADER = "traceparent"
 """Of HTTP, of gRPC's metadata and of MCP's `_meta`."""
@@ -70,14 +70,14 @@ def _trace_id_of(root_id: str) -> str:
     return _digest("trace", root_id, 16)
 
 
-def above_tree(came: Came | None) -> Traceparent | None:
+def caller_context(caller_info: CallerInfo | None) -> Traceparent | None:
     """The span of whoever asked for the tree, where it said which."""
-    return None if came is None else parse(came.traceparent)
+    return None if caller_info is None else parse(caller_info.traceparent)
 
 
-def tree_of(root_id: str, came: Came | None) -> Traceparent:
+def tree_of(root_id: str, caller_info: CallerInfo | None) -> Traceparent:
     """The span of a tree, with the trace that all of it belongs to."""
-    given = above_tree(came)
+    given = caller_context(caller_info)
     if given is not None:
         return Traceparent(given.trace_id, tree_span_id_of(root_id), given.flags)
     return Traceparent(_trace_id_of(root_id), tree_span_id_of(root_id))
@@ -91,12 +91,12 @@ def context_of(delegation: Delegation) -> Traceparent:
 def parent_of(delegation: Delegation) -> Traceparent:
     """The span that a delegation's hangs below: its caller's; of a root, its tree's."""
     lineage = delegation.lineage
-    return tree_of(lineage.root_id, delegation.came) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
+    return tree_of(lineage.root_id, delegation.caller_info) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
 
 
 def _below(delegation: Delegation, session_id: str) -> Traceparent:
     """The span of one of its tree; that of the tree itself is not asked for."""
-    given, span_id = above_tree(delegation.came), span_id_of(session_id)
+    given, span_id = caller_context(delegation.caller_info), span_id_of(session_id)
     if given is not None:
         return Traceparent(given.trace_id, span_id, given.flags)
     return Traceparent(_trace_id_of(delegation.lineage.root_id), span_id)
@@ -110,7 +110,7 @@ def traceparent_of(delegation: Delegation) -> str:
 def origin_in(environment: Mapping[str, str]) -> Origin | None:
     """Of whoever started this program, when it told its span (`TRACEPARENT`): what is begun here hangs below that. None: it did not."""
     given = parse(environment.get(VARIABLE, "").strip())
-    return None if given is None else Origin(came=Came(ROOT_CALLER, traceparent=str(given)))
+    return None if given is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 
 
 @functools.lru_cache(maxsize=1024)  # asked for when it starts and again when it ends

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
-from remit.core.redaction import REDACTED, Held, hold_secrets, redacted_text
+from remit.core.redaction import REDACTED, SecretValues, redact_text, register_secrets
 from remit.core.settings import Settings
 from remit.models.messages import SpendSink
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, ModelRef
@@ -52,7 +52,7 @@ class Connection:
     context_tokens: int | None = None
     """How much it can read at once, where that is known."""
     key: str | None = field(default=None, repr=False)
-    held: Held | None = field(default=None, repr=False)
+    held: SecretValues | None = field(default=None, repr=False)
     """Its key is struck out of all that is written down, as long as this lives."""
 
 
@@ -109,7 +109,7 @@ class Connections:
             raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
         if "pydantic_ai" not in sys.modules and await is_refused(meant.url):
             # Known in a moment, where the libraries take seconds: a server of this machine that was not started.
-            raise Unavailable(redacted_text(nobody_at(meant.url or "")))
+            raise Unavailable(redact_text(nobody_at(meant.url or "")))
         reached = await self._reached(meant, purse)
         here = await self._here()
         async with here.lock:
@@ -186,7 +186,7 @@ class Connections:
             is_prompted=reached.is_prompted,
             context_tokens=reached.context_tokens,
             key=key,
-            held=hold_secrets({"api_key": key}) if key else None,
+            held=register_secrets({"api_key": key}) if key else None,
         )
 
 
@@ -303,4 +303,4 @@ def _url_of(model: "Model[Any]") -> str:
 
 def _plain(text: str, key: str | None) -> str:
     text = text.partition(" To try Pydantic AI")[0]
-    return redacted_text(text.replace(key, REDACTED) if key else text)
+    return redact_text(text.replace(key, REDACTED) if key else text)

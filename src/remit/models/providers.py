@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.core.settings import ModelAddress, Settings
 
 
@@ -202,7 +202,7 @@ def _tidy(provider: str, url: str) -> str:
     url = url.strip().rstrip("/")
     if not url.lower().startswith(("http://", "https://")) or not _host(url):
         raise Unavailable(
-            f"{redacted_text(url)!r} is no address of a model of the kind {provider}.",
+            f"{redact_text(url)!r} is no address of a model of the kind {provider}.",
             code="TOOL_UNAVAILABLE",
             advice='Write url = "http://HOST:PORT/v1".',
         )
@@ -222,7 +222,7 @@ def _host(url: str) -> str:
 
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
-    name, provider, model = redacted_text(name), redacted_text(provider), redacted_text(model)  # a key that was put in the wrong place
+    name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key that was put in the wrong place
     names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
     asked = name if ":" not in name else f"{provider}:"
     close = get_close_matches(asked, names, n=1, cutoff=0.6)

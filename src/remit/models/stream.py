@@ -53,7 +53,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from remit.core.redaction import REDACTED, redacted_text
+from remit.core.redaction import REDACTED, redact_text
 from remit.models.connections import CONNECT_SECONDS, Connection, nobody_at
 from remit.models.messages import (
     GO_ON,
@@ -516,7 +516,7 @@ def _wait(error: Exception) -> float:
 
 def without_key(text: str, connection: Connection) -> str:
     key = connection.key
-    return redacted_text(text.replace(key, REDACTED) if key else text)
+    return redact_text(text.replace(key, REDACTED) if key else text)
 
 
 def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:

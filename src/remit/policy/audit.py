@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.core.errors import Unavailable
-from remit.core.redaction import ALL_FREE, Shape, redacted_json
+from remit.core.redaction import ALL_FREE, Shape, redact_json
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
@@ -205,10 +205,10 @@ def entry_text(entry: Mapping[str, Any]) -> bytes:
     """What a line says, in JSON without its braces, and without secrets."""
     ours = {**_OURS, "action": ALL_FREE} if entry.get("on_the_way") else _OURS  # the name of that one is an agent's own words
     try:
-        return redacted_json(entry, to_json(entry), ours=ours)[1:-1]
+        return redact_json(entry, to_json(entry), ours=ours)[1:-1]
     except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
         plain = {name: repr(value) if name in _FREE else value for name, value in entry.items()}
-        return redacted_json(plain, to_json(plain, fallback=repr), ours=ours)[1:-1]
+        return redact_json(plain, to_json(plain, fallback=repr), ours=ours)[1:-1]
 
 
 def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
@@ -293,7 +293,7 @@ class Finding:
 
 
 @dataclass(slots=True, kw_only=True)
-class Checked:
+class AuditReport:
     """What a look at the whole log found."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -325,9 +325,9 @@ def entries(folder: Path) -> Iterator[dict[str, Any]]:
                     yield entry
 
 
-def check_log(folder: Path, head: str | None = None) -> Checked:
+def check_log(folder: Path, head: str | None = None) -> AuditReport:
     """The whole log, line by line. `head`: a hash that must be in it."""
-    checked = Checked()
+    checked = AuditReport()
     walk = _Walk(checked)
     is_head_found = False
     for path in files_of(folder):
@@ -347,7 +347,7 @@ def check_log(folder: Path, head: str | None = None) -> Checked:
 class _Walk:
     """Along the chain: what the next line must be."""
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: AuditReport) -> None:
         self._checked = checked
         self._number = 0
         self._head = FIRST.decode()

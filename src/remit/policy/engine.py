@@ -14,20 +14,20 @@ from pydantic_core import to_json
 from remit.core.deadline import Clock
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import RemitError
-from remit.core.policy import Asked, Decision, Mode, Policy, Verdict
-from remit.core.redaction import redacted_text
+from remit.core.policy import Decision, Mode, Policy, PolicyRequest, Verdict
+from remit.core.redaction import redact_text
 from remit.policy.audit import AuditLog, entry_text
 from remit.policy.rules import (
     CALLER,
     CALLERS,
-    Faulty,
     Mentions,
+    PolicyError,
     Rule,
     Rules,
     Source,
     action_id,
+    fill_in,
     groups_of,
-    in_words,
     project_file,
     read_rules,
     source_of,
@@ -138,7 +138,7 @@ _MEND = "Mend the rules: `remit policy check` says what is wrong."
 _SHOWN = 300
 
 
-def because_of(asked: Asked, outcome: "Outcome", fault: str, source: str) -> tuple[str, str]:
+def explain_decision(asked: PolicyRequest, outcome: "Outcome", fault: str, source: str) -> tuple[str, str]:
     """Why, and what to do."""
     if fault:
         return f"The policy ({source}) refuses {_what(asked)} because it cannot be relied on: {fault.rstrip('.')}.", _MEND
@@ -151,27 +151,27 @@ def because_of(asked: Asked, outcome: "Outcome", fault: str, source: str) -> tup
         )
     rule = outcome.rules[0]
     own = rule.annotations.get("because", "")
-    reason = in_words(own, _facts(asked)) if own else f"The policy forbids {_what(asked)}."
+    reason = fill_in(own, _facts(asked)) if own else f"The policy forbids {_what(asked)}."
     return f"{reason} (rule {rule.name}, {source})", _advice(asked, outcome)
 
 
-def question_of(asked: Asked, outcome: "Outcome") -> str:
+def question_of(asked: PolicyRequest, outcome: "Outcome") -> str:
     own = outcome.rules[0].annotations.get("ask", "") if outcome.rules else ""
-    return in_words(own, _facts(asked)) if own else f"{asked.caller} wants {_what(asked)}."
+    return fill_in(own, _facts(asked)) if own else f"{asked.caller} wants {_what(asked)}."
 
 
-def _advice(asked: Asked, outcome: "Outcome") -> str:
+def _advice(asked: PolicyRequest, outcome: "Outcome") -> str:
     own = next((rule.annotations["advice"] for rule in outcome.rules if rule.annotations.get("advice")), "")
-    return in_words(own, _facts(asked))
+    return fill_in(own, _facts(asked))
 
 
-def _what(asked: Asked) -> str:
+def _what(asked: PolicyRequest) -> str:
     resource = resource_of(asked)
     on = "" if resource["type"] == "Agent" else f" on {_shown(resource['id'])}"
     return f"{asked.action}{on} to {asked.caller}"
 
 
-def _facts(asked: Asked) -> Mapping[str, Any]:
+def _facts(asked: PolicyRequest) -> Mapping[str, Any]:
     return {name: _shown(value) for name, value in {**context_of(asked), "action": asked.action}.items()}
 
 
@@ -182,7 +182,7 @@ def facts_kept(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(value: Any) -> Any:
     """Not too long; and secrets are struck out before it is cut, because half of one is not recognised."""
-    return redacted_text(value)[:_SHOWN] if isinstance(value, str) and len(value) > _SHOWN else value
+    return redact_text(value)[:_SHOWN] if isinstance(value, str) and len(value) > _SHOWN else value
 
 
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
@@ -203,7 +203,7 @@ class Outcome:
 
 
 @dataclass(slots=True, kw_only=True)
-class Slice:
+class RuleSubset:
     """The rules that can have a say about one kind of action."""
 
     rules: dict[str, Rule]
@@ -223,14 +223,14 @@ class Slice:
         return compared.kind_of(value)
 
 
-class Judge:
-    """The rules of one text. Raises `Faulty` when they cannot be read."""
+class PolicyEvaluator:
+    """The rules of one text. Raises `PolicyError` when they cannot be read."""
 
     def __init__(self, text: str) -> None:
         self.rules = read_rules(text)
-        self._slices: dict[tuple[str, tuple[str, ...], bool], Slice] = {}
+        self._slices: dict[tuple[str, tuple[str, ...], bool], RuleSubset] = {}
 
-    def judge(self, asked: Asked) -> Outcome:
+    def judge(self, asked: PolicyRequest) -> Outcome:
         piece = self.slice_of(asked.action, asked.effects, asked.is_delegation)
         if not piece.rules:
             return Outcome(verdict=Verdict.DENY)
@@ -249,7 +249,7 @@ class Judge:
             known = piece.outcomes[key] = _evaluated(piece, asked.caller, resource, to_json(context, inf_nan_mode="null").decode())
         return known
 
-    def slice_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
+    def slice_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         key = (action, effects, is_delegation)
         known = self._slices.get(key)
         if known is None:
@@ -258,7 +258,7 @@ class Judge:
             known = self._slices[key] = self._sliced(*key)
         return known
 
-    def _sliced(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
+    def _sliced(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         name, groups = action_id(action), groups_of(action, effects, is_delegation)
         names = frozenset((name, *groups))
         chosen = [rule for rule in self.rules if rule.covers(names)]
@@ -268,7 +268,7 @@ class Judge:
             mentions |= rule.mentions
         uid = {"type": "Action", "id": name}
         entity = {"uid": uid, "attrs": {}, "parents": [{"type": "Action", "id": group} for group in groups if group != name]}
-        return Slice(
+        return RuleSubset(
             rules=rules,
             mentions=mentions,
             policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
@@ -285,14 +285,14 @@ def kind_of_principal(caller: str) -> str:
     return CALLER if caller.startswith(CALLERS) else "Agent"
 
 
-def resource_of(asked: Asked) -> dict[str, str]:
+def resource_of(asked: PolicyRequest) -> dict[str, str]:
     for fact, kind in (("path", "Path"), ("host", "Host"), ("command", "Command")):
         if fact in asked.facts:
             return {"type": kind, "id": str(asked.facts[fact])}
     return {"type": "Agent", "id": asked.action}
 
 
-def context_of(asked: Asked, wanted: frozenset[str] | None = None) -> dict[str, Any]:
+def context_of(asked: PolicyRequest, wanted: frozenset[str] | None = None) -> dict[str, Any]:
     """Everything that rules may speak of, or as much of it as they do, in a steady order."""
     target, _, operation = asked.action.partition(".")
     ours: dict[str, Any] = {
@@ -319,7 +319,7 @@ def _clean(value: Any) -> Any:
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) and not value.isascii() else value
 
 
-def _evaluated(piece: Slice, caller: str, resource: dict[str, str], context: str) -> Outcome:
+def _evaluated(piece: RuleSubset, caller: str, resource: dict[str, str], context: str) -> Outcome:
     request = {
         "principal": {"type": kind_of_principal(caller), "id": _clean(caller)},
         "action": piece.action,
@@ -338,7 +338,7 @@ def _evaluated(piece: Slice, caller: str, resource: dict[str, str], context: str
     return Outcome(verdict=Verdict.ASK, rules=asking) if asking else Outcome(verdict=Verdict.ALLOW, rules=decided)
 
 
-def _is_about_permits(error: str, piece: Slice) -> bool:
+def _is_about_permits(error: str, piece: RuleSubset) -> bool:
     """A permit that cannot be evaluated permits nothing, which is safe. Whatever else went wrong counts as a no."""
     named = [rule for number, rule in piece.rules.items() if f"`{number}`" in error]
     return bool(named) and all(rule.is_permit and not rule.asks for rule in named)
@@ -378,8 +378,8 @@ class ProjectPolicy:
         self._clock = clock
         self._look_at = 0.0
         self._rules: Rules
-        self._judge: Judge | None = None
-        self._fault: Faulty | None = None
+        self._judge: PolicyEvaluator | None = None
+        self._fault: PolicyError | None = None
         self._plain: dict[tuple[str, str, int, tuple[str, ...]], _Plain] = {}
         self._waiting: list[_Plain | bytes] = []
         """What was decided and is not written yet, in its order."""
@@ -387,7 +387,7 @@ class ProjectPolicy:
 
     # ---- the port
 
-    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
+    def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         if not self._waiting:  # once in a turn is often enough
             self._look()
         known = self._plain.get((caller, target, depth, effects))
@@ -398,7 +398,7 @@ class ProjectPolicy:
         known.sessions.append(session_id)
         return known.decision
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PolicyRequest) -> Decision:
         self._look()
         outcome, fault = self._outcome(asked)
         decision = self._in_mode(asked, outcome, fault)
@@ -420,7 +420,7 @@ class ProjectPolicy:
             return Decision(verdict=Verdict.DENY, because=f"The audit log cannot be written: {error.message}", advice=error.advice)
         return decision
 
-    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+    def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
         self._look()
         decided = [self._in_mode(one, *self._outcome(one)) for one in asked]
         for one, decision in zip(asked, decided, strict=True):
@@ -437,7 +437,7 @@ class ProjectPolicy:
             return [False] * len(asked)
         return [decision.verdict is Verdict.ALLOW for decision in decided]
 
-    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+    def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
         self._note({**_entry(asked, decision), "event": "asked", "verdict": str(verdict), "by": by}, asked.session_id)
         try:
             self.write_out()
@@ -466,7 +466,7 @@ class ProjectPolicy:
 
     # ---- the rules
 
-    def look_now(self) -> list[str]:
+    def reload(self) -> list[str]:
         """The rules as they stand; what is wrong with them."""
         self._look_at = 0.0
         self._look()
@@ -484,9 +484,9 @@ class ProjectPolicy:
         self._plain = {}
         self._judge, self._fault = None, None
         try:
-            self._judge = Judge(rules.text) if rules.fault is None else None
+            self._judge = PolicyEvaluator(rules.text) if rules.fault is None else None
             self._fault = rules.fault
-        except Faulty as fault:
+        except PolicyError as fault:
             self._fault = fault
         if self._fault is not None:
             log.error("%s: %s", rules.name, self._fault)
@@ -496,7 +496,7 @@ class ProjectPolicy:
     def _note(self, entry: dict[str, Any], *sessions: str) -> None:
         self._waiting.append(entry_text({**entry, "sessions": sessions} if sessions else entry))
 
-    def _outcome(self, asked: Asked) -> tuple[Outcome, str]:
+    def _outcome(self, asked: PolicyRequest) -> tuple[Outcome, str]:
         if self._judge is None:
             assert self._fault is not None
             return Outcome(verdict=Verdict.DENY), self._fault.message
@@ -507,7 +507,7 @@ class ProjectPolicy:
             return Outcome(verdict=Verdict.DENY), f"the rules could not be evaluated ({type(error).__name__}: {error})"
         return outcome, outcome.fault
 
-    def _is_plain(self, asked: Asked) -> bool:
+    def _is_plain(self, asked: PolicyRequest) -> bool:
         """Whether any other delegation of this caller to this agent at this depth would be decided alike."""
         if self._judge is None:
             return False  # a file that cannot be read is looked at again each time
@@ -518,18 +518,18 @@ class ProjectPolicy:
         mentions = self._judge.slice_of(asked.action, asked.effects, is_delegation=True).mentions
         return not mentions.everything and mentions.facts <= PLAIN_FACTS
 
-    def _in_mode(self, asked: Asked, outcome: Outcome, fault: str) -> Decision:
+    def _in_mode(self, asked: PolicyRequest, outcome: Outcome, fault: str) -> Decision:
         names = tuple(rule.name for rule in outcome.rules)
         if outcome.verdict is Verdict.ALLOW:
             return Decision(verdict=Verdict.ALLOW, rules=names)
-        because, advice = because_of(asked, outcome, fault, self._rules.name)
+        because, advice = explain_decision(asked, outcome, fault, self._rules.name)
         if self.mode is Mode.PERMISSIVE:
             return Decision(verdict=Verdict.ALLOW, rules=names, because=because, advice=advice, strict_verdict=outcome.verdict)
         question = question_of(asked, outcome) if outcome.verdict is Verdict.ASK else ""
         return Decision(verdict=outcome.verdict, rules=names, because=because, advice=advice, question=question)
 
 
-def _entry(asked: Asked, decision: Decision) -> dict[str, Any]:
+def _entry(asked: PolicyRequest, decision: Decision) -> dict[str, Any]:
     """A decision as the log keeps it."""
     entry: dict[str, Any] = {
         "event": "decided",
@@ -557,23 +557,23 @@ def _entry(asked: Asked, decision: Decision) -> dict[str, Any]:
 _ALLOWED = Decision(verdict=Verdict.ALLOW)
 
 
-class Disabled:
+class DisabledPolicy:
     """Nothing is asked, and nothing is logged but one line that says so."""
 
     def __init__(self, audit: AuditLog, owner: str) -> None:
         self._audit = audit
         self._entry: bytes | None = entry_text({"event": "disabled", "mode": "disabled", "owner": owner})
 
-    def decide(self, asked: Asked) -> Decision:
+    def decide(self, asked: PolicyRequest) -> Decision:
         return _ALLOWED
 
-    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+    def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
         return [True] * len(asked)
 
-    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
+    def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED
 
-    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+    def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
         return None
 
     def renamed(self, session_id: str, now: str) -> None:
@@ -592,5 +592,5 @@ def open_policy(folder: Path, mode: str, *, owner: str, clock: Clock, given: str
     """Of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path."""
     audit = AuditLog(folder, clock=clock.wall)
     if mode == Mode.DISABLED:
-        return Disabled(audit, owner)
+        return DisabledPolicy(audit, owner)
     return ProjectPolicy(project_file(folder) if given is None else source_of(given), Mode(mode), audit)

@@ -51,7 +51,7 @@ def groups_of(action: str, effects: tuple[str, ...], is_delegation: bool) -> tup
     return tuple(dict.fromkeys(group for group in groups if group != target or "." in action))
 
 
-class Faulty(Misused):
+class PolicyError(Misused):
     """These rules cannot be used."""
 
     default_code = "POLICY_DENIED"
@@ -106,28 +106,30 @@ class Rule:
 
 
 def read_rules(text: str) -> list[Rule]:
-    """In the order they stand. Raises `Faulty`."""
+    """In the order they stand. Raises `PolicyError`."""
     spans = list(_statements(text))
     try:
         document = json.loads(cedarpy.policies_to_json_str(text))
     except ValueError as error:
         raise _faulty(text, str(error)) from None
     except RecursionError:
-        raise Faulty("A rule has hundreds of operators one within the other.", line=1, advice="Make several rules of it.") from None
+        raise PolicyError("A rule has hundreds of operators one within the other.", line=1, advice="Make several rules of it.") from None
     if document.get("templates"):
-        raise Faulty("Rules with ?principal or ?resource are templates, which are not used here.", line=1, advice="Name an agent instead.")
+        raise PolicyError(
+            "Rules with ?principal or ?resource are templates, which are not used here.", line=1, advice="Name an agent instead."
+        )
     bodies: Mapping[str, Mapping[str, Any]] = document.get("staticPolicies", {})
     numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
     again = cedarpy.policies_to_json_str("\n".join(text[start:end] for start, end in spans))
     if len(numbered) != len(spans) or json.loads(again)["staticPolicies"] != bodies:  # what is judged by must be what was written
-        raise Faulty("It cannot be told where its rules begin and end.", line=1, advice="End each rule with one semicolon.")
+        raise PolicyError("It cannot be told where its rules begin and end.", line=1, advice="End each rule with one semicolon.")
     rules = [
         _rule(number, bodies[number], _line(text, start), text[start:end]) for number, (start, end) in zip(numbered, spans, strict=True)
     ]
     names: dict[str, int] = {}
     for rule in (rule for rule in rules if rule.annotations.get("id")):
         if rule.name in names:
-            raise Faulty(
+            raise PolicyError(
                 f"Two rules are named {rule.name!r}, at lines {names[rule.name]} and {rule.line}.", line=rule.line, advice="Name each once."
             )
         names[rule.name] = rule.line
@@ -141,7 +143,7 @@ def _line(text: str, at: int) -> int:
 def _statements(text: str) -> Iterator[tuple[int, int]]:
     """Where each rule begins and ends; comments and quoted text are no part of the structure.
 
-    Raises `Faulty` for what is too much for Cedar's parser: it would not say so, but end the process.
+    Raises `PolicyError` for what is too much for Cedar's parser: it would not say so, but end the process.
     """
     start: int | None = None
     depth = length = 0
@@ -158,7 +160,9 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
             length += len(word[0])
             if deepest > DEEPEST or length > LONGEST:
                 what = f"brackets more than {DEEPEST} deep" if deepest > DEEPEST else f"more than {LONGEST} characters"
-                raise Faulty(f"The rule at line {_line(text, start)} has {what}.", line=_line(text, start), advice="Make several of it.")
+                raise PolicyError(
+                    f"The rule at line {_line(text, start)} has {what}.", line=_line(text, start), advice="Make several of it."
+                )
     if start is not None:
         yield start, len(text)
 
@@ -172,26 +176,26 @@ def _nested(word: str, depth: int) -> tuple[int, int]:
     return depth, deepest
 
 
-def _faulty(text: str, message: str) -> Faulty:
+def _faulty(text: str, message: str) -> PolicyError:
     """Where it is: Cedar names no line, so each rule is read by itself."""
     for start, end in _statements(text):
         try:
             cedarpy.policies_to_json_str(text[start:end])
         except ValueError as error:
             line = _line(text, start)
-            return Faulty(
+            return PolicyError(
                 f"The rule that begins at line {line} cannot be read: {error}.",
                 line=line,
                 advice="Correct it; `remit policy check` tells when it is right.",
             )
-    return Faulty(f"The rules cannot be read: {message}.", line=1, advice="`remit policy check` tells when they are right.")
+    return PolicyError(f"The rules cannot be read: {message}.", line=1, advice="`remit policy check` tells when they are right.")
 
 
 def _rule(number: str, body: Mapping[str, Any], line: int, text: str) -> Rule:
     annotations = {name: value or "" for name, value in body.get("annotations", {}).items()}
     is_permit = body["effect"] == "permit"
     if "ask" in annotations and not is_permit:
-        raise Faulty(
+        raise PolicyError(
             f"The rule at line {line} forbids and asks: @ask belongs to a permit.", line=line, advice="Write permit, or drop @ask."
         )
     mentions = Mentions(
@@ -248,7 +252,7 @@ def _mentioned(condition: Any) -> Mentions:
 _CONTEXT = {"Var": "context"}
 
 
-def in_words(template: str, facts: Mapping[str, Any]) -> str:
+def fill_in(template: str, facts: Mapping[str, Any]) -> str:
     """The words of an annotation, with facts filled in."""
 
     def filled(match: re.Match[str]) -> str:
@@ -268,7 +272,7 @@ class Rules:
     name: str
     """What they are called in messages."""
     text: str
-    fault: Faulty | None = None
+    fault: PolicyError | None = None
     """Why the text could not even be read."""
 
     @property
@@ -341,7 +345,7 @@ class File:
             return opened.read(LARGEST_BYTES + 1)
 
     def _unreadable(self, why: str) -> Rules:
-        fault = Faulty(f"{self._name} cannot be read: {why}.", line=1, advice="Mend or remove it.")
+        fault = PolicyError(f"{self._name} cannot be read: {why}.", line=1, advice="Mend or remove it.")
         return Rules(name=self._name, text="", fault=fault)
 
 
@@ -398,7 +402,7 @@ def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
     """What is wrong with the rules, in the order of their lines."""
     try:
         rules = read_rules(text)
-    except Faulty as fault:
+    except PolicyError as fault:
         return [Problem(line=fault.line, what=str(fault))]
     actions, facts = known_actions(specs), known_facts(specs)
     problems = [problem for rule in rules for problem in _names(rule, actions, facts, specs)]

@@ -9,18 +9,18 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from remit.core.agents import COME_WITH_REMIT, ROLES, ROLES_GROUP
+from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
-from remit.core.caller_token import struck_out_bytes
+from remit.core.caller_token import redact_token_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import ROOT_CALLER, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.jsonable import clean, weigh
-from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
+from remit.core.jsonable import check_size, clean_text
+from remit.core.policy import ALLOW_ALL, PendingApproval, Policy, Verdict
 from remit.core.ports import AgentPort
-from remit.core.redaction import Held, hold_secrets, key_kept, redacted_parameters, redacted_value
+from remit.core.redaction import SecretValues, redact_key, redact_parameters, redact_value, register_secrets
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.routing import check_route, language_of, route
@@ -32,7 +32,7 @@ from remit.runtime.deps import Caller, Engine, RuntimeDeps, Submission
 
 
 @dataclass(slots=True, kw_only=True)
-class Case:
+class GuardInput:
     """Everything the guards look at; plain facts, gathered by `accept` for one look and not kept (so not frozen: it is made often)."""
 
     target: str
@@ -58,7 +58,7 @@ class Case:
     """What was wrong with the parameters or options."""
 
 
-def first_refusal(case: Case) -> ErrorInfo | None:
+def first_refusal(case: GuardInput) -> ErrorInfo | None:
     """The reason why this delegation may not run, or None. Total: never raises, never waits."""
     for rung in LADDER:
         error = rung(case)
@@ -71,11 +71,11 @@ def _final(type_: str, message: str, code: str, recommendation: str) -> ErrorInf
     return ErrorInfo(type=type_, message=message, code=code, recoverable=False, recommendation=recommendation)
 
 
-def _walk(case: Case) -> str:
+def _walk(case: GuardInput) -> str:
     return f"{' → '.join(case.caller_path)} → {case.target}"
 
 
-def expired(case: Case) -> ErrorInfo | None:
+def expired(case: GuardInput) -> ErrorInfo | None:
     if case.closing is not None:
         return _final(
             "cancelled",
@@ -93,7 +93,7 @@ def expired(case: Case) -> ErrorInfo | None:
     )
 
 
-def too_deep(case: Case) -> ErrorInfo | None:
+def too_deep(case: GuardInput) -> ErrorInfo | None:
     depth = case.caller_depth + 1
     if depth <= case.max_depth:
         return None
@@ -105,7 +105,7 @@ def too_deep(case: Case) -> ErrorInfo | None:
     )
 
 
-def cycle(case: Case) -> ErrorInfo | None:
+def cycle(case: GuardInput) -> ErrorInfo | None:
     by_agent = case.ancestor_tasks is None
     met = case.target in case.caller_path if by_agent else (case.target, case.task) in (case.ancestor_tasks or ())
     if not met:
@@ -118,7 +118,7 @@ def cycle(case: Case) -> ErrorInfo | None:
     )
 
 
-def budget(case: Case) -> ErrorInfo | None:
+def budget(case: GuardInput) -> ErrorInfo | None:
     lack = case.budget.lacks(case.now)
     if lack is None:
         return None
@@ -130,7 +130,7 @@ def budget(case: Case) -> ErrorInfo | None:
     )
 
 
-def unknown_agent(case: Case) -> ErrorInfo | None:
+def unknown_agent(case: GuardInput) -> ErrorInfo | None:
     if case.known:
         return None
     names = sorted(case.directory(), key=lambda name: (name in ROLES, name))  # those that anybody delegates to by name go first
@@ -146,7 +146,7 @@ def switched_off(target: str, names: Iterable[str]) -> str:
     first = target.partition(".")[0]
     is_role = target in ROLES
     known = {name if is_role else name.partition(".")[0] for name in names}
-    if first in known or not (is_role or first in COME_WITH_REMIT):
+    if first in known or not (is_role or first in BUILTIN_TARGETS):
         return ""
     missing = ROLES_GROUP if is_role else first
     return (
@@ -154,19 +154,19 @@ def switched_off(target: str, names: Iterable[str]) -> str:
     )
 
 
-def bad_parameters(case: Case) -> ErrorInfo | None:
+def bad_parameters(case: GuardInput) -> ErrorInfo | None:
     fault = case.fault
     if fault is None:
         return None
     return _final("invalid_parameters", fault.message, fault.code, fault.advice or f"`remit agents {case.target}` shows what it takes.")
 
 
-def not_permitted(case: Case, no: Refused) -> ErrorInfo:
+def not_permitted(case: GuardInput, no: Refused) -> ErrorInfo:
     """The last rung: `accept` asks the policy when nothing else is in the way, so that its log holds what it was asked in earnest."""
     return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
 
 
-LADDER: tuple[Callable[[Case], ErrorInfo | None], ...] = (expired, too_deep, cycle, budget, unknown_agent, bad_parameters)
+LADDER: tuple[Callable[[GuardInput], ErrorInfo | None], ...] = (expired, too_deep, cycle, budget, unknown_agent, bad_parameters)
 
 
 log = logging.getLogger("remit.flow")
@@ -194,7 +194,7 @@ class _Terms:
     limits: Limits | None = None
     task: TaskContext | None = None
     fault: RemitError | None = None
-    secrets: Held | None = None
+    secrets: SecretValues | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -260,7 +260,7 @@ def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
     spec = agent.spec
     if request.parameters:
         terms.parameters = _plain(request.parameters)
-        terms.secrets = hold_secrets(terms.parameters)
+        terms.secrets = register_secrets(terms.parameters)
     terms.arguments = agent.check(dict(request.parameters))
     limits = deps.rules.limits_for(terms.command or terms.target)
     if request.timeout is None and spec.timeout_seconds is not None:
@@ -287,9 +287,9 @@ def _submission(
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
-    above, tree, budget, hard_at, max_depth, asks, came = standing(caller, origin, terms.limits, deps, now)
+    above, tree, budget, hard_at, max_depth, asks, caller_info = standing(caller, origin, terms.limits, deps, now)
     lineage = _lineage(above, caller is None, terms, created_at)
-    case = Case(
+    case = GuardInput(
         target=terms.target,
         now=now,
         caller_path=above.path if terms.command is None else (*above.path, terms.command),
@@ -308,7 +308,9 @@ def _submission(
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _policy_says(case, terms, caller, deps, lineage, asks, ROOT_CALLER if came is None else came.principal)
+        error, pending = _policy_says(
+            case, terms, caller, deps, lineage, asks, ROOT_CALLER if caller_info is None else caller_info.principal
+        )
     delegation = Delegation(
         lineage,
         terms.target,
@@ -318,13 +320,13 @@ def _submission(
         _deadline(terms, now, hard_at, budget),
         created_at,
         terms.idle_seconds,
-        key_kept(request.key) if isinstance(request.key, str) else None,
+        redact_key(request.key) if isinstance(request.key, str) else None,
         terms.accept,
         terms.limits,
         terms.command,
         terms.task,
         request.resume if is_session_id(request.resume) else None,
-        came,
+        caller_info,
     )
     submission = Submission(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
@@ -332,20 +334,20 @@ def _submission(
     if terms.secrets is not None:
         submission.secrets = terms.secrets
     if error is not None:
-        submission.refusal = _remembered_refusal(submission, error.code, reply.refused(delegation, error))
+        submission.refusal = _remembered_refusal(submission, error.code, reply.refused_return(delegation, error))
     return submission
 
 
 def _policy_says(
-    case: Case, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, asks: str, on_behalf: str
-) -> tuple[ErrorInfo | None, Pending | None]:
+    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, asks: str, on_behalf: str
+) -> tuple[ErrorInfo | None, PendingApproval | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
     known = None
     if not spec.acts_on and on_behalf in (ROOT_CALLER, asks):  # else the log says on whose behalf
-        known = deps.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
+        known = deps.policy.cached_decision(asks, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = deps.root if caller is None else caller.workspace
@@ -356,7 +358,7 @@ def _policy_says(
         return bad_parameters(replace(case, fault=fault)), None
     about, decision = judged_all(deps.policy, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
-        return None, Pending(asked=about, decision=decision)
+        return None, PendingApproval(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
 
 
@@ -368,7 +370,7 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
     return Lineage.root(session_id, terms.target, callers, above.depth + 1)
 
 
-def redrawn(submission: Submission, policy: Policy = EVERYTHING) -> None:
+def redrawn(submission: Submission, policy: Policy = ALLOW_ALL) -> None:
     """A clash with an id that is taken: the submission gets another one. Nothing has run under the old; the audit log is told."""
     delegation = submission.delegation
     old = delegation.lineage
@@ -396,7 +398,7 @@ def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> R
     call = f"{submission.delegation.agent}\n{normalised_task(submission.delegation.parameters)}\n{code}\n{fault}"
     earlier, times = submission.tree.refusals.get(call, (refusal, 0))
     submission.tree.refusals[call] = (earlier, times + 1)
-    return reply.refused_again(earlier, times + 1)
+    return reply.repeated_refusal(earlier, times + 1)
 
 
 def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
@@ -420,8 +422,8 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
     """The same agent with the same parameters, to the letter, as they are recorded: how a resumed caller's call is recognised."""
-    held = hold_secrets(parameters)  # struck out of their own parameters too, as when they were recorded
-    call = f"{agent}\n{json.dumps(redacted_value(redacted_parameters(_plain(parameters))), sort_keys=True)}"
+    held = register_secrets(parameters)  # struck out of their own parameters too, as when they were recorded
+    call = f"{agent}\n{json.dumps(redact_value(redact_parameters(_plain(parameters))), sort_keys=True)}"
     del held
     return call
 
@@ -429,8 +431,8 @@ def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON holds them: what is recorded, and what crosses to another process."""
     try:
-        weigh(parameters)
-        plain = from_json(struck_out_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
+        check_size(parameters)
+        plain = from_json(redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
     except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
         raise Misused(
             f"Parameters must be what JSON can hold: {error}",
@@ -449,7 +451,7 @@ def _positive(name: str, value: object) -> float:
 def commands_of(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(c, str) and c.strip() for c in value):
         raise Misused(f"accept must be a list of commands, not {value!r}.", advice='Pass e.g. accept=["pytest -q"].')
-    return tuple(clean(command) for command in value)
+    return tuple(clean_text(command) for command in value)
 
 
 def limits_of(value: Limits | Mapping[str, Any]) -> Limits:

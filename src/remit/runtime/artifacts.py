@@ -27,7 +27,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class FileInfo:
     size: int
     sha256: str
     """Of the first `hashed_bytes` bytes."""
@@ -40,7 +40,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
+class FileProblem:
     """Why there is nothing to record."""
 
     reason: str
@@ -77,36 +77,36 @@ def relative_path(root: Path, path: str | Path) -> str:
     return given
 
 
-def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float | None = None) -> Seen | Unseen:
+def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float | None = None) -> FileInfo | FileProblem:
     """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early.
 
     `within`: a folder of the root (a workspace) that `path` is relative to and that no link may lead out of either.
     """
     fault = path_fault(path)
     if fault is not None:
-        return Unseen(reason=fault, is_outside=True)
+        return FileProblem(reason=fault, is_outside=True)
     try:
         real_root = os.path.join(os.path.realpath(root), within) if within else os.path.realpath(root)
         real = os.path.realpath(os.path.join(real_root, path))
         inside = os.path.relpath(real, real_root)
         if inside == ".." or inside.startswith("../"):
-            return Unseen(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
+            return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
         descriptor = _open_inside(real_root, inside)
     except (OSError, ValueError) as error:
-        return Unseen(reason=_why(error))
-    if isinstance(descriptor, Unseen):
+        return FileProblem(reason=_why(error))
+    if isinstance(descriptor, FileProblem):
         return descriptor
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         return _read(file.fileno(), stop_at)
 
 
-def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def checked_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """Those that are there, with their size, hash and time."""
     found = []
     stop_at = time.monotonic() + SEEING_SECONDS
     for artifact in artifacts:
         seen = inspect_artifact(root, artifact.path, stop_at=stop_at)
-        if isinstance(seen, Seen) and seen.size > 0:
+        if isinstance(seen, FileInfo) and seen.size > 0:
             found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
     return tuple(found)
 
@@ -123,7 +123,7 @@ def read_bounded(path: Path, limit_bytes: int) -> bytes | None:
         return None
 
 
-def _open_inside(real_root: str, inside: str) -> int | Unseen:
+def _open_inside(real_root: str, inside: str) -> int | FileProblem:
     """Open component by component without following anything: what was swapped since `realpath` is not followed out."""
     *folders, name = inside.split("/")
     folder = os.open(real_root, _FOLDER_FLAGS)
@@ -134,18 +134,18 @@ def _open_inside(real_root: str, inside: str) -> int | Unseen:
             folder = deeper
         # Looked at before it is opened: opening a device can itself do something.
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            return Unseen(reason="is not a regular file")
+            return FileProblem(reason="is not a regular file")
         return os.open(name, _FILE_FLAGS, dir_fd=folder)
     finally:
         os.close(folder)
 
 
-def _read(descriptor: int, stop_at: float | None) -> Seen | Unseen:
+def _read(descriptor: int, stop_at: float | None) -> FileInfo | FileProblem:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        return Unseen(reason="is not a regular file")
+        return FileProblem(reason="is not a regular file")
     if found.st_size == 0:
-        return Unseen(reason="is empty")
+        return FileProblem(reason="is empty")
     digest, hashed = hashlib.sha256(), 0
     try:
         # Up to the size it had when it was opened: one that grows while it is read is recorded as it was then.
@@ -159,8 +159,8 @@ def _read(descriptor: int, stop_at: float | None) -> Seen | Unseen:
             if stop_at is not None and time.monotonic() > stop_at:
                 break
     except OSError as error:
-        return Unseen(reason=_why(error))
-    return Seen(size=found.st_size, sha256=digest.hexdigest(), mtime=found.st_mtime, hashed_bytes=hashed)
+        return FileProblem(reason=_why(error))
+    return FileInfo(size=found.st_size, sha256=digest.hexdigest(), mtime=found.st_mtime, hashed_bytes=hashed)
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -18,11 +18,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from remit.core.agents import AgentSpec
 from remit.core.budget import Budget, Limits
-from remit.core.delegation import ROOT_CALLER, Came, Lineage, Origin
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Lineage, Origin
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.languages import plain_name
 from remit.core.parameters import own_name
-from remit.core.policy import Asked, Decision, Effect, Fact, Pending, Policy, Verdict
+from remit.core.policy import Decision, Effect, Fact, PendingApproval, Policy, PolicyRequest, Verdict
 from remit.core.result import Return
 from remit.runtime import reply
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from remit.runtime.perform import Work
 
 
-Standing = tuple[Lineage, Tree, Budget, float | None, int, str, Came | None]
+Standing = tuple[Lineage, Tree, Budget, float | None, int, str, CallerInfo | None]
 """The caller's lineage; the tree; the budget; when the caller itself ends (monotonic; None: it does not); the depth that is allowed; the
 principal of the policy; who came in from outside. Taken apart at once, and made for every delegation: hence a plain one."""
 
@@ -50,19 +50,19 @@ def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None
 
 def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, deps: RuntimeDeps, now: float) -> Standing:
     delegation = caller.delegation
-    budget, came, max_depth = caller.budget, delegation.came, deps.rules.max_depth
-    if came is not None and came.max_depth is not None:  # whoever began the tree may go no deeper, and nobody below
-        max_depth = min(max_depth, came.max_depth)
+    budget, caller_info, max_depth = caller.budget, delegation.caller_info, deps.rules.max_depth
+    if caller_info is not None and caller_info.max_depth is not None:  # whoever began the tree may go no deeper, and nobody below
+        max_depth = min(max_depth, caller_info.max_depth)
     hard_at: float | None = delegation.deadline.hard_at
     if origin is not None:  # a token of this delegation, which may have been narrowed on its way
         if origin.budget is not None and any(scope is budget for scope in origin.budget.scopes()):  # a scope inside of its own
             budget = origin.budget
         budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, max_depth, deps, now)
         if origin.max_depth is not None or origin.limits is not None:
-            came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
+            caller_info = _kept(caller_info or CallerInfo(ROOT_CALLER), origin, max_depth)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came
+    return delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, caller_info
 
 
 def _of_visitor(origin: Origin, limits: Limits | None, deps: RuntimeDeps, now: float) -> Standing:
@@ -71,14 +71,14 @@ def _of_visitor(origin: Origin, limits: Limits | None, deps: RuntimeDeps, now: f
     if limits is not None:
         narrowed = narrowed.narrowed(limits, now)
     above = Lineage("", "", None, origin.depth, origin.path)
-    return above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, _kept(origin.came, origin, max_depth)
+    return above, Tree(narrowed), narrowed, hard_at, max_depth, origin.caller_info.principal, _kept(origin.caller_info, origin, max_depth)
 
 
-def _kept(came: Came, origin: Origin, max_depth: int) -> Came:
+def _kept(caller_info: CallerInfo, origin: Origin, max_depth: int) -> CallerInfo:
     """With what holds for everything below, also after a crash."""
     if origin.max_depth is not None:
-        came = came._replace(max_depth=max_depth)
-    return came if origin.limits is None else came._replace(limits=origin.limits)
+        caller_info = caller_info._replace(max_depth=max_depth)
+    return caller_info if origin.limits is None else caller_info._replace(limits=origin.limits)
 
 
 def _narrowed(
@@ -333,8 +333,8 @@ class Principals(NamedTuple):
     """Who asked for the whole tree."""
 
 
-def on_behalf_of(came: Came | None) -> str:
-    return ROOT_CALLER if came is None else came.principal
+def on_behalf_of(caller_info: CallerInfo | None) -> str:
+    return ROOT_CALLER if caller_info is None else caller_info.principal
 
 
 def asked_for(
@@ -345,11 +345,11 @@ def asked_for(
     workspace: Path,
     timeout_seconds: float,
     left: tuple[int | None, float | None],
-) -> list[Asked]:
+) -> list[PolicyRequest]:
     """What a caller asks for by delegating; of each thing that it acts on, one. `left`: tokens and money."""
     tokens, cost = left
     return [
-        Asked(
+        PolicyRequest(
             caller=asks.caller,
             action=spec.name,
             depth=lineage.depth,
@@ -367,13 +367,13 @@ def asked_for(
     ]
 
 
-def asked_by(work: "Work", action: str, facts: Mapping[str, Any]) -> list[Asked]:
+def asked_by(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
     """What an agent that runs asks for, in its own name, at its own depth; of each thing that it names, one."""
     lineage, spec = work.delegation.lineage, work.agent.spec
     said = dict(facts)
     effects = said.pop("effects", None)  # what the action does, where that is not what the agent does in general
     return [
-        Asked(
+        PolicyRequest(
             caller=work.delegation.agent,
             action=action or spec.name,
             depth=lineage.depth,
@@ -384,9 +384,9 @@ def asked_by(work: "Work", action: str, facts: Mapping[str, Any]) -> list[Asked]
             session_id=lineage.session_id,
             root_id=lineage.root_id,
             is_delegation=False,
-            on_behalf=on_behalf_of(work.delegation.came),
+            on_behalf=on_behalf_of(work.delegation.caller_info),
         )
-        for one in facts_said(said, work.root if work.room is None else work.room.folder)
+        for one in facts_said(said, work.root if work.own_workspace is None else work.own_workspace.folder)
     ]
 
 
@@ -399,7 +399,7 @@ def _in_words(effects: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(map(str, effects))
 
 
-def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
+def judged(policy: Policy, asked: PolicyRequest, workspace: Path) -> Decision:
     """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
     decision = policy.decide(asked)
     follows = asked.effects != (Effect.DELETE,)
@@ -410,7 +410,7 @@ def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
-def judged_all(policy: Policy, asked: Sequence[Asked], workspace: Path) -> tuple[Asked, Decision]:
+def judged_all(policy: Policy, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
     """The strictest decision on any of them, and what it is about."""
     about, strictest = asked[0], judged(policy, asked[0], workspace)
     for one in asked[1:]:
@@ -422,23 +422,23 @@ def judged_all(policy: Policy, asked: Sequence[Asked], workspace: Path) -> tuple
     return about, strictest
 
 
-def pending_again(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> Pending | None:
+def pending_again(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> PendingApproval | None:
     """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
     assert submission.agent is not None
     delegation = submission.delegation
     workspace = deps.root if caller is None else caller.workspace
-    on_behalf = on_behalf_of(delegation.came)
+    on_behalf = on_behalf_of(delegation.caller_info)
     asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
     left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
     asked = asked_for(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
     about, decision = judged_all(deps.policy, asked, workspace)
-    return None if decision.verdict is Verdict.ALLOW else Pending(asked=about, decision=decision)
+    return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
 async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
-    workspace = work.root if work.room is None else work.room.folder
+    workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     asked, decision = judged_all(deps.policy, asked_by(work, action, facts), workspace)
     if decision.verdict is Verdict.ASK:
         no = await approved(work, deps, asked, decision)
@@ -454,16 +454,16 @@ async def permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> li
         raise Misused("Paths are texts.")
     allowed: list[str] = []
     (alike,) = asked_by(work, "", {})
-    workspace = work.root if work.room is None else work.room.folder
+    workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
-        says = deps.policy.sift([replace(alike, facts=path_facts(path, workspace)) for path in some])
+        says = deps.policy.filter_allowed([replace(alike, facts=path_facts(path, workspace)) for path in some])
         allowed += [path for path, is_allowed in zip(some, says, strict=True) if is_allowed]
         await asyncio.sleep(0)  # others have their turn
     return allowed
 
 
-def refusal(asked: Asked, decision: Decision) -> Refused:
+def refusal(asked: PolicyRequest, decision: Decision) -> Refused:
     return refused(decision, f"The policy does not allow {asked.action}.")
 
 
@@ -472,7 +472,7 @@ LATE_SECONDS = 0.25
 """How long an approver may take to notice that its time is up."""
 
 
-async def admitted(work: "Work", pending: Pending) -> Return | None:
+async def admitted(work: "Work", pending: PendingApproval) -> Return | None:
     """None when the person said yes; else the refusal that is the delegation's return: nothing ran."""
     deps = work.deps
     asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
@@ -484,10 +484,10 @@ async def admitted(work: "Work", pending: Pending) -> Return | None:
     error = ErrorInfo(
         type="permission", message=f"{no.message} ({walk})", code="POLICY_DENIED", recoverable=False, recommendation=no.advice
     )
-    return replace(reply.refused(work.delegation, error), warnings=work.warnings)
+    return replace(reply.refused_return(work.delegation, error), warnings=work.warnings)
 
 
-async def approved(work: "Work", deps: RuntimeDeps, asked: Asked, decision: Decision) -> Refused | None:
+async def approved(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
     """None for yes; else why not."""
     seconds = min(deps.approval_seconds, max(0.0, work.remaining()))
     if deps.approver is None:

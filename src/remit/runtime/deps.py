@@ -9,9 +9,9 @@ from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock, TimeLimits
 from remit.core.delegation import ROOT_CALLER, Delegation, Lineage
 from remit.core.errors import ErrorInfo
-from remit.core.policy import EVERYTHING, Approver, Pending, Policy
+from remit.core.policy import ALLOW_ALL, Approver, PendingApproval, Policy
 from remit.core.ports import AgentPort
-from remit.core.redaction import Held
+from remit.core.redaction import SecretValues
 from remit.core.result import Return
 from remit.core.routing import RoutingTable
 from remit.runtime.context import Handle
@@ -43,7 +43,7 @@ class RuntimeDeps:
     clock: Clock = SYSTEM_CLOCK
     note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
     """Where errors go to be remembered: the error ledger."""
-    policy: Policy = EVERYTHING
+    policy: Policy = ALLOW_ALL
     """What every action passes."""
     approver: Approver | None = None
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
@@ -99,9 +99,9 @@ class Submission:
     earlier: Any = None
     """What an earlier run left to go on from (`engine.replay.Earlier`), when the request names one."""
     warnings: tuple[str, ...] = ()
-    pending: Pending | None = None
+    pending: PendingApproval | None = None
     """What a person must say yes to before its agent runs."""
-    secrets: Held | None = None
+    secrets: SecretValues | None = None
     """Those of its parameters: struck out of whatever is kept, as long as this lives."""
 
 

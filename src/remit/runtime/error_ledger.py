@@ -22,7 +22,7 @@ from pydantic_core import from_json, to_json
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import ErrorInfo, Misused, Unavailable
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
 
 # ---- One entry of the error ledger: when two errors are the same one, errors counted in memory, and entries to and from the f
@@ -94,7 +94,7 @@ _ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class ErrorOccurrence:
     """An error and where it happened."""
 
     error: ErrorInfo
@@ -124,7 +124,7 @@ class Noted:
 class Tally:
     """One kind of error since the last visit to the file."""
 
-    noted: Noted
+    noted: ErrorOccurrence
     """Its newest occurrence."""
     count: int
     first_at: float
@@ -152,7 +152,7 @@ class Tallies:
     def __bool__(self) -> bool:
         return bool(self.by_key)
 
-    def add(self, noted: Noted, at: float) -> None:
+    def add(self, noted: ErrorOccurrence, at: float) -> None:
         if noted.is_an_error:
             roots = dict.fromkeys([noted.root_id]) if noted.root_id else {}
             self._absorb(Tally(noted=_tidied(noted), count=1, first_at=at, last_at=at, roots=roots))
@@ -173,16 +173,16 @@ class Tallies:
             present.absorb(tally)
 
 
-def key_of(noted: Noted) -> str:
+def key_of(noted: ErrorOccurrence) -> str:
     return similarity_key(noted.error.type, noted.error.code, noted.origin, noted.error.message)
 
 
-def _only_counted(noted: Noted) -> Noted:
+def _only_counted(noted: ErrorOccurrence) -> ErrorOccurrence:
     message = "Too many different errors at once: this one stands for further ones of its type and is only counted."
     return replace(noted, error=replace(noted.error, message=message), stack_trace="")
 
 
-def _tidied(noted: Noted) -> Noted:
+def _tidied(noted: ErrorOccurrence) -> ErrorOccurrence:
     """What a file can hold: no half characters, no secrets, and no more than a person reads.
 
     Struck out here, before it is cut (half of a secret is not recognised) and once: what stands in the file is not looked at again.
@@ -192,15 +192,15 @@ def _tidied(noted: Noted) -> Noted:
         noted,
         error=replace(
             error,
-            type=redacted_text(_writable(error.type)),
-            code=redacted_text(_writable(error.code)),
-            message=_beginning(redacted_text(_writable(error.message))),
-            recommendation=_beginning(redacted_text(_writable(error.recommendation))),
+            type=redact_text(_writable(error.type)),
+            code=redact_text(_writable(error.code)),
+            message=_beginning(redact_text(_writable(error.message))),
+            recommendation=_beginning(redact_text(_writable(error.recommendation))),
         ),
         agent=noted.agent and _writable(noted.agent),
         command=noted.command and _writable(noted.command),
         path=tuple(map(_writable, noted.path)),
-        stack_trace=_end(redacted_text(_writable(noted.stack_trace))),
+        stack_trace=_end(redact_text(_writable(noted.stack_trace))),
     )
 
 
@@ -318,7 +318,7 @@ def first_entry(tally: Tally) -> Entry:
     )
 
 
-def _context(noted: Noted) -> dict[str, Any]:
+def _context(noted: ErrorOccurrence) -> dict[str, Any]:
     return {
         "code": noted.error.code,
         "agent": noted.agent,
@@ -393,7 +393,7 @@ class ErrorLedger:
         self._clock = clock
         self._limit = limit
 
-    def note(self, errors: Sequence[Noted]) -> None:
+    def note(self, errors: Sequence[ErrorOccurrence]) -> None:
         """Enter the errors, on disk when this returns. An event loop uses `LedgerWriter` instead."""
         tallies = Tallies()
         for noted in errors:
@@ -591,7 +591,7 @@ class LedgerWriter:
         self._clock = clock
         self._gather_seconds = gather_seconds
         self._pause_seconds = gather_seconds
-        self._inbox: deque[tuple[Noted, float] | _Mark] = deque()
+        self._inbox: deque[tuple[ErrorOccurrence, float] | _Mark] = deque()
         self._tallies = Tallies()
         self._marks: list[_Mark] = []
         self._guard = threading.Lock()
@@ -603,7 +603,7 @@ class LedgerWriter:
         self.trouble: str = ""
         """Why the last visit to the file failed; empty when it did not."""
 
-    def post(self, noted: Noted) -> None:
+    def post(self, noted: ErrorOccurrence) -> None:
         """Note an error soon; from any thread."""
         self._inbox.append((noted, self._clock.wall()))
         if len(self._inbox) > INBOX_LIMIT:

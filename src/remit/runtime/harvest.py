@@ -10,9 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Evidence
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.runtime.artifacts import (
+    FILE_CLOCK_LAG_SECONDS,
+    HASH_LIMIT_BYTES,
+    FileInfo,
+    FileProblem,
+    inspect_artifact,
+    path_fault,
+    relative_path,
+)
 
 MAX_ENTRIES = 200_000
 SKIPPED_FOLDERS = frozenset(
@@ -26,7 +34,7 @@ _LOOK_AT_CLOCK_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChangedFile:
     path: str
     """Relative to the folder that was named as the base."""
     size: int
@@ -35,8 +43,8 @@ class Found:
 
 
 @dataclass(slots=True)
-class Search:
-    found: list[Found] = field(default_factory=list)
+class SearchResult:
+    found: list[ChangedFile] = field(default_factory=list)
     unnameable: int = 0
     """Files whose names are not UTF-8: no return can carry them."""
     entries: int = 0
@@ -44,7 +52,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SearchBounds:
     changed_since: float | None = None
     """Wall clock; None: everything."""
     stop_at: float
@@ -53,9 +61,9 @@ class Bounds:
     skipped: frozenset[str] = SKIPPED_FOLDERS
 
 
-def search(base: Path, below: str, bounds: Bounds) -> Search:
+def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
     """Regular files in `base/below` that changed since then. Folders that changed themselves are looked into first."""
-    result = Search()
+    result = SearchResult()
     folders = deque([below])
     while folders and not result.stopped_early:
         folder = folders.popleft()
@@ -70,14 +78,14 @@ def search(base: Path, below: str, bounds: Bounds) -> Search:
     return result
 
 
-def _is_enough(result: Search, bounds: Bounds) -> bool:
+def _is_enough(result: SearchResult, bounds: SearchBounds) -> bool:
     result.entries += 1
     late = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
     result.stopped_early = late or result.entries > bounds.max_entries
     return result.stopped_early
 
 
-def _consider(entry: os.DirEntry[str], path: str, bounds: Bounds, result: Search, folders: deque[str]) -> None:
+def _consider(entry: os.DirEntry[str], path: str, bounds: SearchBounds, result: SearchResult, folders: deque[str]) -> None:
     try:
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in bounds.skipped:
@@ -93,13 +101,13 @@ def _consider(entry: os.DirEntry[str], path: str, bounds: Bounds, result: Search
         return  # removed between listing and looking
 
 
-def _note(path: str, found: os.stat_result, result: Search) -> None:
+def _note(path: str, found: os.stat_result, result: SearchResult) -> None:
     try:
         path.encode()
     except UnicodeEncodeError:
         result.unnameable += 1
     else:
-        result.found.append(Found(path, found.st_size, found.st_ctime))
+        result.found.append(ChangedFile(path, found.st_size, found.st_ctime))
 
 
 HARVEST_SECONDS = 0.3
@@ -140,7 +148,7 @@ _TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hunt:
+class HarvestRequest:
     root: Path
     scratch: Path | None = None
     """Its scratch folder, whole; None when it never asked for one."""
@@ -166,7 +174,7 @@ NOTHING = Harvest()
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    hunt: Hunt
+    hunt: HarvestRequest
     seconds: float
     give_up_at: float
     loop: asyncio.AbstractEventLoop
@@ -181,7 +189,7 @@ _waiting: dict[_Place, list[_Ticket]] = {}
 """By root and folder: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
 
 
-async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
+async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> Harvest:
     """Never raises for what is on the disk and never takes much longer than `seconds`; what could not be done is a warning."""
     if not what.declared and what.scratch is None and not what.scan_root:
         return Harvest()
@@ -230,7 +238,7 @@ def _serve(place: _Place) -> None:
                 del _waiting[place]
         if is_wanted_again:
             _start(place)
-    seen: dict[str, Seen | Unseen] = {}
+    seen: dict[str, FileInfo | FileProblem] = {}
     mail = _Mail()
     nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
     for ticket in tickets:
@@ -272,13 +280,13 @@ def _deliver(results: list[tuple[asyncio.Future[Harvest], Harvest]]) -> None:
             answer.set_result(result)
 
 
-def _search_root(place: _Place, tickets: list[_Ticket]) -> Search:
+def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
     wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
     if not wanted:
-        return Search()
+        return SearchResult()
     since = min(ticket.hunt.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
     stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
-    return search(*place, Bounds(changed_since=since, stop_at=stop_at))
+    return search(*place, SearchBounds(changed_since=since, stop_at=stop_at))
 
 
 @dataclass(slots=True)
@@ -286,7 +294,7 @@ class _Gathering:
     """The harvest of one delegation being put together."""
 
     ticket: _Ticket
-    seen: dict[str, Seen | Unseen]
+    seen: dict[str, FileInfo | FileProblem]
     """Shared by all that a search serves: a file is hashed once."""
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -294,7 +302,7 @@ class _Gathering:
     empty: list[str] = field(default_factory=list)
     unhashed: list[str] = field(default_factory=list)
 
-    def gather(self, changed: Search) -> Harvest:
+    def gather(self, changed: SearchResult) -> Harvest:
         hunt = self.ticket.hunt
         for artifact in hunt.declared:
             self._declared(artifact)
@@ -314,22 +322,22 @@ class _Gathering:
         path = relative_path(self.ticket.hunt.root, artifact.path)
         fault = path_fault(path)
         if fault is not None:
-            self.warnings.append(f"harvest: declared artifact {clean(artifact.path)[:200]!r} {fault}: dropped")
+            self.warnings.append(f"harvest: declared artifact {clean_text(artifact.path)[:200]!r} {fault}: dropped")
             return
         path = str(PurePosixPath(path))
         declared = Artifact(type=artifact.type, path=path, summary=artifact.summary)
         reason = self._keep(declared)
         if reason is not None:
-            self.warnings.append(f"harvest: declared artifact {clean(path)!r} {reason}: dropped")
+            self.warnings.append(f"harvest: declared artifact {clean_text(path)!r} {reason}: dropped")
 
-    def _found(self, changed: Search) -> Iterator[str]:
+    def _found(self, changed: SearchResult) -> Iterator[str]:
         """Its scratch folder first, then what changed in the root since it began, the newest first."""
         hunt = self.ticket.hunt
         yield from self._named(self._search_scratch(), frozenset(), None)
         if hunt.scan_root:
             yield from self._named(changed, hunt.foreign | BOARD_FILES, hunt.since - FILE_CLOCK_LAG_SECONDS)
 
-    def _named(self, result: Search, foreign: frozenset[str], since: float | None) -> Iterator[str]:
+    def _named(self, result: SearchResult, foreign: frozenset[str], since: float | None) -> Iterator[str]:
         if result.stopped_early:
             self.warnings.append(f"harvest: the search stopped after {result.entries} entries; more files may have changed")
         if result.unnameable:
@@ -342,21 +350,21 @@ class _Gathering:
             else:
                 self.empty.append(found.path)
 
-    def _search_scratch(self) -> Search:
+    def _search_scratch(self) -> SearchResult:
         scratch, root = self.ticket.hunt.scratch, self.ticket.hunt.root
         if scratch is None or scratch.is_symlink() or not scratch.is_dir():
-            return Search()
+            return SearchResult()
         below = relative_path(root, scratch.absolute())
         if path_fault(below) is not None:
             self.warnings.append("harvest: the scratch folder lies outside the project root; its files cannot be named")
-            return Search()
-        return search(root, below, Bounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
+            return SearchResult()
+        return search(root, below, SearchBounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
 
     def _keep(self, artifact: Artifact) -> str | None:
         """Note the artifact with what we see of it; or why there is nothing to keep."""
         self.considered.add(artifact.path)
         seen = self._inspect(artifact.path)
-        if isinstance(seen, Unseen):
+        if isinstance(seen, FileProblem):
             return seen.reason
         if seen is None or seen.hashed_bytes < min(seen.size, HASH_LIMIT_BYTES):
             self.unhashed.append(artifact.path)
@@ -375,7 +383,7 @@ class _Gathering:
         )
         return None
 
-    def _inspect(self, path: str) -> Seen | Unseen | None:
+    def _inspect(self, path: str) -> FileInfo | FileProblem | None:
         """None: no time is left. Work is kept even then, only not looked at."""
         known = self.seen.get(path)
         if known is not None:

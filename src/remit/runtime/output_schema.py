@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
 
 from remit.core.errors import Misused, Unavailable
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.runtime.return_format import is_sample
 
 MAX_STEPS = 1_000_000
@@ -194,7 +194,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise _refused(_place(error.absolute_path).lstrip("."), clean(error.message)[:_FAULT_CHARACTERS]) from None
+        raise _refused(_place(error.absolute_path).lstrip("."), clean_text(error.message)[:_FAULT_CHARACTERS]) from None
     return schema
 
 
@@ -226,16 +226,16 @@ _NOT_JUDGED = "data: could not be judged by the schema of this agent"
 
 
 def _words(error: Any) -> str:
-    words = clean(error.message)
+    words = clean_text(error.message)
     if error.validator == "required" and words.endswith(" is a required property"):
         return f"{words.removesuffix(' is a required property')} is required and missing"
     if error.validator in ("anyOf", "oneOf") and error.context:
-        words += f" ({'; '.join(clean(one.message[:80]) for one in error.context[:3])})"
+        words += f" ({'; '.join(clean_text(one.message[:80]) for one in error.context[:3])})"
     return words if len(words) <= _FAULT_CHARACTERS else f"{words[: _FAULT_CHARACTERS // 2]} … {words[-_FAULT_CHARACTERS // 2 :]}"
 
 
 def _place(path: Iterable[str | int]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{clean(str(part))[:80]}" for part in itertools.islice(path, 20))
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{clean_text(str(part))[:80]}" for part in itertools.islice(path, 20))
 
 
 # ---- the schema itself

@@ -11,26 +11,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.core.agents import Answers, Workspace
+from remit.core.agents import Answers, WorkspaceKind
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
-from remit.core.jsonable import MAX_CHARACTERS, clean, plain, shown
-from remit.core.policy import Pending
+from remit.core.jsonable import MAX_CHARACTERS, clean_text, safe_repr, to_jsonable
+from remit.core.policy import PendingApproval
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.runtime import reply
-from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.authorize import admitted
 from remit.runtime.context import Context, Repair
 from remit.runtime.deps import RuntimeDeps
 from remit.runtime.output_schema import must_be_checkable, schema_faults
-from remit.runtime.receive import Received, read_answer
-from remit.runtime.reply import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
+from remit.runtime.receive import ReceivedAnswer, read_answer
+from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.workspace_session import Stay
-    from remit.runtime.workspaces import Room
+    from remit.runtime.workspace_session import WorkspaceSession
+    from remit.runtime.workspaces import Workspace
 
 
 class Work(Protocol):
@@ -43,15 +43,15 @@ class Work(Protocol):
     root: Path
     started_wall: float
     warnings: tuple[str, ...]
-    stay: "Stay | None"
+    workspace_session: "WorkspaceSession | None"
     """Its own folder, when it has one."""
-    room: "Room | None"
+    own_workspace: "Workspace | None"
     """The folder that it works in when that is not the project: its own, or its caller's."""
     saved: Any
     """Its last checkpoint."""
     held: Return | None
     """Its answer, while that is still being checked."""
-    pending: Pending | None
+    pending: PendingApproval | None
     """What a person must say yes to before its agent runs."""
 
     @property
@@ -98,7 +98,7 @@ class Work(Protocol):
         ...
 
 
-_SHARED = Workspace.SHARED
+_SHARED = WorkspaceKind.SHARED
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
 LONG_TEXT = 32 * 1024
@@ -112,10 +112,10 @@ async def perform(work: Work) -> Return:
         return refusal
     try:
         if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
-            from remit.runtime.workspace_session import OWN_FOLDER, enter
+            from remit.runtime.workspace_session import OWN_FOLDER, open_session
 
             if spec.workspace in OWN_FOLDER:
-                await enter(work)
+                await open_session(work)
         must_be_checkable(spec.output_schema)
         answer = await _run(work)
     except OutOfTime as early:
@@ -131,10 +131,10 @@ async def perform(work: Work) -> Return:
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
     if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
-        value = clean(answer) if answer.__class__ is str else answer
-        result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+        value = clean_text(answer) if answer.__class__ is str else answer
+        result = reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _VALIDATE)
-        if work.child_errors() or work.delegation.accept or work.stay is not None:
+        if work.child_errors() or work.delegation.accept or work.workspace_session is not None:
             result = await _processed(work, result)
     else:
         work.stamp(_MONITOR, _RECEIVE)
@@ -159,7 +159,7 @@ async def _run(work: Work) -> Any:
             pause = min(0.05 * 2 ** min(attempt, 10), 5.0)
             if work.remaining() <= pause:
                 raise
-            work.notice(f"Attempt {attempt} failed ({words_of(error)}); trying again, {spec.retries - attempt + 1} left.")
+            work.notice(f"Attempt {attempt} failed ({describe_exception(error)}); trying again, {spec.retries - attempt + 1} left.")
             await asyncio.sleep(pause)
     return await work.agent.perform(work.ctx, work.arguments)
 
@@ -188,22 +188,22 @@ async def _received(work: Work, answer: Any) -> Return:
             faults = invalid.faults
             originals.append((await _read(second)).original)  # beside the first, which is usually the one that holds the work
         except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
-            faults = (*faults, f"and the repair failed: {words_of(error)}")
+            faults = (*faults, f"and the repair failed: {describe_exception(error)}")
     return await _unreadable(work, faults, *originals)
 
 
 async def _from_value(work: Work, answer: Any) -> Return:
     try:
-        value = plain(answer)
+        value = to_jsonable(answer)
     except Failed as failed:
-        return await _unreadable(work, (f"data: it handed back {failed.message}",), shown(answer))
+        return await _unreadable(work, (f"data: it handed back {failed.message}",), safe_repr(answer))
     schema = work.agent.spec.output_schema
     if schema is not None and (faults := await off_loop(schema_faults, value, schema)):
-        return await _unreadable(work, faults, shown(answer))
+        return await _unreadable(work, faults, safe_repr(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
-        return reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
-    candidate = reply.from_value(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
+        return reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
+    candidate = reply.completed_return(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
     try:
         result = await _judged(work, candidate)
     except InvalidReturn as invalid:
@@ -214,20 +214,24 @@ async def _from_value(work: Work, answer: Any) -> Return:
 
 async def _judged(work: Work, answer: Any) -> Return:
     """The answer, read and judged; artifacts declared on the way count as its own."""
-    from remit.runtime.validate import Expected, judge, judge_plain
+    from remit.runtime.validate import ExpectedReturn, validate_jsonable, validate_return
 
     received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    delegation, stay, room = work.delegation, work.stay, work.room
-    expected = Expected(
+    delegation, session, workspace = work.delegation, work.workspace_session, work.own_workspace
+    expected = ExpectedReturn(
         root=work.root,
-        workspace="" if room is None else room.inside,
+        workspace="" if workspace is None else workspace.inside,
         session_id=delegation.session_id,
         agent=delegation.agent,
         depth=delegation.lineage.depth,
         path=delegation.lineage.path,
-        started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, _begun_in(room)),
+        started_at=session.began_at
+        if session is not None
+        else work.started_wall
+        if workspace is None
+        else max(work.started_wall, _begun_in(workspace)),
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
         output_schema=work.agent.spec.output_schema,
@@ -235,7 +239,7 @@ async def _judged(work: Work, answer: Any) -> Return:
     )
     candidate = _completed_by_us(work, received.candidate)
     takes_long = bool(candidate.get("artifacts")) or expected.output_schema is not None
-    judged = judge if work.declared() else judge_plain  # what was declared on the way is added as the agent said it
+    judged = validate_return if work.declared() else validate_jsonable  # what was declared on the way is added as the agent said it
     result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
     # Why a delegation stopped is ours to say: one that handed in a return finished.
     if work.warnings or result.stop_reason is not StopReason.FINISHED:
@@ -246,11 +250,11 @@ async def _judged(work: Work, answer: Any) -> Return:
 async def _with_original(work: Work, result: Return, original: str) -> Return:
     """What the agent wrote round its return, or before it was asked again, is kept beside it."""
     kept = await off_loop(work.keep_prose, original)
-    seen = await off_loop(seen_artifacts, work.root, (kept,)) if kept is not None else ()
+    seen = await off_loop(checked_artifacts, work.root, (kept,)) if kept is not None else ()
     return replace(result, artifacts=(*result.artifacts, *seen))
 
 
-async def _read(answer: Any, return_file: Path | None = None) -> Received:
+async def _read(answer: Any, return_file: Path | None = None) -> ReceivedAnswer:
     """Long text is read on a thread: looking for a return in megabytes of prose must not hold the loop."""
     if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
         return await off_loop(read_answer, answer, return_file)
@@ -260,7 +264,7 @@ async def _read(answer: Any, return_file: Path | None = None) -> Received:
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     """A Python agent's mapping need not repeat what we know; a language model must echo its session."""
     listed = candidate.get("artifacts")
-    below = "" if work.room is None else f"{work.room.inside}/"
+    below = "" if work.own_workspace is None else f"{work.own_workspace.inside}/"
     declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
     if declared and (listed is None or isinstance(listed, list)):
         paths = {str(a.get("path")).removeprefix(below) for a in listed or () if isinstance(a, dict)}
@@ -268,7 +272,7 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     if work.agent.spec.answers is Answers.RETURN:
         return candidate
     ours = reply.metadata_of(work.delegation, work.elapsed()).to_dict()
-    ours["agent_type"], ours["delegation_path"] = clean(work.delegation.agent), [clean(name) for name in ours["delegation_path"]]
+    ours["agent_type"], ours["delegation_path"] = clean_text(work.delegation.agent), [clean_text(name) for name in ours["delegation_path"]]
     theirs = candidate.get("metadata")
     metadata = {**ours, **theirs} if isinstance(theirs, dict) else ours if theirs is None else theirs
     return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}
@@ -278,15 +282,15 @@ async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Ret
     """No return could be made of it: the prose is kept, the fault named, the agent's author told."""
     prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
     kept = [artifact for artifact in prose if artifact is not None]
-    artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *kept))
+    artifacts = await off_loop(checked_artifacts, work.root, (*work.declared(), *kept))
     error = ErrorInfo(
         type="validation",
-        message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],
+        message=clean_text("; ".join(faults))[:MAX_ERROR_CHARACTERS],
         code="VALIDATION_FAILED",
         recoverable=True,
         recommendation=_return_advice(work.delegation, kept),
     )
-    return reply.failed(
+    return reply.failed_return(
         work.delegation,
         (error, *work.child_errors()),
         duration_seconds=work.elapsed(),
@@ -302,10 +306,10 @@ def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
 
 
 async def _raised(work: Work, error: Exception) -> Return:
-    work.keep_trace(trace_of(error))
+    work.keep_trace(format_traceback(error))
     declared = work.declared()
-    artifacts = await off_loop(seen_artifacts, work.root, declared) if declared else ()
-    result = reply.failed(
+    artifacts = await off_loop(checked_artifacts, work.root, declared) if declared else ()
+    result = reply.failed_return(
         work.delegation,
         (error_of(error, work.agent.spec), *work.child_errors()),
         duration_seconds=work.elapsed(),
@@ -313,26 +317,26 @@ async def _raised(work: Work, error: Exception) -> Return:
         artifacts=artifacts,
         warnings=work.warnings,
     )
-    return result if work.stay is None else await _left(work, result)
+    return result if work.workspace_session is None else await _left(work, result)
 
 
-def _begun_in(room: "Room") -> float:
-    from remit.runtime.workspace_session import begun_in
+def _begun_in(workspace: "Workspace") -> float:
+    from remit.runtime.workspace_session import changes_since
 
-    return begun_in(room)
+    return changes_since(workspace)
 
 
 async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
     """Out of its own folder, with what it changed there; taken before acceptance commands can change more."""
-    from remit.runtime.workspace_session import leave, with_changes
+    from remit.runtime.workspace_session import close_session, with_changes
 
     result = await with_changes(work, result)
-    return await leave(work, result if is_proven else await _proven(work, result))
+    return await close_session(work, result if is_proven else await _proven(work, result))
 
 
 async def _processed(work: Work, result: Return) -> Return:
     """What the claim is worth."""
-    return await _proven(work, result) if work.stay is None else await _left(work, result, is_proven=False)
+    return await _proven(work, result) if work.workspace_session is None else await _left(work, result, is_proven=False)
 
 
 async def _proven(work: Work, result: Return) -> Return:
@@ -348,7 +352,7 @@ async def _proven(work: Work, result: Return) -> Return:
 
     work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
-    cwd = work.root if work.room is None else work.room.folder
+    cwd = work.root if work.own_workspace is None else work.own_workspace.folder
     acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
     if unmet is not None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from remit.core.errors import Failed
-from remit.core.jsonable import clean, plain, shown
+from remit.core.jsonable import clean_text, safe_repr, to_jsonable
 from remit.core.result import Return
 from remit.runtime.artifacts import read_bounded
 
@@ -37,7 +37,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ReceivedAnswer:
     candidate: dict[str, Any] | None
     """Plain JSON, not yet judged."""
     text: str | None
@@ -53,7 +53,7 @@ class Received:
         return to_json(self.candidate).decode() if self.text is None else self.text
 
 
-def read_answer(answer: object, return_file: Path | None = None) -> Received:
+def read_answer(answer: object, return_file: Path | None = None) -> ReceivedAnswer:
     """Down the ladder: the first rung with something that looks like a return, else the first with any JSON object."""
     if isinstance(answer, str | bytes | bytearray | memoryview):
         original, reason = _text_of(answer), ""
@@ -63,18 +63,18 @@ def read_answer(answer: object, return_file: Path | None = None) -> Received:
         rungs = iter(())
         if as_object is not None:
             if return_file is None or looks_like_return(as_object):
-                return Received(candidate=as_object, text=None, found="object")
+                return ReceivedAnswer(candidate=as_object, text=None, found="object")
             original, rungs = to_json(as_object).decode(), iter((("object", as_object),))
     if return_file is not None:
         rungs = _with_file(rungs, return_file)
     spare: tuple[str, dict[str, Any]] | None = None
     for found, candidate in rungs:
         if looks_like_return(candidate):
-            return Received(candidate=candidate, text=original, found=found)
+            return ReceivedAnswer(candidate=candidate, text=original, found=found)
         spare = spare or (found, candidate)
     if spare is not None:
-        return Received(candidate=spare[1], text=original, found=spare[0])
-    return Received(candidate=None, text=original, found="nothing", faults=(f"{NOT_JSON}: {reason or _why(original)}",))
+        return ReceivedAnswer(candidate=spare[1], text=original, found=spare[0])
+    return ReceivedAnswer(candidate=None, text=original, found="nothing", faults=(f"{NOT_JSON}: {reason or _why(original)}",))
 
 
 def looks_like_return(candidate: Mapping[str, Any]) -> bool:
@@ -115,7 +115,7 @@ def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def _decode(text: str) -> Any:
     """The JSON value that `text` is, made plain; None when it is none."""
     try:
-        return plain(_DECODER.decode(text.strip().removeprefix("\ufeff")))
+        return to_jsonable(_DECODER.decode(text.strip().removeprefix("\ufeff")))
     except (ValueError, RecursionError, Failed):
         return None
 
@@ -177,9 +177,9 @@ def _balanced(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
 
 def _text_of(answer: str | bytes | bytearray | memoryview) -> str:
     if isinstance(answer, str):
-        return clean(str.__str__(answer))
+        return clean_text(str.__str__(answer))
     held = bytes(answer)
-    return clean(held.decode(json.detect_encoding(held[:8]) if held else "utf-8", "replace"))
+    return clean_text(held.decode(json.detect_encoding(held[:8]) if held else "utf-8", "replace"))
 
 
 def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
@@ -187,13 +187,13 @@ def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
     if answer is None:
         return None, "", "the agent handed back nothing"
     try:
-        value = plain(_fields(answer))
+        value = to_jsonable(_fields(answer))
         if isinstance(value, dict):
             return value, "", ""
         original = to_json(value).decode()
     except Exception as error:  # noqa: BLE001 - an agent's object may raise anything while it is being read
         reason = error.message if isinstance(error, Failed) else f"a {type(answer).__name__} that cannot be read"
-        return None, shown(answer), reason
+        return None, safe_repr(answer), reason
     return None, original, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
 
 
@@ -205,13 +205,13 @@ def _fields(answer: object) -> object:
 
 def _why(text: str) -> str:
     """What to tell an agent whose text holds no return."""
-    shown = text.strip()
-    if not shown:
+    safe_repr = text.strip()
+    if not safe_repr:
         return "the answer is empty"
-    if not shown.startswith(("{", "[", '"')):
+    if not safe_repr.startswith(("{", "[", '"')):
         return "no JSON object was found in the answer"
     try:
-        value = _DECODER.decode(shown[-SEARCH_LIMIT_CHARACTERS:])
+        value = _DECODER.decode(safe_repr[-SEARCH_LIMIT_CHARACTERS:])
     except json.JSONDecodeError as error:
         return f"{error.msg} at line {error.lineno} column {error.colno}"
     except RecursionError:
@@ -219,7 +219,7 @@ def _why(text: str) -> str:
     except ValueError:
         return "it holds a number with too many digits"
     try:
-        plain(value)
+        to_jsonable(value)
     except Failed as error:
         return error.message
     return f"a JSON object is needed, found a {type(value).__name__}"

@@ -11,7 +11,7 @@ from remit.core.agents import AgentSpec
 from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import State
 
@@ -64,7 +64,7 @@ def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
     return text[: limit - len(note)].rstrip() + note
 
 
-def from_value(
+def completed_return(
     delegation: Delegation,
     value: Any,
     duration_seconds: float,
@@ -89,7 +89,7 @@ def from_value(
     )
 
 
-def failed(
+def failed_return(
     delegation: Delegation,
     errors: Sequence[ErrorInfo],
     *,
@@ -118,7 +118,7 @@ def failed(
     )
 
 
-def refused(delegation: Delegation, error: ErrorInfo) -> Return:
+def refused_return(delegation: Delegation, error: ErrorInfo) -> Return:
     """A guard said no: nothing ran, and asking again changes nothing."""
     return Return(
         status=Status.FAILED,
@@ -130,7 +130,7 @@ def refused(delegation: Delegation, error: ErrorInfo) -> Return:
     )
 
 
-def not_run(caller: Delegation, agent: str, error: RemitError) -> Return:
+def unstarted_return(caller: Delegation, agent: str, error: RemitError) -> Return:
     """A call that could not even be put on record, as one return among the others of its caller's."""
     is_misuse = isinstance(error, Misused)
     kind = "invalid_parameters" if is_misuse else "store"
@@ -152,7 +152,7 @@ def not_run(caller: Delegation, agent: str, error: RemitError) -> Return:
     )
 
 
-def refused_again(earlier: Return, times: int) -> Return:
+def repeated_refusal(earlier: Return, times: int) -> Return:
     """An identical refused call, answered from memory; after three repeats it says so plainly."""
     if times <= 3:
         return earlier
@@ -161,7 +161,7 @@ def refused_again(earlier: Return, times: int) -> Return:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftovers:
+class PartialWork:
     """What a stopped agent left, with what its children reported."""
 
     artifacts: tuple[Artifact, ...] = ()
@@ -171,14 +171,14 @@ class Leftovers:
     warnings: tuple[str, ...] = ()
     workspace: Mapping[str, Any] | None = None
     """Where its own folder stays, when it had one."""
-    spare_room: str | None = None
+    removable_workspace: str | None = None
     """The session whose folder can go: nothing is in it that anybody could want."""
 
 
-NOTHING_LEFT = Leftovers()
+NOTHING_LEFT = PartialWork()
 
 
-def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
+def stopped_return(delegation: Delegation, stop: Stop, left: PartialWork, *, duration_seconds: float, resumable: bool = False) -> Return:
     """Stopped before it finished: never failed, always partial, with everything that was harvested."""
     has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
     where = "in its workspace" if left.workspace is not None else "from its last checkpoint" if resumable or has_checkpoint else None
@@ -288,15 +288,15 @@ def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
     if isinstance(error, RemitError):
         kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
         return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
-    return _error("execution", words_of(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
+    return _error("execution", describe_exception(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
 
 
 def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
-    message = clean(message)[:MAX_ERROR_CHARACTERS]
+    message = clean_text(message)[:MAX_ERROR_CHARACTERS]
     return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
 
 
-def words_of(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """An exception in one line, whatever its own code does when it is asked for words."""
     try:
         text = " ".join(str(error).split())
@@ -312,10 +312,10 @@ def _where(error: BaseException) -> str:
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
-def trace_of(error: BaseException) -> str:
+def format_traceback(error: BaseException) -> str:
     """Where it came from, for the ledger; of another process, as that one told it."""
     told = getattr(error, "traceback_text", "")
     try:
-        return clean(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
-    except Exception:  # noqa: BLE001 - as in `words_of`
+        return clean_text(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
+    except Exception:  # noqa: BLE001 - as in `describe_exception`
         return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARACTERS:]

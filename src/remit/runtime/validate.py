@@ -14,9 +14,9 @@ from pydantic_core import to_json
 
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
+from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, FileInfo, FileProblem, inspect_artifact
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
 from remit.runtime.return_format import EXAMPLE_SUMMARY
@@ -212,7 +212,7 @@ _PLACE = frozenset({"agent_type", "delegation_depth", "delegation_path"})
 _OURS = frozenset({"evidence", "size", "sha256", "mtime"})
 
 
-class Expected(NamedTuple):
+class ExpectedReturn(NamedTuple):
     """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
 
     root: Path
@@ -232,17 +232,17 @@ class Expected(NamedTuple):
     """When to stop hashing (monotonic): what was read by then is what was seen."""
 
 
-def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
+def validate_return(candidate: Mapping[str, Any], expected: ExpectedReturn) -> Return:
     """The return that `candidate` is. Raises `InvalidReturn` with every fault, each beginning with the name of its field."""
     try:
-        fields = plain(candidate)
+        fields = to_jsonable(candidate)
     except Failed as error:
         raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=_advice(expected)) from error
-    return judge_plain(fields, expected)
+    return validate_jsonable(fields, expected)
 
 
-def judge_plain(fields: Mapping[str, Any], expected: Expected) -> Return:
-    """`judge`, of what is plain JSON already, as `receive` finds it and `plain` makes it."""
+def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Return:
+    """`validate_return`, of what is plain JSON already, as `receive` finds it and `to_jsonable` makes it."""
     fields, filled = _with_known_place(fields, expected)
     shape = read_shape(fields)
     files = _look_at(shape, expected)
@@ -253,7 +253,7 @@ def judge_plain(fields: Mapping[str, Any], expected: Expected) -> Return:
     return replace(result, warnings=(*result.warnings, *filled)) if filled else result
 
 
-def _with_known_place(fields: Mapping[str, Any], expected: Expected) -> tuple[Mapping[str, Any], list[str]]:
+def _with_known_place(fields: Mapping[str, Any], expected: ExpectedReturn) -> tuple[Mapping[str, Any], list[str]]:
     """With the agent's place in the tree, which we know, where the agent left it out; and a warning for each."""
     given = fields.get("metadata")
     if not isinstance(given, dict) or given.keys() >= _PLACE:
@@ -266,7 +266,7 @@ def _with_known_place(fields: Mapping[str, Any], expected: Expected) -> tuple[Ma
     return {**fields, "metadata": {**given, **missing}}, warnings
 
 
-def _advice(expected: Expected) -> str:
+def _advice(expected: ExpectedReturn) -> str:
     return f"Fix {expected.agent} subagent return format." if expected.agent else ""
 
 
@@ -275,10 +275,10 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     received = read_answer(text_or_object)
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    return judge_plain(received.candidate, Expected(root=Path(root), session_id=session_id))
+    return validate_jsonable(received.candidate, ExpectedReturn(root=Path(root), session_id=session_id))
 
 
-def _claims(shape: Shape, expected: Expected) -> list[str]:
+def _claims(shape: Shape, expected: ExpectedReturn) -> list[str]:
     """Summary and identity."""
     faults: list[str] = []
     if "summary" not in shape.damaged:
@@ -314,7 +314,7 @@ def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _data_fits(shape: Shape, fields: Mapping[str, Any], expected: Expected) -> list[str]:
+def _data_fits(shape: Shape, fields: Mapping[str, Any], expected: ExpectedReturn) -> list[str]:
     """What was not completed may have only a part of it, or nothing."""
     if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
         return []
@@ -330,7 +330,7 @@ class _Files:
     warnings: list[str]
 
 
-def _look_at(shape: Shape, expected: Expected) -> _Files:
+def _look_at(shape: Shape, expected: ExpectedReturn) -> _Files:
     """The artifacts as we see them."""
     given = shape.wire.artifacts
     if len(given) > MAX_ARTIFACTS:
@@ -347,7 +347,7 @@ def _look_at(shape: Shape, expected: Expected) -> _Files:
     return _Files(tuple(kept), files.faults, files.warnings)
 
 
-def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files) -> Artifact | None:
+def _look(one: WireArtifact, must_exist: bool, expected: ExpectedReturn, files: _Files) -> Artifact | None:
     kind = ARTIFACT_ALIASES.get(one.type, one.type)
     if kind not in ARTIFACT_TYPES:
         files.faults.append(f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}")
@@ -355,7 +355,7 @@ def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files
     if unknown:
         files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
     path, seen = _inspected(one.path, expected)
-    if not isinstance(seen, Seen):
+    if not isinstance(seen, FileInfo):
         if must_exist or seen.is_outside:
             files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")
         else:
@@ -374,21 +374,21 @@ def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files
     )
 
 
-def _inspected(given: str, expected: Expected) -> tuple[str, Seen | Unseen]:
+def _inspected(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | FileProblem]:
     """The path as it is recorded, relative to the root, and what is there."""
     workspace = expected.workspace
     if not workspace:
         return str(PurePosixPath(given)), inspect_artifact(expected.root, given, stop_at=expected.stop_at)
     path = given.removeprefix(f"{workspace}/")
     seen = inspect_artifact(expected.root, path, within=workspace, stop_at=expected.stop_at)
-    if path == given and isinstance(seen, Unseen) and not seen.is_outside:
+    if path == given and isinstance(seen, FileProblem) and not seen.is_outside:
         elsewhere = inspect_artifact(expected.root, given, stop_at=expected.stop_at)
-        if isinstance(elsewhere, Seen):  # it named the file from the root, as it does with its scratch folder
+        if isinstance(elsewhere, FileInfo):  # it named the file from the root, as it does with its scratch folder
             return str(PurePosixPath(given)), elsewhere
     return str(PurePosixPath(workspace, path)), seen
 
 
-def _phantom(kept: list[Artifact], expected: Expected) -> list[str]:
+def _phantom(kept: list[Artifact], expected: ExpectedReturn) -> list[str]:
     if not kept:
         return ["artifacts: phantom work: this agent must hand in at least one artifact when completed"]
     if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
@@ -402,7 +402,7 @@ def _is_since(mtime: float, started_at: float) -> bool:
     return mtime >= started_at - grain
 
 
-def _build(wire: WireReturn, expected: Expected, files: _Files) -> Return:
+def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
     warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
     metadata = _metadata(wire, expected, warnings)
     errors = tuple(_error(error, warnings) for error in wire.errors or ())
@@ -423,7 +423,7 @@ def _build(wire: WireReturn, expected: Expected, files: _Files) -> Return:
     )
 
 
-def _metadata(wire: WireReturn, expected: Expected, warnings: list[str]) -> Metadata:
+def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -> Metadata:
     """Ours where we know it: an agent may be mistaken about its place, and it changes nothing."""
     given = wire.metadata
     path = tuple(given.delegation_path)

@@ -13,22 +13,22 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
-    CLEARING,
     LOCK,
     MAKING_SECONDS,
-    NOTE,
+    METADATA_FILE,
+    REMOVAL_MARK,
     TOOL_FOLDERS,
-    Room,
-    books_of,
+    Workspace,
     clear_worktree,
-    find_room,
+    find_workspace,
     is_merged,
-    noted_room,
-    opened,
-    rooms,
+    list_workspaces,
+    load_workspace,
+    metadata_folder,
+    open_git,
     stage,
     take_changes,
     work_root,
@@ -40,11 +40,11 @@ LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
 GONE = ".gone-"
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
-"""After its delegation has ended, a room that is not ready yet is nobody's work any more."""
+"""After its delegation has ended, a workspace that is not ready yet is nobody's work any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class WorkspaceStatus:
     changed: tuple[str, ...] = ()
     """Files added, changed and deleted, relative to its tree."""
     ignored: tuple[str, ...] = ()
@@ -67,31 +67,31 @@ class Seen:
         return not self.is_unchanged and not (self.is_merged and not self.ignored and not self.doubt)
 
 
-def look(room: Room, *, seconds: float = LOOKING_SECONDS) -> Seen:
+def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> WorkspaceStatus:
     """What could not be looked at is a doubt, never an error."""
     try:
-        with opened(room, seconds=seconds) as git:
-            seen = look_with(git, room)
-            commit = _whole_branch(git, room) if seen.changed and room.branch and not room.host else ""
+        with open_git(workspace, seconds=seconds) as git:
+            seen = _status_with(git, workspace)
+            commit = _whole_branch(git, workspace) if seen.changed and workspace.branch and not workspace.host else ""
         if not commit:
             return seen
-        return replace(seen, is_merged=is_merged(room, commit, seconds=seconds))
+        return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
     except RemitError as error:
-        return Seen(doubt=error.message)
+        return WorkspaceStatus(doubt=error.message)
     except OSError as error:
-        return Seen(doubt=f"It could not be looked at: {error}")
+        return WorkspaceStatus(doubt=f"It could not be looked at: {error}")
 
 
-def look_with(git: Git, room: Room) -> Seen:
-    """For whoever has opened the room."""
+def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
+    """For whoever has opened the workspace."""
     warnings = stage(git)
-    changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", room.base))
+    changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
     doubt = "settings by which git runs commands were changed" if git.overrides else " ".join(warnings)
-    return Seen(
+    return WorkspaceStatus(
         changed=changed,
         ignored=_ignored(git),
-        has_commits=room.kind is Workspace.WORKTREE and not _is_at_base(git, room),
-        is_merged=False if changed and room.branch and not room.host else None,
+        has_commits=workspace.kind is WorkspaceKind.WORKTREE and not _is_at_base(git, workspace),
+        is_merged=False if changed and workspace.branch and not workspace.host else None,
         doubt=doubt,
     )
 
@@ -106,20 +106,20 @@ def _ignored(git: Git) -> tuple[str, ...]:
     return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
 
 
-def _is_at_base(git: Git, room: Room) -> bool:
+def _is_at_base(git: Git, workspace: Workspace) -> bool:
     """Neither its branch nor what is checked out in it has gone on from what it began from."""
-    for name in ("HEAD", f"refs/heads/{room.branch}"):
+    for name in ("HEAD", f"refs/heads/{workspace.branch}"):
         with contextlib.suppress(GitFailed):
-            if git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == room.base:
+            if git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == workspace.base:
                 continue
         return False
     return True
 
 
-def _whole_branch(git: Git, room: Room) -> str:
+def _whole_branch(git: Git, workspace: Workspace) -> str:
     """The last commit of its branch, when it holds everything that is in the folder."""
     with contextlib.suppress(GitFailed):
-        tip = git.says("rev-parse", "--verify", "--quiet", f"refs/heads/{room.branch}^{{commit}}")
+        tip = git.says("rev-parse", "--verify", "--quiet", f"refs/heads/{workspace.branch}^{{commit}}")
         if git.says("rev-parse", f"{tip}^{{tree}}") == git.says("write-tree"):
             return tip
     return ""
@@ -128,53 +128,55 @@ def _whole_branch(git: Git, room: Room) -> str:
 # ---- removing
 
 
-def remove(room: Room, *, with_branch: bool) -> None:
-    """The folder, our books, and the branch when its work is elsewhere. The books go last: what is half removed is found again."""
-    if room.kind is Workspace.WORKTREE:
-        git = Git(folder=room.root, stop_at=time.monotonic() + REMOVING_SECONDS)
-        with file_lock(room.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
+    """The folder, our folder, and the branch when its work is elsewhere. The books go last: what is half removed is found again."""
+    if workspace.kind is WorkspaceKind.WORKTREE:
+        git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
+        with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
             with contextlib.suppress(GitFailed):
-                git.run("worktree", "remove", "--force", "--force", str(room.tree))
-            _empty(room)
+                git.run("worktree", "remove", "--force", "--force", str(workspace.tree))
+            _empty(workspace)
             with contextlib.suppress(GitFailed):
                 git.run("worktree", "prune")
             if with_branch:
                 with contextlib.suppress(GitFailed):
-                    git.run("update-ref", "-d", f"refs/heads/{room.branch}")
+                    git.run("update-ref", "-d", f"refs/heads/{workspace.branch}")
     else:
-        _empty(room)
-        shutil.rmtree(books_of(room.root, f"{room.maker}.git"), ignore_errors=True)  # not as the note says: an agent could write that
-    remove_books(room.books)
+        _empty(workspace)
+        shutil.rmtree(
+            metadata_folder(workspace.root, f"{workspace.maker}.git"), ignore_errors=True
+        )  # not as the note says: an agent could write that
+    remove_metadata(workspace.metadata_folder)
 
 
-def remove_books(books: Path) -> None:
+def remove_metadata(folder: Path) -> None:
     """Out of sight first: whoever waits for their lock could else make its file anew in between, and the folder would be nobody's."""
     with contextlib.suppress(FileNotFoundError):
-        os.rename(books, books.with_name(f"{GONE}{books.name}-{secrets.token_hex(4)}"))
-    for gone in books.parent.glob(f"{GONE}*"):  # what a process that died here left, too
+        os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
+    for gone in folder.parent.glob(f"{GONE}*"):  # what a process that died here left, too
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def _empty(room: Room) -> None:
-    if room.tree.is_symlink():
-        room.tree.unlink()
+def _empty(workspace: Workspace) -> None:
+    if workspace.tree.is_symlink():
+        workspace.tree.unlink()
     else:
-        shutil.rmtree(room.tree, ignore_errors=True)
+        shutil.rmtree(workspace.tree, ignore_errors=True)
 
 
-def forget(root: Path, session_id: str) -> bool:
-    """The room of a delegation that is no longer known; False when its work could not be committed, and so it stays."""
-    room = find_room(root, session_id)
-    books = books_of(root, session_id)
-    if room is None:
-        if not (books / NOTE).exists():  # never finished: nobody has worked in it
+def remove_forgotten(root: Path, session_id: str) -> bool:
+    """The workspace of a delegation that is no longer known; False when its work could not be committed, and so it stays."""
+    workspace = find_workspace(root, session_id)
+    folder = metadata_folder(root, session_id)
+    if workspace is None:
+        if not (folder / METADATA_FILE).exists():  # never finished: nobody has worked in it
             shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
-            shutil.rmtree(books.with_name(f"{session_id}.git"), ignore_errors=True)
-        remove_books(books)
+            shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
+        remove_metadata(folder)
         return True
     try:
-        changes = take_changes(room, message=f"{room.maker}: what was left", diff_in=None)
-        remove(room, with_branch=changes.count == 0)
+        changes = take_changes(workspace, message=f"{workspace.maker}: what was left", diff_in=None)
+        remove_workspace(workspace, with_branch=changes.count == 0)
     except (RemitError, OSError):
         return False
     return True
@@ -183,46 +185,46 @@ def forget(root: Path, session_id: str) -> bool:
 # ---- by itself
 
 
-def is_unchanged(room: Room, *, seconds: float = LOOKING_SECONDS) -> bool:
+def is_unchanged(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> bool:
     """Whether nothing is in it but what it was made with, and no other began from it."""
-    return look(room, seconds=seconds).is_unchanged and not _is_host(room)
+    return workspace_status(workspace, seconds=seconds).is_unchanged and not _is_host(workspace)
 
 
-def clear_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SECONDS) -> bool:
-    """Remove the room of a delegation that has ended, with its branch, if that is certain to lose nothing; True when it is gone."""
+def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SECONDS) -> bool:
+    """Remove the workspace of a delegation that has ended, with its branch, if that is certain to lose nothing; True when it is gone."""
     try:
-        if finish_clearing(root, session_id):
+        if finish_removal(root, session_id):
             return True
-        room = find_room(root, session_id)
-        if room is None:
+        workspace = find_workspace(root, session_id)
+        if workspace is None:
             return False
-        with opened(room, seconds=seconds) as git:
+        with open_git(workspace, seconds=seconds) as git:
             # Found again: while the lock was waited for, somebody may have gone on in it, or removed it.
-            if find_room(root, session_id) != room or _is_host(room) or not look_with(git, room).is_unchanged:
+            if find_workspace(root, session_id) != workspace or _is_host(workspace) or not _status_with(git, workspace).is_unchanged:
                 return False
-            (room.books / CLEARING).touch()
-            remove(room, with_branch=True)
+            (workspace.metadata_folder / REMOVAL_MARK).touch()
+            remove_workspace(workspace, with_branch=True)
     except (RemitError, OSError):
         return False  # it stays, and is looked at again by the next upkeep
-    return not room.books.exists()
+    return not workspace.metadata_folder.exists()
 
 
-def finish_clearing(root: Path, session_id: str) -> bool:
-    """Remove the rest of a room whose clearing was begun by a process that died; False when there is no such."""
-    if not (books_of(root, session_id) / CLEARING).exists():
+def finish_removal(root: Path, session_id: str) -> bool:
+    """Remove the rest of a workspace whose clearing was begun by a process that died; False when there is no such."""
+    if not (metadata_folder(root, session_id) / REMOVAL_MARK).exists():
         return False
-    room = noted_room(root, session_id)
-    if room is None:  # its note went before the mark: there is nothing left but the books
-        remove_books(books_of(root, session_id))
+    workspace = load_workspace(root, session_id)
+    if workspace is None:  # its note went before the mark: there is nothing left but the books
+        remove_metadata(metadata_folder(root, session_id))
     else:
-        remove(room, with_branch=True)
+        remove_workspace(workspace, with_branch=True)
     return True
 
 
-def clear_unfinished(root: Path, session_id: str) -> bool:
-    """What is left of a room that never was ready, of a delegation that ended long ago: nobody has worked in it."""
-    books, tree = books_of(root, session_id), work_root(root) / session_id
-    if (books / NOTE).exists() or not books.is_dir():
+def remove_unfinished(root: Path, session_id: str) -> bool:
+    """What is left of a workspace that never was ready, of a delegation that ended long ago: nobody has worked in it."""
+    folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
+    if (folder / METADATA_FILE).exists() or not folder.is_dir():
         return False
     try:
         git = Git(folder=root, stop_at=time.monotonic() + LOOKING_SECONDS)
@@ -232,36 +234,36 @@ def clear_unfinished(root: Path, session_id: str) -> bool:
                 clear_worktree(git, session_id, tree)
     except (RemitError, OSError):
         return False
-    for left in (tree, books.with_name(f"{session_id}.git")):
+    for left in (tree, folder.with_name(f"{session_id}.git")):
         shutil.rmtree(left, ignore_errors=True)
-    remove_books(books)
+    remove_metadata(folder)
     return True
 
 
-def _is_host(room: Room) -> bool:
-    """Whether another room began from this one, and goes back there."""
-    others = (noted_room(room.root, name) for name in rooms(room.root) if name != room.session_id)
-    return any(other is not None and other.host == room.maker for other in others)
+def _is_host(workspace: Workspace) -> bool:
+    """Whether another workspace began from this one, and goes back there."""
+    others = (load_workspace(workspace.root, name) for name in list_workspaces(workspace.root) if name != workspace.session_id)
+    return any(other is not None and other.host == workspace.maker for other in others)
 
 
 # ---- by hand
 
 
-def discard(room: Room) -> None:
+def discard_workspace(workspace: Workspace) -> None:
     """Folder and branch, whatever is in them."""
-    with file_lock(room.books / LOCK, timeout=LOCK_WAIT_SECONDS):
-        if noted_room(room.root, room.session_id) != room:
+    with file_lock(workspace.metadata_folder / LOCK, timeout=LOCK_WAIT_SECONDS):
+        if load_workspace(workspace.root, workspace.session_id) != workspace:
             raise Unavailable("Somebody goes on in it, or has removed it.", advice="Look again: remit workspaces")
-        (room.books / CLEARING).touch()
-        remove(room, with_branch=True)
-    if room.tree.exists():
-        raise Unavailable(f"{room.tree} could not be removed wholly.", advice="Look at the rights of what is in it, then try again.")
+        (workspace.metadata_folder / REMOVAL_MARK).touch()
+        remove_workspace(workspace, with_branch=True)
+    if workspace.tree.exists():
+        raise Unavailable(f"{workspace.tree} could not be removed wholly.", advice="Look at the rights of what is in it, then try again.")
 
 
-def discard_merged(room: Room) -> str:
+def discard_merged(workspace: Workspace) -> str:
     """Remove it when the project has all of it; else why it stays."""
-    seen = look(room)
+    seen = workspace_status(workspace)
     if seen.is_needed:
         return f"what git ignores was not merged: {', '.join(seen.ignored[:5])}" if seen.ignored else seen.doubt or "it was changed since"
-    discard(room)
+    discard_workspace(workspace)
     return ""

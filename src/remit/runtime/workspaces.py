@@ -1,7 +1,8 @@
-"""A room: the folder made for one delegation, and the note by which it is found again, also after a crash.
+"""Workspaces: folders made for one delegation each, as git worktrees or copies of the project; their changes, and merging them back.
 
-`.remit/work/SESSION` is the folder; `.remit/work/.books/SESSION` holds what we keep of it (the note, our own index), out of the agent's
-way. The note is written last: what has none was never finished. Who resumes a delegation takes its books over.
+`.remit/work/SESSION` is the folder. `.remit/work/.books/SESSION` holds its metadata (`note.json`, written last, and our own git index), out
+of the agent's way. Resuming a delegation takes over its metadata. Knows git and files, neither agents nor returns. Blocking: call it off
+the event loop.
 """
 
 import contextlib
@@ -16,32 +17,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
 
-# ---- A room: the folder made for one delegation, and the note by which it is found again, also after a crash.
+# ---- A workspace: the folder made for one delegation, and the note by which it is found again, also after a crash.
 
 
-BOOKS = ".books"
-NOTE = "note.json"
+METADATA = ".books"
+METADATA_FILE = "note.json"
 LOCK = "lock"
-CLEARING = "clearing"
-"""Stands in the books of a room that is being removed because nothing is in it: nobody goes on in it, whoever finds it removes the rest."""
+REMOVAL_MARK = "clearing"
+"""A file in the metadata of a workspace whose removal has begun: whoever finds it removes the rest."""
 TAKE_OVER_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Workspace:
     root: Path
     """The project's root."""
     session_id: str
     """The delegation it belongs to now."""
     maker: str
     """The delegation it was made for: names folder and branch."""
-    kind: Workspace
+    kind: WorkspaceKind
     base: str
     """The commit it began from."""
     git_dir: Path
@@ -53,7 +54,7 @@ class Room:
     made_at: float = 0.0
     """Wall clock, by the file system: what is newer was written in it."""
     host: str = ""
-    """Whose room it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
+    """Whose workspace it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
     is_dirty: bool = False
     """The project had uncommitted changes when it was made; they are not in it."""
     project_git_dir: str = ""
@@ -85,15 +86,15 @@ class Room:
 
     @property
     def branch(self) -> str:
-        return f"remit/{self.maker}" if self.kind is Workspace.WORKTREE else ""
+        return f"remit/{self.maker}" if self.kind is WorkspaceKind.WORKTREE else ""
 
     @property
-    def books(self) -> Path:
-        return books_of(self.root, self.session_id)
+    def metadata_folder(self) -> Path:
+        return metadata_folder(self.root, self.session_id)
 
     @property
     def index(self) -> Path:
-        return self.books / "index"
+        return self.metadata_folder / "index"
 
     @property
     def is_there(self) -> bool:
@@ -105,59 +106,59 @@ def work_root(root: Path) -> Path:
     return root / ".remit" / "work"
 
 
-def books_of(root: Path, session_id: str) -> Path:
-    return work_root(root) / BOOKS / session_id
+def metadata_folder(root: Path, session_id: str) -> Path:
+    return work_root(root) / METADATA / session_id
 
 
-def write_note(room: Room) -> Room:
+def write_metadata(workspace: Workspace) -> Workspace:
     """From here on it exists."""
-    fields = asdict(room) | {"git_dir": str(room.git_dir), "common_dir": str(room.common_dir)}
+    fields = asdict(workspace) | {"git_dir": str(workspace.git_dir), "common_dir": str(workspace.common_dir)}
     del fields["root"]
-    atomic_write(room.books / NOTE, json.dumps(fields, indent=1).encode(), fsync=False)
-    return room
+    atomic_write(workspace.metadata_folder / METADATA_FILE, json.dumps(fields, indent=1).encode(), fsync=False)
+    return workspace
 
 
-def find_room(root: Path, session_id: str) -> Room | None:
-    """The room of a delegation, when there is one and its folder is still there."""
-    room = noted_room(root, session_id)
-    return room if room is not None and room.is_there and not (room.books / CLEARING).exists() else None
+def find_workspace(root: Path, session_id: str) -> Workspace | None:
+    """The workspace of a delegation, when there is one and its folder is still there."""
+    workspace = load_workspace(root, session_id)
+    return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
 
 
-def noted_room(root: Path, session_id: str) -> Room | None:
+def load_workspace(root: Path, session_id: str) -> Workspace | None:
     """As its note tells it, whatever has become of its folder."""
     if not is_session_id(session_id):
         return None
     try:
-        fields = json.loads((books_of(root, session_id) / NOTE).read_bytes())
-        fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": Workspace(fields["kind"])}
-        room = replace(Room(root=root, **fields), session_id=session_id)
+        fields = json.loads((metadata_folder(root, session_id) / METADATA_FILE).read_bytes())
+        fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
+        workspace = replace(Workspace(root=root, **fields), session_id=session_id)
     except (OSError, ValueError, TypeError, KeyError):
         return None  # none, or damaged: as if it had never been made
-    return room if is_session_id(room.maker) else None
+    return workspace if is_session_id(workspace.maker) else None
 
 
-def take_over(root: Path, earlier: str, session_id: str) -> Room | None:
-    """The room of the run that is gone on from. Only one can have it: the books change hands by their name.
+def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:
+    """The workspace of the run that is gone on from. Only one can have it: the books change hands by their name.
 
     Under their lock: whoever clears it away just now is waited for.
     """
-    if find_room(root, earlier) is None:
+    if find_workspace(root, earlier) is None:
         return None
-    with contextlib.suppress(OSError, Unavailable), file_lock(books_of(root, earlier) / LOCK, timeout=TAKE_OVER_SECONDS):
-        if find_room(root, earlier) is not None:
-            os.rename(books_of(root, earlier), books_of(root, session_id))
-    room = find_room(root, session_id)
-    return None if room is None else write_note(room)
+    with contextlib.suppress(OSError, Unavailable), file_lock(metadata_folder(root, earlier) / LOCK, timeout=TAKE_OVER_SECONDS):
+        if find_workspace(root, earlier) is not None:
+            os.rename(metadata_folder(root, earlier), metadata_folder(root, session_id))
+    workspace = find_workspace(root, session_id)
+    return None if workspace is None else write_metadata(workspace)
 
 
-def rooms(root: Path) -> list[str]:
+def list_workspaces(root: Path) -> list[str]:
     """The sessions that have books here."""
     with contextlib.suppress(OSError):
-        return sorted(name for name in os.listdir(work_root(root) / BOOKS) if is_session_id(name))
+        return sorted(name for name in os.listdir(work_root(root) / METADATA) if is_session_id(name))
     return []
 
 
-# ---- What was changed in a room: the diff against what it began from, and, in a worktree, a commit on its branch, so that not
+# ---- What was changed in a workspace: the diff against what it began from, and, in a worktree, a commit on its branch, so that not
 
 
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
@@ -175,24 +176,24 @@ _PLAIN_DIFF = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     changed: tuple[str, ...] = ()
-    """Files added, changed or renamed, as they stand in the room, relative to its tree."""
+    """Files added, changed or renamed, as they stand in the workspace, relative to its tree."""
     count: int = 0
     """Of files changed, the deleted ones too."""
     diff: Path | None = None
     commit: str | None = None
-    """On the room's branch; the base itself when nothing changed."""
+    """On the workspace's branch; the base itself when nothing changed."""
     warnings: tuple[str, ...] = ()
     doubt: str = ""
     """Why it must not be merged without being looked at: continues "could not be merged: "."""
 
 
-def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
+def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
     """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
-    with opened(room, seconds=seconds) as git:
+    with open_git(workspace, seconds=seconds) as git:
         warnings = stage(git)
-        entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", room.base)))
-        diff = _write_diff(git, room, diff_in) if entries and diff_in is not None else None
-        commit = _commit(git, room, message) if room.kind is Workspace.WORKTREE else None
+        entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", workspace.base)))
+        diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
+        commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
     if any(mode == _SUBMODULE for mode, _, _ in entries):
         warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
     doubt = "nothing of it could be taken" if warnings and not entries else ""
@@ -205,22 +206,22 @@ def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: flo
 
 
 @contextlib.contextmanager
-def opened(room: Room, *, seconds: float) -> Iterator[Git]:
-    """Git in the room, with our own index; nobody else of us is in it meanwhile."""
-    if not room.is_there:
+def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
+    """Git in the workspace, with our own index; nobody else of us is in it meanwhile."""
+    if not workspace.is_there:
         raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
-    git = Git(folder=room.tree, stop_at=time.monotonic() + seconds, git_dir=room.git_dir, index=room.index)
-    with file_lock(room.books / LOCK, timeout=max(0.0, seconds)):
+    git = Git(folder=workspace.tree, stop_at=time.monotonic() + seconds, git_dir=workspace.git_dir, index=workspace.index)
+    with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
-            Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
-        yield held(git, Settings(room.commands, room.fetching))
+            Path(f"{workspace.index}.lock").unlink()  # ours alone: left by a run that was killed
+        yield held(git, Settings(workspace.commands, workspace.fetching))
 
 
-def stands_at(room: Room, *, seconds: float) -> str:
-    """A commit of the room as it stands, on no branch: what a room inside it begins from. The agent's own git sees nothing of it."""
-    with opened(room, seconds=seconds) as git:
+def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
+    """A commit of the workspace as it is now, on no branch: the base of a nested workspace."""
+    with open_git(workspace, seconds=seconds) as git:
         stage(git)
-        return _commit_of(git, room, f"{room.maker}: as it stood")
+        return _commit_of(git, workspace, f"{workspace.maker}: as it stood")
 
 
 def stage(git: Git) -> tuple[str, ...]:
@@ -245,11 +246,11 @@ def _entries(raw: bytes) -> Iterator[tuple[str, str, str]]:
             yield mode, status[0], os.fsdecode(next(parts))
 
 
-def _write_diff(git: Git, room: Room, folder: Path) -> Path:
+def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
     """Whole or not at all, and never over a file of the agent's."""
-    draft = room.books / DIFF
+    draft = workspace.metadata_folder / DIFF
     with open(draft, "wb") as file:
-        git.run("diff", "--cached", "--binary", "--find-renames", *_PLAIN_DIFF, room.base, stdout=file)
+        git.run("diff", "--cached", "--binary", "--find-renames", *_PLAIN_DIFF, workspace.base, stdout=file)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for number in range(1, 1000):
@@ -269,22 +270,22 @@ def is_recorded_diff(path: str) -> bool:
     return path.startswith(".remit/") and name.startswith("changes") and name.endswith(".diff")
 
 
-def _commit(git: Git, room: Room, message: str) -> str:
-    """The tree as it stands, on the room's branch."""
-    commit = _commit_of(git, room, message)
-    git.run("update-ref", f"refs/heads/{room.branch}", commit)
+def _commit(git: Git, workspace: Workspace, message: str) -> str:
+    """The tree as it stands, on the workspace's branch."""
+    commit = _commit_of(git, workspace, message)
+    git.run("update-ref", f"refs/heads/{workspace.branch}", commit)
     with contextlib.suppress(OSError):  # whoever looks into the folder afterwards sees a clean checkout
-        shutil.copy2(room.index, room.git_dir / "index.remit")
-        os.replace(room.git_dir / "index.remit", room.git_dir / "index")
+        shutil.copy2(workspace.index, workspace.git_dir / "index.remit")
+        os.replace(workspace.git_dir / "index.remit", workspace.git_dir / "index")
     return commit
 
 
-def _commit_of(git: Git, room: Room, message: str) -> str:
+def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
     """Of what is staged; what the agent committed itself stays in its history."""
     tree = git.says("write-tree")
-    parent = room.base
+    parent = workspace.base
     with contextlib.suppress(GitFailed):  # a HEAD that leads nowhere, or into another history, is not gone on from
-        if git.asks("merge-base", "--is-ancestor", room.base, "HEAD"):
+        if git.asks("merge-base", "--is-ancestor", workspace.base, "HEAD"):
             parent = git.says("rev-parse", "--verify", "HEAD^{commit}")
     if git.says("rev-parse", f"{parent}^{{tree}}") == tree:
         return parent
@@ -302,40 +303,40 @@ MOST_FILES = 50_000
 _SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
-def open_room(
-    root: Path, session_id: str, kind: Workspace, *, earlier: str | None, seconds: float, host: Room | None = None
-) -> tuple[Room, bool]:
-    """The room of this delegation, made or found again; and whether it was there before.
+def open_workspace(
+    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None
+) -> tuple[Workspace, bool]:
+    """The workspace of this delegation, made or found again; and whether it was there before.
 
-    `host`: the room that its caller works in. A new one begins from that as it stands, not from the project.
+    `host`: the workspace that its caller works in. A new one begins from that as it stands, not from the project.
 
     Raises `Misused` when the project cannot have one, `Unavailable` when git cannot be used or is too slow.
     """
-    room = find_room(root, session_id)
-    if room is None and earlier is not None:
-        room = take_over(root, earlier, session_id)
-    if room is not None and room.kind is kind:
-        return room, True
+    workspace = find_workspace(root, session_id)
+    if workspace is None and earlier is not None:
+        workspace = take_over_workspace(root, earlier, session_id)
+    if workspace is not None and workspace.kind is kind:
+        return workspace, True
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
-    (work_root(root) / BOOKS / session_id).mkdir(parents=True, exist_ok=True)
-    make = _worktree if kind is Workspace.WORKTREE else _copy
-    room = make(root, session_id, tree, stop_at, host)
-    room.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
-    mark = room.books / "made"
+    (work_root(root) / METADATA / session_id).mkdir(parents=True, exist_ok=True)
+    make = _worktree if kind is WorkspaceKind.WORKTREE else _copy
+    workspace = make(root, session_id, tree, stop_at, host)
+    workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
+    mark = workspace.metadata_folder / "made"
     mark.touch()
-    room = write_note(replace(room, made_at=mark.stat().st_mtime, host="" if host is None else host.maker))
+    workspace = write_metadata(replace(workspace, made_at=mark.stat().st_mtime, host="" if host is None else host.maker))
     time.sleep(FILE_TICK_SECONDS)
-    return room, False
+    return workspace, False
 
 
-def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
     git = Git(folder=root, stop_at=stop_at)
     try:
         top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
     except GitFailed as failed:
         raise _no_repository(root, failed) from None
-    base, is_dirty = _head(git) if host is None else (_standing(host, stop_at), False)
+    base, is_dirty = _head(git) if host is None else (_snapshot(host, stop_at), False)
     common_dir = (root / common).resolve()
     with file_lock(common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
         clear_worktree(git, session_id, tree)
@@ -343,11 +344,11 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
     settings = settings_of(git) if host is None else host  # a caller that runs may have changed them
     below = os.path.relpath(root.resolve(), top.resolve())
-    room = Room(
+    workspace = Workspace(
         root=root,
         session_id=session_id,
         maker=session_id,
-        kind=Workspace.WORKTREE,
+        kind=WorkspaceKind.WORKTREE,
         base=base,
         git_dir=git_dir,
         common_dir=common_dir,
@@ -357,8 +358,8 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
         commands=settings.commands,
         fetching=settings.fetching,
     )
-    shutil.copy2(git_dir / "index", room.index)  # with its time: git takes for unchanged only what is older than its index
-    return room
+    shutil.copy2(git_dir / "index", workspace.index)  # with its time: git takes for unchanged only what is older than its index
+    return workspace
 
 
 def _head(git: Git) -> tuple[str, bool]:
@@ -374,14 +375,14 @@ def _head(git: Git) -> tuple[str, bool]:
     return base, bool(more)
 
 
-def _standing(host: Room, stop_at: float) -> str:
-    if host.kind is not Workspace.WORKTREE:
+def _snapshot(host: Workspace, stop_at: float) -> str:
+    if host.kind is not WorkspaceKind.WORKTREE:
         # Its branch would be in the copy's own repository, and gone with it.
         raise Misused(
             f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
             advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
         )
-    return stands_at(host, seconds=stop_at - time.monotonic())
+    return snapshot_commit(host, seconds=stop_at - time.monotonic())
 
 
 def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
@@ -396,13 +397,13 @@ def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
         git.run("branch", "-D", "--quiet", f"remit/{session_id}")
 
 
-def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
-    git_dir = work_root(root) / BOOKS / f"{session_id}.git"
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
+    git_dir = work_root(root) / METADATA / f"{session_id}.git"
     for left in (tree, git_dir):
         if left.exists():
             shutil.rmtree(left)
-    room = Room(
-        root=root, session_id=session_id, maker=session_id, kind=Workspace.COPY, base="", git_dir=git_dir, common_dir=git_dir
+    workspace = Workspace(
+        root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
     git = Git(folder=root, stop_at=stop_at)
     if host is not None:
@@ -415,18 +416,18 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | 
         (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
         (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
     git = replace(git, git_dir=git_dir)
-    git.using(room.index).run("add", "--all", "--force", "--", ".")
-    tree_id = git.using(room.index).says("write-tree")
+    git.using(workspace.index).run("add", "--all", "--force", "--", ".")
+    tree_id = git.using(workspace.index).says("write-tree")
     base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
     git.run("update-ref", "HEAD", base)
-    shutil.copy2(room.index, git_dir / "index")
+    shutil.copy2(workspace.index, git_dir / "index")
     settings = settings_of(git)
-    return replace(room, base=base, commands=settings.commands, fetching=settings.fetching)
+    return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
 
 
-def _objects(git: Git, host: Room | None) -> Path | None:
+def _objects(git: Git, host: Workspace | None) -> Path | None:
     """Where the project's repository keeps what it holds. A copy's own repository will not do: it goes with that copy."""
-    if host is not None and host.kind is Workspace.COPY:
+    if host is not None and host.kind is WorkspaceKind.COPY:
         with contextlib.suppress(OSError):
             return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
         return None
@@ -502,7 +503,7 @@ def _walk(root: Path) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
-# ---- Merging a room's branch into the project, or into the room of its caller: wholly, or not at all with the project exactly
+# ---- Merging a workspace's branch into the project, or into the workspace of its caller: wholly, or not at all with the project exactly
 
 
 MERGING_SECONDS = 60.0
@@ -515,17 +516,17 @@ _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeResult:
     is_done: bool
     into: str = ""
-    """The branch of the project, or the folder of the caller's room."""
+    """The branch of the project, or the folder of the caller's workspace."""
     conflicts: tuple[str, ...] = ()
     """Files that stand in the way, relative to the repository."""
     reason: str = ""
     """Why it was not done: continues "could not be merged: "."""
 
 
-class Intent:
+class MergeIntent:
     """Whether a merge may still go on: it can be called off until the moment it touches the checkout, and not after it."""
 
     def __init__(self) -> None:
@@ -545,96 +546,102 @@ class Intent:
             return self._has_begun
 
 
-def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
+def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: float) -> MergeResult:
     """Bring `commit` into the branch that is checked out in the project."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
-    with file_lock(room.common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
-        git = _project(room, stop_at)
+    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+        git = _project(workspace, stop_at)
         if not git.asks("symbolic-ref", "--quiet", "HEAD"):
-            return Merged(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+            return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
         into = git.says("symbolic-ref", "--short", "HEAD")
         try:
-            target = _joined(git, room, commit, into)
-            if isinstance(target, Merged):
+            target = _merge_commit(git, workspace, commit, into)
+            if isinstance(target, MergeResult):
                 return target
             if not intent.begin():
-                return Merged(is_done=False, into=into, reason="it was stopped before that")
+                return MergeResult(is_done=False, into=into, reason="it was stopped before that")
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
-            return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the project"))
-    return Merged(is_done=True, into=into)
+            return MergeResult(is_done=False, into=into, conflicts=_named_files(failed.words), reason=_why(failed, "the project"))
+    return MergeResult(is_done=True, into=into)
 
 
-def merge_into_room(room: Room, commit: str, host: Room, intent: Intent, *, seconds: float) -> Merged:
-    """Bring what `commit` adds to its base into the folder of the caller's room, beside whatever was done there since."""
+def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, intent: MergeIntent, *, seconds: float) -> MergeResult:
+    """Bring what `commit` adds to its base into the folder of the caller's workspace, beside whatever was done there since."""
     into = host.inside
     try:
-        with opened(host, seconds=min(seconds, MERGING_SECONDS)) as git:
+        with open_git(host, seconds=min(seconds, MERGING_SECONDS)) as git:
             stage(git)
             tree = git.says("write-tree")
-            target: str | Merged = commit
-            if tree != git.says("rev-parse", f"{room.base}^{{tree}}"):
-                ours = git.says("commit-tree", tree, "-p", room.base, "-m", f"{host.maker}: before {room.branch}")
-                target = _both(git, ours, commit, into)
-            if isinstance(target, Merged):
+            target: str | MergeResult = commit
+            if tree != git.says("rev-parse", f"{workspace.base}^{{tree}}"):
+                ours = git.says("commit-tree", tree, "-p", workspace.base, "-m", f"{host.maker}: before {workspace.branch}")
+                target = _merge_trees(git, ours, commit, into)
+            if isinstance(target, MergeResult):
                 return target
             if not intent.begin():
-                return Merged(is_done=False, into=into, reason="it was stopped before that")
+                return MergeResult(is_done=False, into=into, reason="it was stopped before that")
             git.run("read-tree", "-m", "-u", tree, target)
     except GitFailed as failed:
-        return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the caller's workspace"))
-    return Merged(is_done=True, into=into)
+        return MergeResult(is_done=False, into=into, conflicts=_named_files(failed.words), reason=_why(failed, "the caller's workspace"))
+    return MergeResult(is_done=True, into=into)
 
 
-def merge_by_hand(room: Room, message: str) -> Merged:
+def merge_by_hand(workspace: Workspace, message: str) -> MergeResult:
     """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed."""
-    if not room.branch:
-        return Merged(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
-    if room.host:
-        return Merged(is_done=False, reason=f"it began from the workspace of {room.host}, and its branch holds that one's work too")
+    if not workspace.branch:
+        return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
+    if workspace.host:
+        return MergeResult(
+            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch holds that one's work too"
+        )
     stop_at = time.monotonic() + MERGING_SECONDS
-    changes = take_changes(room, message=message, diff_in=None, seconds=MERGING_SECONDS)
+    changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
     if changes.doubt or changes.commit is None:
-        return Merged(is_done=False, reason=changes.doubt or "its changes could not be taken")
+        return MergeResult(is_done=False, reason=changes.doubt or "its changes could not be taken")
     if not changes.count:
-        return Merged(is_done=False, reason="nothing was changed in it")
-    return merge(room, changes.commit, Intent(), seconds=stop_at - time.monotonic())
+        return MergeResult(is_done=False, reason="nothing was changed in it")
+    return merge(workspace, changes.commit, MergeIntent(), seconds=stop_at - time.monotonic())
 
 
-def is_merged(room: Room, commit: str, *, seconds: float) -> bool:
+def is_merged(workspace: Workspace, commit: str, *, seconds: float) -> bool:
     """Whether the project's branch holds this commit."""
-    return _project(room, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+    return _project(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
 
 
-def _project(room: Room, stop_at: float) -> Git:
+def _project(workspace: Workspace, stop_at: float) -> Git:
     """Git in the project's own checkout, wherever the configuration now says that it lies."""
-    git_dir = Path(room.project_git_dir) if room.project_git_dir else None
-    git = Git(folder=room.root, stop_at=stop_at, git_dir=git_dir, work_tree=room.top)
-    return held(git, Settings(room.commands, room.fetching))
+    git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
+    git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
+    return held(git, Settings(workspace.commands, workspace.fetching))
 
 
-def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:
+def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:
     """The commit to go forward to: both histories in one."""
     ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
     if git.asks("merge-base", "--is-ancestor", ours, commit):
         return commit
     if git.asks("merge-base", "--is-ancestor", commit, ours):
         return ours  # it is in there already: a merge that was done before a crash
-    tree = _both(git, ours, commit, into)
-    return tree if isinstance(tree, Merged) else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {room.branch}")
+    tree = _merge_trees(git, ours, commit, into)
+    return (
+        tree
+        if isinstance(tree, MergeResult)
+        else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {workspace.branch}")
+    )
 
 
-def _both(git: Git, ours: str, theirs: str, into: str) -> str | Merged:
+def _merge_trees(git: Git, ours: str, theirs: str, into: str) -> str | MergeResult:
     """The tree with the changes of both; no file is touched."""
     code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
     if code:
-        return Merged(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
+        return MergeResult(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
     return tree
 
 
-def _named(words: str) -> tuple[str, ...]:
+def _named_files(words: str) -> tuple[str, ...]:
     """The files git names when it refuses: each on a line of its own, indented by a tab; or quoted, by its plainer commands."""
     listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
     return listed or tuple(_QUOTED.findall(words))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
 from remit.runtime.tool.delegate_requests import DelegateError, milliseconds
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState, ended, result_of_error
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.runtime.tool.delegate_tool import needs
 from remit.server.discovery import announced
 from remit.server.tokens import local_token
@@ -177,7 +177,7 @@ class Client:
         except (Misused, Refused):
             raise
         except RemitError as error:
-            yield ended(_result_of(error, f"{target}.{operation}" if operation else target, started_at, following.task_id))
+            yield final_chunk(_result_of(error, f"{target}.{operation}" if operation else target, started_at, following.task_id))
 
     async def _cancel_remote(self, following: "RemoteTask") -> None:
         cancelling = asyncio.ensure_future(following.give_back("its caller was cancelled"))

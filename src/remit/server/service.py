@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
-from remit.core.delegation import ORIGIN, ROOT_CALLER, Came, Origin
+from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused
 from remit.core.events import Event, EventKind, Step
 from remit.core.ids import is_session_id
@@ -34,7 +34,7 @@ from remit.runtime.tool.delegate_results import (
     DelegateResult,
     TaskState,
     chunk_of,
-    ended,
+    final_chunk,
     result_of,
     result_of_record,
 )
@@ -156,7 +156,7 @@ class Service:
         """`begin` and `stream`: the first chunk has the id. Leaving the stream ends nothing."""
         handle = await self.begin(call, arguments)
         if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
-            yield ended(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
+            yield final_chunk(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
             return
         async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
             async for chunk in chunks:
@@ -268,7 +268,7 @@ class Service:
         """The same result as from `look`; from the event if it is not recorded yet."""
         record = await self.remit.describe(task_id)
         result = record.result or Return.from_dict(event.body["result"])
-        return ended(result_of(result, record.created_at), event.number)
+        return final_chunk(result_of(result, record.created_at), event.number)
 
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
         """When it has ended, or after so long."""
@@ -369,7 +369,7 @@ class Service:
         principal = call.principal
         if principal.parent is not None:
             return _is_below(self.remit.store, record, principal.parent)
-        asker = record.came.principal if record.came is not None else ROOT_CALLER
+        asker = record.caller_info.principal if record.caller_info is not None else ROOT_CALLER
         return principal.may(beyond) or asker == principal.name
 
     def _default_seconds(self, request: DelegateRequest) -> float:
@@ -393,7 +393,7 @@ def origin_of(call: Call, budget: Budget | None = None) -> Origin:
     principal, grants = call.principal, call.principal.grants
     is_relay = principal.may(Permission.RELAY) and bool(call.path)
     return Origin(
-        came=Came(principal.name, call.api, _word(call.session), call.traceparent),
+        caller_info=CallerInfo(principal.name, call.api, _word(call.session), call.traceparent),
         depth=max(0, call.depth) if is_relay else 0,
         path=call.path if is_relay else (principal.name,),
         max_depth=grants.max_depth,

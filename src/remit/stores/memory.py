@@ -13,20 +13,20 @@ from typing import Any
 from remit.core.events import Event, EventKind, events_of_steps
 from remit.core.metrics import Tally
 from remit.core.record import (
-    Applied,
-    Begun,
+    AppendEvent,
+    BeginDelegation,
     CancelRequest,
-    Checkpointed,
-    Drawn,
     Head,
     HistoryQuery,
     Owner,
     Record,
-    Recorded,
-    Said,
-    Settled,
-    Started,
+    RecordDelegation,
+    SaveCheckpoint,
+    SettleDelegation,
+    Spending,
+    StartDelegation,
     Write,
+    WriteResult,
 )
 from remit.core.states import State
 from remit.stores.queries import DURATIONS_KEPT, newest_of, summed
@@ -45,7 +45,7 @@ class _Shelf:
     checkpoints: dict[str, str] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     cancels: list[CancelRequest] = field(default_factory=list)
-    drawn: dict[str, Drawn] = field(default_factory=dict)
+    drawn: dict[str, Spending] = field(default_factory=dict)
     """By what has been forgotten since."""
     writes: int = 0
 
@@ -60,12 +60,12 @@ class MemoryStore:
 
     # ---- writes
 
-    def apply(self, writes: Sequence[Write]) -> Applied:
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
         with self._shelf.lock:
             self._count_write()
             return _Group(self._shelf, self.owner_id).write(writes)
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         if not self._shelf.lock.acquire(blocking=False):
             return None
         try:
@@ -181,10 +181,10 @@ class MemoryStore:
                 if row is not None
             }
 
-    def drawn(self, principal: str) -> Drawn:
+    def drawn(self, principal: str) -> Spending:
         with self._shelf.lock:
             parts = [_drawn_by(self._shelf, row) for row in self._shelf.rows.values() if row.principal == principal]
-            return summed([*parts, self._shelf.drawn.get(principal, Drawn())])
+            return summed([*parts, self._shelf.drawn.get(principal, Spending())])
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
         signs = {}
@@ -246,7 +246,7 @@ class MemoryStore:
         shelf = self._shelf
         row = shelf.rows.pop(session_id)
         if row.principal is not None:
-            shelf.drawn[row.principal] = summed([_drawn_by(shelf, row), shelf.drawn.get(row.principal, Drawn())])
+            shelf.drawn[row.principal] = summed([_drawn_by(shelf, row), shelf.drawn.get(row.principal, Spending())])
         if row.key is not None:
             shelf.keys.pop(row.key, None)
         shelf.said.pop(session_id, None)
@@ -254,13 +254,13 @@ class MemoryStore:
         shelf.cancels = [request for request in shelf.cancels if request.session_id != session_id]
 
 
-def _drawn_by(shelf: _Shelf, row: Row) -> Drawn:
+def _drawn_by(shelf: _Shelf, row: Row) -> Spending:
     """On its row once it is settled, told by itself before."""
     tokens, cost = row.tokens, row.cost
     if row.settled_at is None:
         told = [decoded(body) for _, (_, kind, body) in sorted(shelf.said.get(row.session_id, {}).items()) if kind == EventKind.SPENT]
         tokens, cost = (int(told[-1].get("tokens", 0)), float(told[-1].get("cost", 0.0))) if told else (0, 0.0)
-    return Drawn(int(row.status != State.REFUSED), tokens, cost, row.created_at)
+    return Spending(int(row.status != State.REFUSED), tokens, cost, row.created_at)
 
 
 def _is_before(row: Row, moment: float) -> bool:
@@ -293,23 +293,23 @@ class _Group:
         self.already_settled: list[str] = []
         self.not_recorded: set[str] = set()
 
-    def write(self, writes: Sequence[Write]) -> Applied:
+    def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:
-            if isinstance(write, Begun):
+            if isinstance(write, BeginDelegation):
                 self._record(whole(row_of_new(write)))
-            elif isinstance(write, Recorded):
+            elif isinstance(write, RecordDelegation):
                 self._record(Row._make(row_of(write.record)))
-            elif isinstance(write, Said):
+            elif isinstance(write, AppendEvent):
                 self._say(write.event)
             elif write.session_id in self.not_recorded:
                 continue  # it belongs to the delegation that was not recorded, not to the one that has the id
-            elif isinstance(write, Started):
+            elif isinstance(write, StartDelegation):
                 self._start(write)
-            elif isinstance(write, Settled):
+            elif isinstance(write, SettleDelegation):
                 self._settle(write)
             else:
                 self._checkpoint(write)
-        return Applied(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
+        return WriteResult(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
 
     def _record(self, row: Row) -> None:
         holder = None if row.key is None else self.shelf.keys.get(row.key)
@@ -328,13 +328,13 @@ class _Group:
         row = self.shelf.rows.get(session_id)
         return row if row is not None and self.owner_id in (None, row.owner) else None
 
-    def _start(self, write: Started) -> None:
+    def _start(self, write: StartDelegation) -> None:
         row = self._ours(write.session_id)
         if row is not None and row.status == "queued":
             times = packed(write.step_times)
             self.shelf.rows[write.session_id] = row._replace(status="running", started_at=write.at, step_times=times)
 
-    def _settle(self, write: Settled) -> None:
+    def _settle(self, write: SettleDelegation) -> None:
         row = self._ours(write.session_id)
         if row is None or row.settled_at is not None:
             self.already_settled.append(write.session_id)
@@ -349,6 +349,6 @@ class _Group:
             said = self.shelf.said.setdefault(event.session_id, {})
             said.setdefault(event.number, (event.at, event.kind.value, encoded(event.body, EVENT_OURS)))
 
-    def _checkpoint(self, write: Checkpointed) -> None:
+    def _checkpoint(self, write: SaveCheckpoint) -> None:
         if self.owner_id is None or self._ours(write.session_id) is not None:
             self.shelf.checkpoints[write.session_id] = encoded(write.value)

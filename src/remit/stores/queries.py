@@ -8,7 +8,7 @@ from typing import Any
 
 from remit.core.events import Event, EventKind, events_of_steps
 from remit.core.metrics import Tally
-from remit.core.record import CancelRequest, Drawn, Head, HistoryQuery, Owner, Record
+from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending
 from remit.core.states import LIVE, State
 from remit.stores.rows import COLUMNS, decoded, record_of, unpacked
 
@@ -281,7 +281,7 @@ KEEP = (
 )
 
 
-def drawn(connection: sqlite3.Connection, principal: str) -> Drawn:
+def drawn(connection: sqlite3.Connection, principal: str) -> Spending:
     """All of it from one moment."""
     connection.execute("BEGIN")
     try:
@@ -289,14 +289,14 @@ def drawn(connection: sqlite3.Connection, principal: str) -> Drawn:
         for session_id, created_at in connection.execute(LIVING, (principal,)).fetchall():
             told = connection.execute(TOLD, (session_id,)).fetchone()
             spent = {} if told is None else decoded(told[0])
-            parts.append(Drawn(1, int(spent.get("tokens", 0)), float(spent.get("cost", 0.0)), created_at))
+            parts.append(Spending(1, int(spent.get("tokens", 0)), float(spent.get("cost", 0.0)), created_at))
     finally:
         connection.execute("COMMIT")
     return summed(parts)
 
 
-def summed(parts: Sequence[Drawn]) -> Drawn:
-    return Drawn(
+def summed(parts: Sequence[Spending]) -> Spending:
+    return Spending(
         sum(part.delegations for part in parts),
         sum(part.tokens for part in parts),
         sum(part.cost for part in parts),
@@ -310,9 +310,9 @@ def keep_drawn(connection: sqlite3.Connection, root_id: str) -> None:
         connection.execute(KEEP, (principal, *_of(row)))
 
 
-def _of(row: Sequence[Any]) -> Drawn:
+def _of(row: Sequence[Any]) -> Spending:
     delegations, tokens, cost, since = row
-    return Drawn(int(delegations), min(int(tokens), 2**63 - 1), float(cost), since)
+    return Spending(int(delegations), min(int(tokens), 2**63 - 1), float(cost), since)
 
 
 OWNER_COLUMNS = "owner_id, pid, pid_started, pid_space, host, opened_at"

@@ -13,10 +13,22 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
-from remit.core.delegation import Came, Delegation, TaskContext, came_of
+from remit.core.delegation import CallerInfo, Delegation, TaskContext, caller_info_from
 from remit.core.events import STEPS
-from remit.core.record import NO_STEPS, Applied, Begun, Checkpointed, Record, Recorded, Said, Settled, Started, StepTimes, Write
-from remit.core.redaction import ALL_FREE, REDACTED, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
+from remit.core.record import (
+    NO_STEPS,
+    AppendEvent,
+    BeginDelegation,
+    Record,
+    RecordDelegation,
+    SaveCheckpoint,
+    SettleDelegation,
+    StartDelegation,
+    StepTimes,
+    Write,
+    WriteResult,
+)
+from remit.core.redaction import ALL_FREE, REDACTED, SECRETS_REMOVED, Shape, has_known_secrets, is_harmless, redact_json, redact_parameters
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
 from remit.stores.database import roll_back, try_begin
@@ -70,11 +82,11 @@ def encoded(value: Any, ours: Shape = ALL_FREE) -> str:
     """JSON of anything, without secrets but in what is `ours`: what JSON cannot hold is kept as its description, because one odd value
     must not lose a whole group."""
     try:
-        return redacted_json(value, to_json(value), ours=ours).decode()
+        return redact_json(value, to_json(value), ours=ours).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
         patient = _encoded_patiently(value, levels=3)
         try:
-            return redacted_json(json.loads(patient), patient.encode(), ours=ours).decode()
+            return redact_json(json.loads(patient), patient.encode(), ours=ours).decode()
         except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
             return patient
 
@@ -145,16 +157,16 @@ def result_text(result: Return) -> str:
 
 def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
     """Without secrets; and whoever reads it back is told, where some were struck out."""
-    if len(known) == 2 and is_harmless(result.summary) and not holds_any():
+    if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
         try:
             return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
         except PydanticSerializationError:
             return encoded(known, _RESULT_OURS)
     text = encoded(known, _RESULT_OURS)
-    if REDACTED not in text or STRUCK_OUT in result.warnings:
+    if REDACTED not in text or SECRETS_REMOVED in result.warnings:
         return text
     kept = decoded(text)  # our own words are added to what is clean already: no secret is looked for in them
-    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), STRUCK_OUT]})
+    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
@@ -206,18 +218,18 @@ def _context(
         context["idle_seconds"] = of.idle_seconds
     if of.resumes is not None:
         context["resumes"] = of.resumes
-    if of.came is not None and (came := _beyond_columns(of.came)):
-        context["came"] = came
+    if of.caller_info is not None and (caller_info := _beyond_columns(of.caller_info)):
+        context["came"] = caller_info
     return context
 
 
-def _beyond_columns(came: Came) -> dict[str, Any]:
-    return {name: value for name, value in came.to_dict().items() if name not in ("principal", "session")}
+def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
+    return {name: value for name, value in caller_info.to_dict().items() if name not in ("principal", "session")}
 
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return redacted_parameters(parameters)
+        return redact_parameters(parameters)
     except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `encoded`)
         return parameters
 
@@ -261,8 +273,8 @@ def row_of(record: Record) -> tuple[Any, ...]:
         packed(record.step_times),
         _context_text(record),
         None if record.result is None else result_text(record.result),
-        None if record.came is None else record.came.principal,
-        None if record.came is None else record.came.session,
+        None if record.caller_info is None else record.caller_info.principal,
+        None if record.caller_info is None else record.caller_info.session,
     )
 
 
@@ -271,7 +283,7 @@ NEW_COUNT = NEW_COLUMNS.count(",") + 1
 """What is known of a delegation that begins; the rest of its row is the same for all of them that nobody from outside asked for."""
 
 
-def row_of_new(begun: Begun) -> tuple[Any, ...]:
+def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
     """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here.
 
     Only where somebody came in from outside it has two more: who, and the conversation."""
@@ -294,8 +306,8 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         if _is_bare(delegation)
         else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
     )
-    came = delegation.came
-    return new if came is None else (*new, came.principal, came.session)
+    caller_info = delegation.caller_info
+    return new if caller_info is None else (*new, caller_info.principal, caller_info.session)
 
 
 def whole(new: tuple[Any, ...]) -> Row:
@@ -314,7 +326,7 @@ def _is_bare(delegation: Delegation) -> bool:
         and delegation.command is None
         and delegation.resumes is None
         and not delegation.accept
-        and delegation.came is None
+        and delegation.caller_info is None
     )
 
 
@@ -323,7 +335,7 @@ def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> 
     return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
 
 
-def settlement_of(settled: Settled) -> tuple[Any, ...]:
+def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:
     """The columns an outcome sets, then the session id."""
     return (
         settled.state._value_,
@@ -365,7 +377,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
         resumes=context.get("resumes"),
-        came=_came_of(row, context),
+        caller_info=_caller_info(row, context),
         step_times=unpacked(row.step_times),
         result=result_of(row, context),
         tokens=row.tokens,
@@ -375,9 +387,9 @@ def record_of(columns: tuple[Any, ...]) -> Record:
     )
 
 
-def _came_of(row: Row, context: Mapping[str, Any]) -> Came | None:
-    came = came_of(row.principal, context.get("came"))
-    return came if came is None or row.conversation is None else came._replace(session=row.conversation)
+def _caller_info(row: Row, context: Mapping[str, Any]) -> CallerInfo | None:
+    caller_info = caller_info_from(row.principal, context.get("came"))
+    return caller_info if caller_info is None or row.conversation is None else caller_info._replace(session=row.conversation)
 
 
 def tamed(columns: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -395,7 +407,7 @@ def _tamed(value: Any) -> Any:
     return value
 
 
-NOTHING_MET = Applied()
+NOTHING_MET = WriteResult()
 AT_ONCE = 16
 """So many delegations that begin are written by one statement: what it costs to run one is shared by them."""
 _NEW = f"({', '.join('?' * NEW_COUNT)}, 1, 0, 0.0, 0)"
@@ -436,26 +448,26 @@ class Group:
         ours = () if owner_id is None else (owner_id,)
         for write in writes:
             kind = type(write)
-            if kind is Begun:
+            if kind is BeginDelegation:
                 new = row_of_new(write)  # type: ignore[arg-type]
                 if len(new) == NEW_COUNT:
                     self.begun.append(new)
                 else:
                     self.inserts.append(whole(new))
-            elif kind is Recorded:
+            elif kind is RecordDelegation:
                 self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
-            elif kind is Settled:
+            elif kind is SettleDelegation:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
             else:
                 self._add_other(write, ours)
 
     def _add_other(self, write: Write, ours: tuple[str, ...]) -> None:
-        if isinstance(write, Started):
+        if isinstance(write, StartDelegation):
             self.starts.append((write.at, packed(write.step_times), write.session_id, *ours))
-        elif isinstance(write, Said):
+        elif isinstance(write, AppendEvent):
             event = write.event
             self.said.append((event.session_id, event.number, event.at, event.kind._value_, encoded(event.body, EVENT_OURS)))
-        elif isinstance(write, Checkpointed):
+        elif isinstance(write, SaveCheckpoint):
             self.checkpoints.append((write.session_id, write.at, encoded(write.value), self.owner_id))
 
     def written_quickly(self, connection: sqlite3.Connection) -> bool:
@@ -491,7 +503,7 @@ class Group:
             connection.executemany(BEGIN, rest)
 
 
-def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> Applied | None:
+def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> WriteResult | None:
     """All of `group` into the transaction that has begun, and the commit. Any error undoes it all.
 
     None, and nothing written: something clashed and another process was quicker to take the lock for the second attempt.
@@ -523,18 +535,18 @@ class _RowByRow:
         self.not_recorded: set[str] = set()
         """What follows of these belongs to the delegation that was not recorded, not to the one that has the id."""
 
-    def write(self, writes: Sequence[Write]) -> Applied:
+    def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:
-            if isinstance(write, Begun):
+            if isinstance(write, BeginDelegation):
                 self._record(tamed(whole(row_of_new(write))))
-            elif isinstance(write, Recorded):
+            elif isinstance(write, RecordDelegation):
                 self._record(tamed(row_of(write.record)))
-            elif isinstance(write, Said):
+            elif isinstance(write, AppendEvent):
                 if write.event.session_id not in self.not_recorded:
                     self._write_one(write)
             elif write.session_id not in self.not_recorded:
                 self._write_one(write)
-        return Applied(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
+        return WriteResult(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
 
     def _record(self, columns: Columns) -> None:
         row = Row._make(columns)

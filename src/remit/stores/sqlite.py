@@ -15,7 +15,7 @@ from urllib.parse import quote
 from remit.core.errors import Unavailable
 from remit.core.events import Event
 from remit.core.metrics import Tally
-from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
+from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 from remit.stores import database, queries
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.queries import SETTLED, keep_drawn, pairs
@@ -113,9 +113,9 @@ class SqliteStore:
 
     # ---- writes
 
-    def apply(self, writes: Sequence[Write]) -> Applied:
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
         if not writes:
-            return Applied()
+            return WriteResult()
         group = Group(writes, self.owner_id)
         with self._lock:
             try:
@@ -128,9 +128,9 @@ class SqliteStore:
             except sqlite3.Error as error:
                 raise database.translated(error, self.path) from error
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         if not writes:
-            return Applied()
+            return WriteResult()
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -207,7 +207,7 @@ class SqliteStore:
     def tally(self, since: float | None = None, until: float | None = None) -> Tally:
         return self._ask(queries.tally, since, until)
 
-    def drawn(self, principal: str) -> Drawn:
+    def drawn(self, principal: str) -> Spending:
         return self._ask(queries.drawn, principal)
 
     def owners(self) -> list[Owner]:

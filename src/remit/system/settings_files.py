@@ -18,7 +18,7 @@ from remit.core.agents import ROLES
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
-from remit.core.redaction import is_secret_name, redacted_text
+from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
 from remit.core.settings import (
     DEFAULT_TIMEOUTS,
@@ -224,7 +224,7 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
         demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
     # Whoever puts a key where its variable's name belongs, or a password into an address, is not shown it on every screen.
     text = str(found["input"])
-    is_secret = location[-1].endswith("key_variable") or redacted_text(text) != text
+    is_secret = location[-1].endswith("key_variable") or redact_text(text) != text
     shown = "not what stands there" if is_secret else f"not {found['input']!r}"
     return f"{source}: {key} must be {demand}, {shown}"
 

@@ -8,11 +8,11 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Protocol
 
 from remit.core.deadline import Deadline
-from remit.core.delegation import Came, Delegation, Lineage
+from remit.core.delegation import CallerInfo, Delegation, Lineage
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
-from remit.core.record import Begun, Owner, Record, Said, Settled
+from remit.core.record import AppendEvent, BeginDelegation, Owner, Record, SettleDelegation
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import Priority, State
 
@@ -58,16 +58,16 @@ def record(number: int, **changed: Any) -> Record:
     return Record(**{**plain, **changed})
 
 
-def begun(number: int, principal: str | None = None) -> Begun:
+def begun(number: int, principal: str | None = None) -> BeginDelegation:
     """The same, as the engine records it; `principal`: who asked for it from outside."""
     at = 1000.0 + number
     lineage = Lineage.root(session(number), "digest")
-    came = None if principal is None else Came(principal, "grpc")
-    delegation = Delegation(lineage, "digest", {}, "orchestrator", Priority.NORMAL, Deadline(60.0, 50.0, 60.0), at, came=came)
-    return Begun(delegation, State.RUNNING, "one", at, [*(at,) * BEFORE_RUN, *(None,) * 6])
+    caller_info = None if principal is None else CallerInfo(principal, "grpc")
+    delegation = Delegation(lineage, "digest", {}, "orchestrator", Priority.NORMAL, Deadline(60.0, 50.0, 60.0), at, caller_info=caller_info)
+    return BeginDelegation(delegation, State.RUNNING, "one", at, [*(at,) * BEFORE_RUN, *(None,) * 6])
 
 
-def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, data: Any = None, chunks: int = 0) -> Settled:
+def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, data: Any = None, chunks: int = 0) -> SettleDelegation:
     status = {State.COMPLETED: Status.COMPLETED, State.FAILED: Status.FAILED, State.BLOCKED: Status.BLOCKED}.get(state, Status.PARTIAL)
     fault = ErrorInfo(type="execution", message="It broke.", code="UNKNOWN_ERROR", recoverable=True, recommendation="Try again.")
     result = Return(
@@ -88,11 +88,11 @@ def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, 
         warnings=("long",),
         extra={"task_number": 7},
     )
-    return Settled(session(number), state, at, result, (at,) * 13, 12, 0.5, chunks)
+    return SettleDelegation(session(number), state, at, result, (at,) * 13, 12, 0.5, chunks)
 
 
-def said(number: int, event_number: int, at: float = 1500.0, **body: Any) -> Said:
-    return Said(Event(session_id=session(number), number=event_number, at=at, kind=EventKind.DATA, body=body))
+def said(number: int, event_number: int, at: float = 1500.0, **body: Any) -> AppendEvent:
+    return AppendEvent(Event(session_id=session(number), number=event_number, at=at, kind=EventKind.DATA, body=body))
 
 
 def owner(owner_id: str, opened_at: float = 1.0) -> Owner:

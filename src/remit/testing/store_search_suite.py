@@ -1,9 +1,9 @@
 """The part of the store's suite about searching, forgetting and several processes. Run as part of `store_suite.STORE_CHECKS`."""
 
 from remit.core.budget import Limits
-from remit.core.delegation import Came, TaskContext
+from remit.core.delegation import CallerInfo, TaskContext
 from remit.core.events import Event, EventKind
-from remit.core.record import CancelRequest, Checkpointed, Drawn, Head, HistoryQuery, Recorded, Said, Started
+from remit.core.record import AppendEvent, CancelRequest, Head, HistoryQuery, RecordDelegation, SaveCheckpoint, Spending, StartDelegation
 from remit.core.states import State
 from remit.testing.store_samples import Check, OpenStore, OwnedStore, numbers_of, opened, outcome, owner, record, said, session
 
@@ -23,7 +23,7 @@ def _with_history(store: OwnedStore) -> None:
     task = TaskContext(task_number=195)
     writes = [record(1), record(2, agent="other"), record(3, parent=1), record(4, task=task), record(5, agent="other")]
     writes += [record(6, state=State.QUEUED, started_at=None), record(7, task=task), record(8, created_at=10.0)]
-    store.apply([Recorded(one) for one in writes])
+    store.apply([RecordDelegation(one) for one in writes])
     store.apply([outcome(n) for n in (1, 2, 3)] + [outcome(n, State.FAILED) for n in (4, 5, 8)])
 
 
@@ -60,11 +60,11 @@ def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore
 def _with_visitors(store: OwnedStore) -> None:
     """1, its child 2 and 3 were asked for by one, 4 by another; 5 by nobody from outside; 3 and 4 in conversations of the same name."""
     one, other = (
-        Came("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9)),
-        Came("token:other", "a2a", "talk"),
+        CallerInfo("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9)),
+        CallerInfo("token:other", "a2a", "talk"),
     )
-    came = {1: one, 2: one, 3: one._replace(session="talk"), 4: other, 5: None}
-    store.apply([Recorded(record(n, came=came[n], **({"parent": 1} if n == 2 else {}))) for n in came])
+    caller_info = {1: one, 2: one, 3: one._replace(session="talk"), 4: other, 5: None}
+    store.apply([RecordDelegation(record(n, caller_info=caller_info[n], **({"parent": 1} if n == 2 else {}))) for n in caller_info])
     store.apply([outcome(1), outcome(2), outcome(4, State.FAILED)])
 
 
@@ -88,31 +88,31 @@ def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
         _with_visitors(store)
         for query, numbers in expected:
             assert numbers_of(store.history(query)) == numbers, query
-        kept = [getattr(store.get(session(n)), "came", None) for n in (1, 4, 5)]
-        one = Came("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9))
-        assert kept == [one, Came("token:other", "a2a", "talk"), None]
+        kept = [getattr(store.get(session(n)), "caller_info", None) for n in (1, 4, 5)]
+        one = CallerInfo("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9))
+        assert kept == [one, CallerInfo("token:other", "a2a", "talk"), None]
 
 
 @_promise
 def what_a_principal_has_drawn_outlives_its_history(open_store: OpenStore) -> None:
     """S8: nothing is refilled. Refusals have drawn nothing; what lives has drawn what it told."""
     with opened(open_store) as (store,):
-        assert store.drawn("token:one") == Drawn()
+        assert store.drawn("token:one") == Spending()
         _with_visitors(store)
         spent = Event(session_id=session(3), number=8, at=1.0, kind=EventKind.SPENT, body={"tokens": 5, "cost": 0.25})
-        store.apply([Said(spent), Recorded(record(6, state=State.REFUSED, came=Came("token:one")))])
-        assert store.drawn("token:one") == Drawn(3, 29, 1.25, 1001.0)
-        assert store.drawn("token:other") == Drawn(1, 12, 0.5, 1004.0)
+        store.apply([AppendEvent(spent), RecordDelegation(record(6, state=State.REFUSED, caller_info=CallerInfo("token:one")))])
+        assert store.drawn("token:one") == Spending(3, 29, 1.25, 1001.0)
+        assert store.drawn("token:other") == Spending(1, 12, 0.5, 1004.0)
         store.apply([outcome(3)])
         before = store.drawn("token:one")
         assert store.prune(settled_before=5000.0) == 5
-        assert store.drawn("token:one") == before == Drawn(3, 36, 1.5, 1001.0)
+        assert store.drawn("token:one") == before == Spending(3, 36, 1.5, 1001.0)
 
 
 @_promise
 def how_far_delegations_are_is_seen_at_once(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), Recorded(record(2, state=State.QUEUED, started_at=None)), said(1, 8), said(1, 9)])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2, state=State.QUEUED, started_at=None)), said(1, 8), said(1, 9)])
         heads = store.heads([session(1), session(2), session(3)])
         assert heads == {session(1): Head(State.RUNNING, "one", 9), session(2): Head(State.QUEUED, "one", 0)}
         store.apply([outcome(1, chunks=2)])
@@ -122,7 +122,7 @@ def how_far_delegations_are_is_seen_at_once(open_store: OpenStore) -> None:
 @_promise
 def events_are_read_some_at_a_time(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), *(said(1, 8 + n) for n in range(5))])
+        store.apply([RecordDelegation(record(1)), *(said(1, 8 + n) for n in range(5))])
         store.apply([outcome(1, chunks=5)])
         whole, seen, after = store.events(session(1)), [], 0
         while page := store.events(session(1), after, 4):
@@ -136,7 +136,7 @@ def events_are_read_some_at_a_time(open_store: OpenStore) -> None:
 @_promise
 def pages_of_history_give_everything_once(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(n, created_at=1000.0 + n // 5, agent=f"a{n % 3}")) for n in range(23)])
+        store.apply([RecordDelegation(record(n, created_at=1000.0 + n // 5, agent=f"a{n % 3}")) for n in range(23)])
         store.apply([outcome(n) for n in range(0, 23, 2)])
         seen: list[int] = []
         page = store.history(HistoryQuery(limit=4))
@@ -187,8 +187,15 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
 @_promise
 def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1, key="k")), Recorded(record(2, parent=1)), Recorded(record(3)), Recorded(record(4, parent=3))])
-        store.apply([Recorded(record(5)), said(1, 8, chunk="a"), Checkpointed(session(1), 1.0, 1)])
+        store.apply(
+            [
+                RecordDelegation(record(1, key="k")),
+                RecordDelegation(record(2, parent=1)),
+                RecordDelegation(record(3)),
+                RecordDelegation(record(4, parent=3)),
+            ]
+        )
+        store.apply([RecordDelegation(record(5)), said(1, 8, chunk="a"), SaveCheckpoint(session(1), 1.0, 1)])
         store.apply([outcome(1), outcome(2, at=2001.0), outcome(3), outcome(5, at=5000.0)])
         assert store.prune(settled_before=2001.0) == 0, "a child was settled later, another is still running"
         assert store.prune(settled_before=3000.0) == 2
@@ -196,7 +203,7 @@ def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
         assert store.events(session(1)) == []
         assert store.checkpoint(session(1)) is None
         assert store.by_key("k") is None
-        assert not store.apply([Recorded(record(6, key="k"))]).taken_keys
+        assert not store.apply([RecordDelegation(record(6, key="k"))]).taken_keys
 
 
 # ---- several processes
@@ -218,14 +225,14 @@ def owners_enrol_and_are_dismissed(open_store: OpenStore) -> None:
 def a_living_owner_takes_over_what_a_dead_one_ran(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (dead, living):
         dead.owner_id, living.owner_id = "one", "two"
-        dead.apply([Recorded(record(n)) for n in (1, 2, 3)])
+        dead.apply([RecordDelegation(record(n)) for n in (1, 2, 3)])
         dead.apply([outcome(1)])
         everything = [session(n) for n in (1, 2, 3, 9)]
         taken = living.take_over(everything, of="one", to="two")
         assert numbers_of(taken) == [2, 3], "what is settled stays settled"
         assert {found.owner for found in taken} == {"two"}
         assert living.take_over(everything, of="one", to="three") == [], "only one takes over"
-        late = dead.apply([outcome(2, State.FAILED), Checkpointed(session(2), 1.0, "late")])
+        late = dead.apply([outcome(2, State.FAILED), SaveCheckpoint(session(2), 1.0, "late")])
         assert late.already_settled == (session(2),), "the dead one was only slow: its outcome is no longer wanted"
         assert living.checkpoint(session(2)) is None
         assert not living.apply([outcome(2)]).already_settled
@@ -234,21 +241,21 @@ def a_living_owner_takes_over_what_a_dead_one_ran(open_store: OpenStore) -> None
 @_promise
 def a_taken_over_delegation_is_queued_again(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), Recorded(record(2))])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2))])
         store.apply([outcome(2)])
         for number in (1, 2, 3):
             store.requeue(session(number), owner="one")
         store.requeue(session(1), owner="somebody else")
         assert store.get(session(1)) == record(1, state=State.QUEUED, started_at=None, attempt=2)
         assert store.count(State.COMPLETED) == 1
-        store.apply([Started(session(1), 1300.0, record(1).step_times)])
+        store.apply([StartDelegation(session(1), 1300.0, record(1).step_times)])
         assert store.count(State.RUNNING) == 1
 
 
 @_promise
 def a_cancel_request_reaches_its_owner_once(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
-        store.apply([Recorded(record(1)), Recorded(record(2, owner="two")), Recorded(record(3))])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2, owner="two")), RecordDelegation(record(3))])
         store.apply([outcome(3)])
         requests = [CancelRequest(session_id=session(n), reason="not needed", source="cli", at=1.0) for n in (1, 2, 3)]
         for request in requests:
@@ -263,9 +270,9 @@ def the_stamp_changes_when_another_has_written(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
         before = store.change_stamp()
         assert store.change_stamp() == before
-        store.apply([Recorded(record(1))])
+        store.apply([RecordDelegation(record(1))])
         assert store.change_stamp() == before, "one's own writes are no news"
-        other.apply([Recorded(record(2))])
+        other.apply([RecordDelegation(record(2))])
         after = store.change_stamp()
         assert after != before
         other.request_cancel(CancelRequest(session_id=session(1), reason="", source="cli", at=1.0))

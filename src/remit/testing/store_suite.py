@@ -16,7 +16,7 @@ from typing import Any
 from remit.core.budget import Limits
 from remit.core.delegation import TaskContext
 from remit.core.events import EventKind
-from remit.core.record import Applied, Checkpointed, Recorded, Started
+from remit.core.record import RecordDelegation, SaveCheckpoint, StartDelegation, WriteResult
 from remit.core.states import Priority, State
 from remit.testing.store_samples import Check, OpenStore, OwnedStore, begun, numbers_of, opened, outcome, record, said, session
 from remit.testing.store_search_suite import SEARCH_CHECKS
@@ -49,8 +49,8 @@ def what_was_recorded_is_found_whole(open_store: OpenStore) -> None:
         attempt=2,
     )
     with opened(open_store, 2) as (store, other):
-        assert store.apply([Recorded(full)]) == Applied()
-        assert store.apply([]) == Applied()
+        assert store.apply([RecordDelegation(full)]) == WriteResult()
+        assert store.apply([]) == WriteResult()
         assert store.get(session(1)) == full
         assert other.get(session(1)) == full
         assert other.by_key("digest-readme") == full
@@ -62,7 +62,7 @@ def what_was_recorded_is_found_whole(open_store: OpenStore) -> None:
 def an_outcome_is_recorded_once_and_the_first_one_stands(open_store: OpenStore) -> None:
     first, second = outcome(1, data={"n": 1}), outcome(1, State.FAILED, at=3000.0)
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), Recorded(record(2))])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2))])
         assert not store.apply([first]).already_settled
         applied = store.apply([second, outcome(2), outcome(3)])
         assert applied.already_settled == (session(1), session(3))
@@ -76,7 +76,7 @@ def an_outcome_is_recorded_once_and_the_first_one_stands(open_store: OpenStore) 
 @_promise
 def two_outcomes_in_one_group_are_one(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        applied = store.apply([Recorded(record(1)), outcome(1), outcome(1, State.FAILED)])
+        applied = store.apply([RecordDelegation(record(1)), outcome(1), outcome(1, State.FAILED)])
         assert applied.already_settled == (session(1),)
         assert store.count(State.COMPLETED) == 1
 
@@ -85,7 +85,7 @@ def two_outcomes_in_one_group_are_one(open_store: OpenStore) -> None:
 def a_refusal_is_recorded_already_settled(open_store: OpenStore) -> None:
     refused = record(1, state=State.REFUSED, started_at=None, settled_at=1001.0, result=outcome(1, State.BLOCKED).result)
     with opened(open_store) as (store,):
-        store.apply([Recorded(refused)])
+        store.apply([RecordDelegation(refused)])
         assert store.get(session(1)) == refused
         assert store.live() == []
         assert store.apply([outcome(1)]).already_settled == (session(1),)
@@ -96,12 +96,12 @@ def a_queued_delegation_starts_once(open_store: OpenStore) -> None:
     queued = record(1, state=State.QUEUED, started_at=None)
     times = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, *(None,) * 6)
     with opened(open_store) as (store,):
-        store.apply([Recorded(queued)])
-        store.apply([Started(session(1), 1200.0, times)])
-        store.apply([Started(session(1), 1300.0, times)])
+        store.apply([RecordDelegation(queued)])
+        store.apply([StartDelegation(session(1), 1200.0, times)])
+        store.apply([StartDelegation(session(1), 1300.0, times)])
         assert store.get(session(1)) == replace(queued, state=State.RUNNING, started_at=1200.0, step_times=times)
         store.apply([outcome(1)])
-        store.apply([Started(session(1), 1400.0, times)])
+        store.apply([StartDelegation(session(1), 1400.0, times)])
         found = store.get(session(1))
         assert found is not None
         assert found.state is State.COMPLETED
@@ -110,9 +110,11 @@ def a_queued_delegation_starts_once(open_store: OpenStore) -> None:
 @_promise
 def a_clash_of_ids_is_reported_and_the_rest_of_the_group_is_kept(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1))])
+        store.apply([RecordDelegation(record(1))])
         theirs = record(1, agent="other")
-        applied = store.apply([Recorded(record(2)), Recorded(theirs), said(1, 8, chunk="x"), outcome(1), Recorded(record(3))])
+        applied = store.apply(
+            [RecordDelegation(record(2)), RecordDelegation(theirs), said(1, 8, chunk="x"), outcome(1), RecordDelegation(record(3))]
+        )
         assert applied.clashes == (session(1),)
         assert not applied.already_settled
         assert store.get(session(1)) == record(1), "what followed a clash belongs to the delegation that was not recorded"
@@ -123,24 +125,26 @@ def a_clash_of_ids_is_reported_and_the_rest_of_the_group_is_kept(open_store: Ope
 @_promise
 def many_that_begin_at_once_are_all_recorded_also_beside_one_that_clashes(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(21, agent="first"))])
+        store.apply([RecordDelegation(record(21, agent="first"))])
         applied = store.apply([begun(number, "token:ci" if number % 10 == 0 else None) for number in range(1, 41)])
         assert applied.clashes == (session(21),)
         assert sorted(numbers_of(store.live())) == list(range(1, 41))
         again = store.apply([begun(number, "token:ci" if number % 10 == 0 else None) for number in range(41, 81)])
         assert not again.clashes
         found = [store.get(session(number)) for number in range(1, 81)]
-        assert [None if one is None or one.came is None else one.came.principal for one in found] == (9 * [None] + ["token:ci"]) * 8
+        assert [None if one is None or one.caller_info is None else one.caller_info.principal for one in found] == (
+            9 * [None] + ["token:ci"]
+        ) * 8
 
 
 @_promise
 def a_taken_key_names_its_holder(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
-        store.apply([Recorded(record(1, key="k"))])
-        applied = other.apply([Recorded(record(2, key="k")), Recorded(record(3, key="l"))])
+        store.apply([RecordDelegation(record(1, key="k"))])
+        applied = other.apply([RecordDelegation(record(2, key="k")), RecordDelegation(record(3, key="l"))])
         assert dict(applied.taken_keys) == {session(2): session(1)}
         assert store.get(session(2)) is None
-        within = store.apply([Recorded(record(4, key="m")), Recorded(record(5, key="m"))])
+        within = store.apply([RecordDelegation(record(4, key="m")), RecordDelegation(record(5, key="m"))])
         assert dict(within.taken_keys) == {session(5): session(4)}
         assert numbers_of(store.live()) == [1, 3, 4]
 
@@ -148,8 +152,8 @@ def a_taken_key_names_its_holder(open_store: OpenStore) -> None:
 @_promise
 def try_apply_writes_like_apply(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        assert store.try_apply([Recorded(record(1)), Recorded(record(2))]) is not None
-        applied = store.try_apply([outcome(1), Recorded(record(2))])
+        assert store.try_apply([RecordDelegation(record(1)), RecordDelegation(record(2))]) is not None
+        applied = store.try_apply([outcome(1), RecordDelegation(record(2))])
         assert applied is not None
         assert applied.clashes == (session(2),)
         assert store.count(State.COMPLETED) == 1
@@ -164,9 +168,9 @@ def values_json_cannot_hold_lose_nothing_else(open_store: OpenStore) -> None:
         deep = [deep]
     odd = ["\ud800", b"\xff", object(), circle, deep, float("inf"), {("a", 1): 2}, {1, 2}]
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(n, parameters={"odd": value})) for n, value in enumerate(odd)])
+        store.apply([RecordDelegation(record(n, parameters={"odd": value})) for n, value in enumerate(odd)])
         store.apply([outcome(n, data=value) for n, value in enumerate(odd)])
-        store.apply([said(0, 8, chunk="\ud800"), Checkpointed(session(0), 1.0, circle)])
+        store.apply([said(0, 8, chunk="\ud800"), SaveCheckpoint(session(0), 1.0, circle)])
         for number in range(len(odd)):
             found = store.get(session(number))
             assert found is not None
@@ -180,7 +184,7 @@ def values_json_cannot_hold_lose_nothing_else(open_store: OpenStore) -> None:
 def what_is_kept_cannot_be_changed_from_outside(open_store: OpenStore) -> None:
     given: dict[str, Any] = {"list": [1]}
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1, parameters=given)), Checkpointed(session(1), 1.0, given)])
+        store.apply([RecordDelegation(record(1, parameters=given)), SaveCheckpoint(session(1), 1.0, given)])
         given["list"].append(2)
         store.checkpoint(session(1))["list"].append(3)
         found = store.get(session(1))
@@ -195,8 +199,14 @@ def what_is_kept_cannot_be_changed_from_outside(open_store: OpenStore) -> None:
 @_promise
 def a_tree_comes_in_the_order_it_was_recorded(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), Recorded(record(9))])
-        store.apply([Recorded(record(3, parent=1)), Recorded(record(2, parent=1, created_at=1.0)), Recorded(record(4, parent=3, root=1))])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(9))])
+        store.apply(
+            [
+                RecordDelegation(record(3, parent=1)),
+                RecordDelegation(record(2, parent=1, created_at=1.0)),
+                RecordDelegation(record(4, parent=3, root=1)),
+            ]
+        )
         assert numbers_of(store.tree(session(1))) == [1, 3, 2, 4]
         assert numbers_of(store.tree(session(9))) == [9]
         assert store.tree(session(3)) == []
@@ -208,7 +218,7 @@ def a_tree_comes_in_the_order_it_was_recorded(open_store: OpenStore) -> None:
 @_promise
 def events_are_steps_and_what_was_said_by_number(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
-        store.apply([Recorded(record(1)), said(1, 8, chunk="a"), said(1, 9, chunk="b")])
+        store.apply([RecordDelegation(record(1)), said(1, 8, chunk="a"), said(1, 9, chunk="b")])
         assert [event.number for event in other.events(session(1))] == list(range(1, 10))
         store.apply([said(1, 9, chunk="a second one under the same number"), outcome(1, chunks=2)])
         events = other.events(session(1))
@@ -221,7 +231,7 @@ def events_are_steps_and_what_was_said_by_number(open_store: OpenStore) -> None:
 @_promise
 def the_last_sign_of_life_is_the_newest_event(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply([Recorded(record(1)), Recorded(record(2)), said(2, 8, at=1500.0), said(2, 9, at=1600.0)])
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2)), said(2, 8, at=1500.0), said(2, 9, at=1600.0)])
         assert store.last_sign([session(1), session(2), session(3)]) == {session(1): 1001.0, session(2): 1600.0}
         assert store.last_sign([]) == {}
 
@@ -229,7 +239,7 @@ def the_last_sign_of_life_is_the_newest_event(open_store: OpenStore) -> None:
 @_promise
 def the_last_checkpoint_is_kept(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
-        store.apply([Recorded(record(1)), Checkpointed(session(1), 1.0, {"page": 1})])
-        store.apply([Checkpointed(session(1), 2.0, [2, None])])
+        store.apply([RecordDelegation(record(1)), SaveCheckpoint(session(1), 1.0, {"page": 1})])
+        store.apply([SaveCheckpoint(session(1), 2.0, [2, None])])
         assert other.checkpoint(session(1)) == [2, None]
         assert other.checkpoint(session(2)) is None

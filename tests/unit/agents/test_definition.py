@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from remit.agents.definition import Kind, PromptBy, definition_of
-from remit.core.agents import Answers, Isolation, Workspace
+from remit.core.agents import Answers, Isolation, WorkspaceKind
 from remit.core.errors import Misused
 
 
@@ -38,7 +38,7 @@ def test_a_command_is_enough_and_without_one_it_is_a_profile(table: dict[str, An
 def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
     table = {"command": "x", "timeout": 30, "idle": 5, "workspace": "worktree", "merge": True, "retries": 2, "slots": 1, "answers": "value"}
     spec = definition_of("one", table, source="s").spec
-    assert (spec.timeout_seconds, spec.idle_seconds, spec.workspace, spec.merge) == (30, 5, Workspace.WORKTREE, True)
+    assert (spec.timeout_seconds, spec.idle_seconds, spec.workspace, spec.merge) == (30, 5, WorkspaceKind.WORKTREE, True)
     assert (spec.retries, spec.slots, spec.answers) == (2, 1, Answers.VALUE)
 
 

@@ -11,7 +11,7 @@ from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.profiles import Words, narrowed
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 from remit.core.errors import Misused
 from remit.system.settings_files import load_settings
 
@@ -51,13 +51,13 @@ def test_a_profile_takes_over_what_its_carrier_declares_and_keeps_what_is_its_ow
     found = profile(tmp_path, "model: haiku")
     assert (found.kind, found.runs_on, found.model, found.options) == (Kind.CLAUDE, "claude", "haiku", ("--fast",))
     assert (found.instructions, found.spec.description, found.spec.kind) == ("You are P.", "Its own.", "claude")
-    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge) == (60, Workspace.WORKTREE, True)
+    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge) == (60, WorkspaceKind.WORKTREE, True)
     assert found.spec.source == str(tmp_path / ".claude/agents/p.md")
 
 
 def test_what_a_profile_says_of_itself_comes_before_its_carrier(tmp_path: Path) -> None:
     found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true", folder=".remit/agents")
-    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, Workspace.COPY, False, True)
+    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, WorkspaceKind.COPY, False, True)
 
 
 def test_without_a_name_the_first_coding_agent_carries_it_and_never_just_any_command(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from remit.board.task import State, Status
 from remit.core.deadline import iso
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
-from remit.runtime.error_ledger import ErrorLedger, Noted
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 from remit.testing import Scripted, answer, fail
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
 
 
-def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> Noted:
+def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> ErrorOccurrence:
     error = ErrorInfo(type=kind, message=message, code=code, recoverable=True, recommendation="Look into it.")
-    return Noted(error=error, agent=agent, session_id="sess_1766700000_abc123", root_id="sess_1766700000_abc123")
+    return ErrorOccurrence(error=error, agent=agent, session_id="sess_1766700000_abc123", root_id="sess_1766700000_abc123")
 
 
 def ledger_of(root: Path) -> ErrorLedger:

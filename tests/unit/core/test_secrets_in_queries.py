@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from remit.core.redaction import hold_secrets, is_secret_in_query, key_kept, redacted_parameters, redacted_text
+from remit.core.redaction import is_secret_in_query, redact_key, redact_parameters, redact_text, register_secrets
 from support.pace import allowed
 
 
@@ -16,26 +16,26 @@ from support.pace import allowed
 def test_a_secret_name_in_a_query_hides_its_value(name: str) -> None:
     assert is_secret_in_query(name)
     text = f"see https://a.example/x?q=owls&{name}=abc%2Bdef&n=2#top."
-    assert redacted_text(text) == f"see https://a.example/x?q=owls&{name}=[redacted]&n=2#top."
-    assert redacted_text(f'"GET /x?{name}=abc HTTP/1.1"') == f'"GET /x?{name}=[redacted] HTTP/1.1"'
+    assert redact_text(text) == f"see https://a.example/x?q=owls&{name}=[redacted]&n=2#top."
+    assert redact_text(f'"GET /x?{name}=abc HTTP/1.1"') == f'"GET /x?{name}=[redacted] HTTP/1.1"'
 
 
 @pytest.mark.parametrize(
     "text", ["https://a.example/?q=token&max_tokens=5&author=me&sort=key&keyboard=de", "x = a ? key : b", "a && b == token"]
 )
 def test_what_is_no_secret_stays_in_an_address(text: str) -> None:
-    assert redacted_text(text) == text
+    assert redact_text(text) == text
 
 
 def test_a_secret_of_a_query_is_struck_out_elsewhere_as_it_stands_and_as_it_is_meant() -> None:
-    held = hold_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
-    assert redacted_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
+    held = register_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
+    assert redact_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
     assert held is not None
 
 
 def test_a_form_that_is_sent_begins_with_its_first_name() -> None:
-    assert redacted_text('{"body":"client_secret=abc&grant_type=x"}') == '{"body":"client_secret=[redacted]&grant_type=x"}'
-    assert redacted_text('["key=value","max_tokens=5"]') == '["key=value","max_tokens=5"]'
+    assert redact_text('{"body":"client_secret=abc&grant_type=x"}') == '{"body":"client_secret=[redacted]&grant_type=x"}'
+    assert redact_text('["key=value","max_tokens=5"]') == '["key=value","max_tokens=5"]'
 
 
 def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
@@ -43,14 +43,14 @@ def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
         "url": "https://a.example/",
         "headers": {"Accept-Language": "en", "If-None-Match": "x", "X-Of-Our-Own": "abc", "DD-APPLICATION-KEY": "abcdefgh"},
     }
-    assert redacted_parameters(given)["headers"] == {
+    assert redact_parameters(given)["headers"] == {
         "Accept-Language": "en",
         "If-None-Match": "x",
         "X-Of-Our-Own": "[redacted]",
         "DD-APPLICATION-KEY": "[redacted]",
     }
-    held = hold_secrets(given)
-    assert redacted_text("abcdefgh and abc") == "[redacted] and abc"
+    held = register_secrets(given)
+    assert redact_text("abcdefgh and abc") == "[redacted] and abc"
     assert held is not None
 
 
@@ -65,21 +65,21 @@ def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
     ],
 )
 def test_a_variable_that_a_command_sets_is_struck_out(text: str, kept: str) -> None:
-    assert redacted_text(text) == kept
+    assert redact_text(text) == kept
 
 
 def test_a_header_that_looks_like_a_key_is_struck_out_elsewhere_and_a_plain_one_is_not() -> None:
-    held = hold_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
-    assert redacted_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
+    held = register_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
+    assert redact_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
     assert held is not None
 
 
 def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time() -> None:
     token = "ghp_" + "abc123" * 6
-    kept = key_kept(f"deploy {token}")
-    assert kept == key_kept(f"deploy {token}") != key_kept(f"deploy {token}7")
+    kept = redact_key(f"deploy {token}")
+    assert kept == redact_key(f"deploy {token}") != redact_key(f"deploy {token}7")
     assert kept.startswith("deploy [redacted] ")
-    assert key_kept("deploy 12") == "deploy 12"
+    assert redact_key("deploy 12") == "deploy 12"
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time
 def test_no_text_takes_long_to_look_through(text: str) -> None:
     """Some of these took half a minute of the event loop."""
     began = time.perf_counter()
-    redacted_text(text)
+    redact_text(text)
     assert time.perf_counter() - began < allowed(3)
 
 
 def test_formats_are_struck_out_wherever_they_begin() -> None:
     token, key = "ghp_" + "abc123" * 6, "sk-" + "abc1" * 8
     text = f"{token},{key}\\n{key} Bearer {'x' * 20} https://me:pass@a.example eyJ{'a' * 9}.{'b' * 9}.c AKIA{'A1' * 8} xoxb-{'1' * 12}"
-    assert redacted_text(text) == (
+    assert redact_text(text) == (
         "[redacted],[redacted]\\n[redacted] Bearer [redacted] https://[redacted]@a.example [redacted] [redacted] [redacted]"
     )

@@ -1,16 +1,16 @@
 """Trace and span ids, derived from session ids (issue 7 item 6)."""
 
 from remit.core.deadline import Deadline
-from remit.core.delegation import Came, Delegation, Lineage
+from remit.core.delegation import CallerInfo, Delegation, Lineage
 from remit.core.states import Priority
 from remit.core.tracing import context_of, origin_in, parent_of, parse, traceparent_of, tree_of
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def _delegation(lineage: Lineage, came: Came | None = None) -> Delegation:
+def _delegation(lineage: Lineage, caller_info: CallerInfo | None = None) -> Delegation:
     deadline = Deadline(timeout_seconds=60.0, soft_at=54.0, hard_at=60.0)
-    return Delegation(lineage, lineage.path[-1], {}, "orchestrator", Priority.NORMAL, deadline, 1.0, came=came)
+    return Delegation(lineage, lineage.path[-1], {}, "orchestrator", Priority.NORMAL, deadline, 1.0, caller_info=caller_info)
 
 
 def _root() -> Lineage:
@@ -31,10 +31,10 @@ def test_every_process_computes_the_same_ids_for_one_tree() -> None:
 
 def test_a_tree_goes_on_in_the_trace_that_its_caller_named() -> None:
     root = _root()
-    of = context_of(_delegation(root, Came("alice", "http", traceparent=GIVEN)))
+    of = context_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN)))
     assert of.trace_id == "0af7651916cd43dd8448eb211c80319c"
     assert of.is_sampled
-    unsampled = context_of(_delegation(root, Came("alice", "http", traceparent=GIVEN[:-1] + "0")))
+    unsampled = context_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN[:-1] + "0")))
     assert not unsampled.is_sampled
     assert str(unsampled).endswith("-00")
 
@@ -55,6 +55,6 @@ def test_what_is_not_a_traceparent_is_none() -> None:
 def test_a_program_started_inside_a_trace_knows_it_by_its_environment() -> None:
     origin = origin_in({"TRACEPARENT": GIVEN})
     assert origin is not None
-    assert origin.came.traceparent == GIVEN
+    assert origin.caller_info.traceparent == GIVEN
     assert origin_in({}) is None
     assert origin_in({"TRACEPARENT": "nonsense"}) is None

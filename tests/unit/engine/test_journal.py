@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from remit.core.errors import Unavailable
-from remit.core.record import Applied, Recorded, Write
+from remit.core.record import RecordDelegation, Write, WriteResult
 from remit.core.states import State
 from remit.engines.embedded.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
 from remit.stores import MemoryStore
@@ -27,10 +27,10 @@ class BadStore(MemoryStore):
         self.free = threading.Event()
         self.free.set()
 
-    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         return self.apply(writes) if self.free.is_set() else None
 
-    def apply(self, writes: Sequence[Write]) -> Applied:
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
         self.attempts += 1
         assert self.free.wait(10)
         if self.is_full:
@@ -70,20 +70,20 @@ def breaks(_problem: Problem) -> None:
 async def test_one_that_goes_wrong_after_a_write_does_not_leave_its_group_waiting() -> None:
     told = Told()
     async with journal_on(BadStore()) as journal:
-        journal.write(Recorded(record(1)), breaks)
-        journal.write(Recorded(record(2)), told)
+        journal.write(RecordDelegation(record(1)), breaks)
+        journal.write(RecordDelegation(record(2)), told)
         await until(lambda: told.problems == [None])
-        journal.write(Recorded(record(3)), told)
+        journal.write(RecordDelegation(record(3)), told)
         await until(lambda: told.problems == [None, None])
 
 
 async def test_a_taken_id_is_told_to_its_own_writer_alone() -> None:
     told, other = Told(), Told()
     async with journal_on(BadStore()) as journal:
-        journal.write(Recorded(record(1)))
+        journal.write(RecordDelegation(record(1)))
         await journal.drain(1)
-        journal.write(Recorded(record(1)), told)
-        journal.write(Recorded(record(2)), other)
+        journal.write(RecordDelegation(record(1)), told)
+        journal.write(RecordDelegation(record(2)), other)
         await until(lambda: bool(told.problems and other.problems))
     assert (told.problems, other.problems) == ([Clash()], [None])
 
@@ -107,11 +107,11 @@ async def test_a_full_disk_is_tried_again_by_one_timer_however_much_is_owed() ->
 async def test_on_a_full_disk_outcomes_are_told_after_a_while_and_written_later() -> None:
     store, began, ended = BadStore(), Told(), Told()
     async with journal_on(store) as journal:
-        journal.write(Recorded(record(1)))
+        journal.write(RecordDelegation(record(1)))
         await journal.drain(1)
         store.is_full = True
         journal.write(outcome(1), ended)
-        journal.write(Recorded(record(2)), began)
+        journal.write(RecordDelegation(record(2)), began)
         await until(lambda: bool(began.problems), PATIENCE_SECONDS / 2)
         assert isinstance(began.problems[0], Unavailable), "what cannot be recorded is told at once: nothing has run"
         assert not ended.problems
@@ -126,8 +126,8 @@ async def test_while_another_holds_the_store_outcomes_are_told_after_a_while_and
     """Those that were handed over and those that came behind them alike; patience counts from when each was asked for."""
     store, first, second = BadStore(), Told(), Told()
     async with journal_on(store) as journal:
-        journal.write(Recorded(record(1)))
-        journal.write(Recorded(record(2)))
+        journal.write(RecordDelegation(record(1)))
+        journal.write(RecordDelegation(record(2)))
         await journal.drain(1)
         store.free.clear()
         began = time.monotonic()
@@ -148,6 +148,6 @@ async def test_calls_and_writes_take_turns() -> None:
     done_before: list[int] = []
     async with journal_on(BadStore()) as journal:
         calls = [journal.call(lambda store: store.count()) for _ in range(50)]
-        journal.write(Recorded(record(1)), lambda _problem: done_before.append(sum(call.done() for call in calls)))
+        journal.write(RecordDelegation(record(1)), lambda _problem: done_before.append(sum(call.done() for call in calls)))
         await asyncio.gather(*calls)
     assert done_before[0] <= 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.runtime.artifacts import Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.runtime.artifacts import FileInfo, FileProblem, inspect_artifact, path_fault, relative_path
 from support.pace import allowed
 
 
@@ -16,7 +16,7 @@ def test_size_hash_and_time_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.md").write_bytes(b"hello")
     seen = inspect_artifact(tmp_path, "sub/a.md")
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, FileInfo)
     assert (seen.size, seen.sha256, seen.is_whole) == (5, hashlib.sha256(b"hello").hexdigest(), True)
     assert abs(seen.mtime - time.time()) < 60
 
@@ -25,7 +25,7 @@ def test_size_hash_and_time_are_recorded(tmp_path: Path) -> None:
 def test_a_path_that_is_not_plainly_inside_is_refused_by_its_text(path: str) -> None:
     assert path_fault(path)
     seen = inspect_artifact(Path("."), path)
-    assert isinstance(seen, Unseen)
+    assert isinstance(seen, FileProblem)
     assert seen.is_outside
 
 
@@ -40,17 +40,17 @@ def test_a_symlink_that_leads_out_is_refused_and_one_that_stays_inside_is_not(tm
     (root / "loop").symlink_to("loop")
     for path in ("out", "up/secret"):
         seen = inspect_artifact(root, path)
-        assert isinstance(seen, Unseen)
+        assert isinstance(seen, FileProblem)
         assert seen.is_outside
-    assert isinstance(inspect_artifact(root, "in"), Seen)
-    assert isinstance(inspect_artifact(root, "loop"), Unseen)
+    assert isinstance(inspect_artifact(root, "in"), FileInfo)
+    assert isinstance(inspect_artifact(root, "loop"), FileProblem)
 
 
 def test_a_root_that_is_itself_a_symlink_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a").write_text("a")
     (tmp_path / "root").symlink_to("real")
-    assert isinstance(inspect_artifact(tmp_path / "root", "a"), Seen)
+    assert isinstance(inspect_artifact(tmp_path / "root", "a"), FileInfo)
 
 
 def test_pipes_sockets_folders_and_empty_files_are_seen_for_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_pipes_sockets_folders_and_empty_files_are_seen_for_what_they_are(tmp_pa
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         reasons = {name: inspect_artifact(tmp_path, name) for name in ("pipe", "folder", "socket", "empty", "absent", "empty/x")}
-    texts = {name: seen.reason for name, seen in reasons.items() if isinstance(seen, Unseen)}
+    texts = {name: seen.reason for name, seen in reasons.items() if isinstance(seen, FileProblem)}
     assert texts["pipe"] == texts["folder"] == texts["socket"] == "is not a regular file"
     assert texts["empty"] == "is empty"
     assert texts["absent"] == texts["empty/x"] == "does not exist"
@@ -73,7 +73,7 @@ def test_hashing_ends_when_its_time_is_up_and_says_so(tmp_path: Path) -> None:
     began = time.monotonic()
     seen = inspect_artifact(tmp_path, "huge", stop_at=began + 0.05)
     assert time.monotonic() - began < allowed(2)
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, FileInfo)
     assert (seen.size, seen.is_whole) == (8 << 30, False)
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from remit.core.budget import Budget, Limits
 from remit.core.errors import Misused
-from remit.runtime.accept import Case, first_refusal
+from remit.runtime.accept import GuardInput, first_refusal
 
-FINE = Case(
+FINE = GuardInput(
     target="coder",
     now=100.0,
     caller_path=("orchestrator", "implement"),

@@ -10,7 +10,7 @@ import pytest
 from remit.core.result import Artifact, Evidence
 from remit.runtime import harvest as module
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
-from remit.runtime.harvest import Harvest, Hunt, guess_type, harvest
+from remit.runtime.harvest import Harvest, HarvestRequest, guess_type, harvest
 from support.pace import allowed
 
 
@@ -30,7 +30,7 @@ async def test_files_changed_since_the_start_are_found_and_hashed(root: Path) ->
     (root / "sub" / "deep").mkdir(parents=True)
     (root / "sub" / "deep" / "half.md").write_text("half a rep")
     (root / "x.py").write_text("pass")
-    found = await harvest(Hunt(root=root, since=since, scan_root=True))
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
     assert paths(found) == ["sub/deep/half.md", "x.py"]
     assert {artifact.evidence for artifact in found.artifacts} == {Evidence.CHECKED}
     assert {artifact.path: artifact.type for artifact in found.artifacts} == {
@@ -44,7 +44,7 @@ async def test_a_file_that_is_dated_before_it_was_put_there_is_found_too(root: P
     since = time.time()
     (root / "unpacked.csv").write_text("1,2")
     os.utime(root / "unpacked.csv", (1, 1))
-    assert paths(await harvest(Hunt(root=root, since=since, scan_root=True))) == ["unpacked.csv"]
+    assert paths(await harvest(HarvestRequest(root=root, since=since, scan_root=True))) == ["unpacked.csv"]
 
 
 async def test_the_scratch_folder_is_kept_whole_and_others_are_not_touched(root: Path) -> None:
@@ -53,7 +53,7 @@ async def test_the_scratch_folder_is_kept_whole_and_others_are_not_touched(root:
     (scratch / "node_modules" / "notes.txt").write_text("mine")
     (scratch.parent / "sess_2").mkdir()
     (scratch.parent / "sess_2" / "other.txt").write_text("another's")
-    found = await harvest(Hunt(root=root, scratch=scratch, since=time.time() + 100, scan_root=True))
+    found = await harvest(HarvestRequest(root=root, scratch=scratch, since=time.time() + 100, scan_root=True))
     assert paths(found) == [".remit/scratch/sess_1/node_modules/notes.txt"]
 
 
@@ -61,7 +61,7 @@ async def test_what_tools_keep_for_themselves_is_nobodys_work(root: Path) -> Non
     for folder in (".git", ".remit", "node_modules", ".venv", "__pycache__", "a/__pycache__"):
         (root / folder).mkdir(parents=True)
         (root / folder / "x").write_text("x")
-    assert paths(await harvest(Hunt(root=root, since=0.0, scan_root=True))) == ["before.md"]
+    assert paths(await harvest(HarvestRequest(root=root, since=0.0, scan_root=True))) == ["before.md"]
 
 
 async def test_declared_artifacts_keep_their_type_and_summary(root: Path) -> None:
@@ -71,10 +71,10 @@ async def test_declared_artifacts_keep_their_type_and_summary(root: Path) -> Non
         Artifact(type="report", path="absent.md"),
         Artifact(type="report", path="../x"),
     )
-    found = await harvest(Hunt(root=root, since=time.time(), declared=declared))
+    found = await harvest(HarvestRequest(root=root, since=time.time(), declared=declared))
     assert paths(found) == ["before.md"]
     assert len(found.warnings) == 2
-    first = await harvest(Hunt(root=root, since=time.time(), declared=declared[:1]))
+    first = await harvest(HarvestRequest(root=root, since=time.time(), declared=declared[:1]))
     assert (first.artifacts[0].type, first.artifacts[0].summary) == ("plan", "The plan.")
 
 
@@ -84,7 +84,7 @@ async def test_empty_files_are_left_out_with_a_warning_and_symlinks_are_not_foll
     (root / "link").symlink_to("/etc")
     (root / "passwd").symlink_to("/etc/passwd")
     os.mkfifo(root / "pipe")
-    found = await harvest(Hunt(root=root, since=since, scan_root=True))
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
     assert found == Harvest(warnings=("harvest: left out because empty: empty.md",))
 
 
@@ -92,14 +92,14 @@ async def test_what_another_delegation_declared_is_not_its_work(root: Path) -> N
     since = time.time()
     (root / "mine.md").write_text("mine")
     (root / "theirs.md").write_text("theirs")
-    found = await harvest(Hunt(root=root, since=since, scan_root=True, foreign=frozenset({"theirs.md"})))
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True, foreign=frozenset({"theirs.md"})))
     assert paths(found) == ["mine.md"]
 
 
 async def test_a_name_that_no_return_can_carry_is_counted(root: Path) -> None:
     since = time.time()
     (root / os.fsdecode(b"\xff.md")).write_text("x")
-    found = await harvest(Hunt(root=root, since=since, scan_root=True))
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
     assert found == Harvest(warnings=("harvest: 1 files left out: their names are not UTF-8",))
 
 
@@ -114,7 +114,7 @@ async def test_five_hundred_at_once_share_a_few_searches(root: Path, monkeypatch
     monkeypatch.setattr(module, "search", counted)
     since = time.time()
     (root / "half.md").write_text("half")
-    found = await asyncio.gather(*(harvest(Hunt(root=root, since=since, scan_root=True)) for _ in range(500)))
+    found = await asyncio.gather(*(harvest(HarvestRequest(root=root, since=since, scan_root=True)) for _ in range(500)))
     assert {tuple(paths(one)) for one in found} == {("half.md",)}
     assert len(searches) <= 10
     assert root not in module._waiting
@@ -125,7 +125,7 @@ async def test_what_was_written_before_it_was_asked_for_is_found_even_while_a_se
     running = []
     for number in range(30):
         (root / f"{number}.md").write_text("x")
-        running.append(asyncio.create_task(harvest(Hunt(root=root, since=since, scan_root=True))))
+        running.append(asyncio.create_task(harvest(HarvestRequest(root=root, since=since, scan_root=True))))
         await asyncio.sleep(0.001)
     for number, found in enumerate(await asyncio.gather(*running)):
         assert f"{number}.md" in paths(found)
@@ -137,7 +137,7 @@ async def test_it_ends_in_time_and_keeps_what_it_could_not_hash(root: Path) -> N
     os.truncate(root / "huge.bin", 64 << 30)
     (root / "small.md").write_text("small")
     began = time.monotonic()
-    found = await harvest(Hunt(root=root, since=since, scan_root=True), seconds=0.2)
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.2)
     assert time.monotonic() - began < allowed(0.6)
     assert paths(found) == ["huge.bin", "small.md"]
     assert any("without a hash" in warning for warning in found.warnings)
@@ -147,13 +147,13 @@ async def test_a_search_that_cannot_end_in_time_says_so(root: Path) -> None:
     since = time.time()
     for number in range(1500):
         (root / f"{number}.txt").write_text("x")
-    found = await harvest(Hunt(root=root, since=since, scan_root=True), seconds=0.0)
+    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.0)
     assert any("stopped after" in warning or "did not answer" in warning for warning in found.warnings)
 
 
 async def test_nothing_to_look_at_costs_nothing(root: Path) -> None:
-    assert await harvest(Hunt(root=root / "absent", since=0.0)) == Harvest()
-    assert await harvest(Hunt(root=root / "absent", since=0.0, scan_root=True)) == Harvest()
+    assert await harvest(HarvestRequest(root=root / "absent", since=0.0)) == Harvest()
+    assert await harvest(HarvestRequest(root=root / "absent", since=0.0, scan_root=True)) == Harvest()
 
 
 def test_types_are_guessed_from_names() -> None:

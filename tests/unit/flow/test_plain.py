@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from remit.core.errors import Failed
-from remit.core.jsonable import clean, plain, shown, weigh
+from remit.core.jsonable import check_size, clean_text, safe_repr, to_jsonable
 from support.pace import allowed
 
 
@@ -44,14 +44,14 @@ def doubled(times: int) -> list[Any]:
 )
 def test_an_iterator_is_refused_however_it_is_wrapped(endless: Any) -> None:
     with pytest.raises(Failed, match="may never end"):
-        plain(endless)
+        to_jsonable(endless)
 
 
 @pytest.mark.parametrize("vast", [doubled(60), [1] * 10_000_000, ["x" * 1_000_000] * 1000, Box(doubled(60))])
 def test_what_is_small_in_memory_and_vast_on_paper_is_refused_quickly(vast: Any) -> None:
     began = time.monotonic()
     with pytest.raises(Failed, match="hand over a file"):
-        plain(vast)
+        to_jsonable(vast)
     assert time.monotonic() - began < allowed(3)
 
 
@@ -59,24 +59,24 @@ def test_what_holds_itself_is_refused() -> None:
     circle: list[Any] = []
     circle.extend([circle, circle])
     with pytest.raises(Failed, match="nested deeper"):
-        plain(circle)
+        to_jsonable(circle)
 
 
 def test_ordinary_values_come_out_as_json_holds_them() -> None:
     given = {"a": (1, 2.5, None), "b": Box([Model(inside="x")]), 3: {True}}
-    assert plain(given) == {"a": [1, 2.5, None], "b": {"inside": [{"inside": "x"}]}, "3": [True]}
-    weigh(given)
+    assert to_jsonable(given) == {"a": [1, 2.5, None], "b": {"inside": [{"inside": "x"}]}, "3": [True]}
+    check_size(given)
 
 
 def test_what_cannot_be_shown_is_named_instead() -> None:
-    assert shown([1, "a"]) == "[1, 'a']"
-    assert "that cannot be shown: more than" in shown(doubled(60))
+    assert safe_repr([1, "a"]) == "[1, 'a']"
+    assert "that cannot be shown: more than" in safe_repr(doubled(60))
 
 
 @pytest.mark.parametrize("secret", ["rmt_" + "a" * 16, "rmtk_" + "a" * 43, "rmd_" + "a" * 60])
 def test_the_shortest_secrets_are_struck_out_wherever_they_stand(secret: str) -> None:
-    assert clean(secret) == "[token]"
-    assert plain({secret: [secret, (secret,), {"a": f"x {secret} y"}]}) == {"[token]": ["[token]", ["[token]"], {"a": "x [token] y"}]}
+    assert clean_text(secret) == "[token]"
+    assert to_jsonable({secret: [secret, (secret,), {"a": f"x {secret} y"}]}) == {"[token]": ["[token]", ["[token]"], {"a": "x [token] y"}]}
 
 
 def test_what_is_like_the_plain_kinds_becomes_one_of_them() -> None:
@@ -86,11 +86,11 @@ def test_what_is_like_the_plain_kinds_becomes_one_of_them() -> None:
     class Whole(int):
         pass
 
-    made = plain(OrderedDict({Text("a"): Whole(3), "b": (True, None, 1.5, float("nan")), "c": deque([Text("\ud800")])}))
+    made = to_jsonable(OrderedDict({Text("a"): Whole(3), "b": (True, None, 1.5, float("nan")), "c": deque([Text("\ud800")])}))
     assert made == {"a": 3, "b": [True, None, 1.5, None], "c": ["?"]}
     assert [type(made), *map(type, made), type(made["a"])] == [dict, str, str, str, int]
 
 
 def test_what_is_plain_stays_as_it_is() -> None:
-    once = plain({"a": [1, {"b": "ü\ud800"}], "c": float("inf"), "d": Box([Model(inside=(1, 2))])})
-    assert plain(once) == once
+    once = to_jsonable({"a": [1, {"b": "ü\ud800"}], "c": float("inf"), "d": Box([Model(inside=(1, 2))])})
+    assert to_jsonable(once) == once

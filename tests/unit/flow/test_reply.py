@@ -14,7 +14,7 @@ from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import Priority, State
 from remit.runtime import reply
-from remit.runtime.reply import Leftovers, Stop
+from remit.runtime.reply import PartialWork, Stop
 
 DELEGATION = Delegation(
     lineage=Lineage.root("sess_1766700000_abc123", "worker"),
@@ -37,7 +37,7 @@ def valid(result: Return, root: Path) -> Return:
 
 @given(st.text(max_size=700))
 def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
-    result = reply.from_value(DELEGATION, text, 0.1)
+    result = reply.completed_return(DELEGATION, text, 0.1)
     assert 0 < len(result.summary) <= 500
     assert result.data == text
 
@@ -52,7 +52,7 @@ def test_a_shortened_summary_says_so() -> None:
 def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason, tmp_path: Path) -> None:
     """S2.6: where nothing exists it is still not failed."""
     stop = Stop(reason=reason, source="a person", detail="no need")
-    result = reply.interrupted(DELEGATION, stop, reply.NOTHING_LEFT, duration_seconds=1.0, resumable=True)
+    result = reply.stopped_return(DELEGATION, stop, reply.NOTHING_LEFT, duration_seconds=1.0, resumable=True)
     assert result.status is Status.PARTIAL
     assert result.errors[0].recoverable
     assert "again" in result.errors[0].recommendation
@@ -62,7 +62,7 @@ def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason
 
 def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
     stop = Stop(reason=StopReason.DEADLINE, source="its deadline")
-    result = reply.interrupted(DELEGATION, stop, Leftovers(artifacts=(FILE,)), duration_seconds=30.0, resumable=True)
+    result = reply.stopped_return(DELEGATION, stop, PartialWork(artifacts=(FILE,)), duration_seconds=30.0, resumable=True)
     assert "30 s" in result.summary
     assert "half.md" in result.summary
     assert "last checkpoint" in result.next_steps
@@ -70,8 +70,8 @@ def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
 
 
 def test_a_failure_with_something_to_show_is_partial() -> None:
-    nothing = reply.failed(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED)
-    something = reply.failed(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
+    nothing = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED)
+    something = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
     assert (nothing.status, something.status) == (Status.FAILED, Status.PARTIAL)
     assert "half.md" in something.summary
     assert nothing.next_steps == "Mend it."
@@ -80,16 +80,16 @@ def test_a_failure_with_something_to_show_is_partial() -> None:
 def test_an_error_nobody_can_recover_from_asks_for_a_person() -> None:
     """S3.11"""
     final = ErrorInfo(type="x", message="m", code="X", recoverable=False, recommendation="Look.")
-    result = reply.failed(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
+    result = reply.failed_return(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
     assert result.next_steps.startswith("Manual intervention")
 
 
 def test_a_refusal_is_remembered_and_said_plainly_after_three_repeats() -> None:
     """S1.5"""
-    first = reply.refused(DELEGATION, ERROR)
+    first = reply.refused_return(DELEGATION, ERROR)
     assert (first.status, first.stop_reason, reply.state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
-    assert reply.refused_again(first, 3) is first
-    fifth = reply.refused_again(first, 5)
+    assert reply.repeated_refusal(first, 3) is first
+    fifth = reply.repeated_refusal(first, 5)
     assert "already refused 4 times" in fifth.summary
     assert fifth.warnings
     assert len(fifth.summary) <= 500

@@ -11,7 +11,7 @@ import pytest
 from remit.core.errors import InvalidReturn
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.runtime.return_format import EXAMPLE_SUMMARY
-from remit.runtime.validate import Expected, check_return, judge
+from remit.runtime.validate import ExpectedReturn, check_return, validate_return
 
 SESSION = "sess_1700000000_abc123"
 ERROR = {"type": "timeout", "message": "Too slow.", "recoverable": True, "recommendation": "Give it longer."}
@@ -23,14 +23,14 @@ def answer(**changed: Any) -> dict[str, Any]:
     return {**fields, **changed}
 
 
-def expected(root: Path, **changed: Any) -> Expected:
+def expected(root: Path, **changed: Any) -> ExpectedReturn:
     known: dict[str, Any] = {"session_id": SESSION, "agent": "digest", "depth": 1, "path": ("orchestrator", "digest")}
-    return Expected(**{"root": root, "duration_seconds": 2.5, **known, **changed})
+    return ExpectedReturn(**{"root": root, "duration_seconds": 2.5, **known, **changed})
 
 
-def faults_of(candidate: dict[str, Any], known: Expected) -> tuple[str, ...]:
+def faults_of(candidate: dict[str, Any], known: ExpectedReturn) -> tuple[str, ...]:
     with pytest.raises(InvalidReturn) as caught:
-        judge(candidate, known)
+        validate_return(candidate, known)
     return caught.value.faults
 
 
@@ -39,7 +39,7 @@ def metadata_with(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_good_return_passes_with_our_duration(tmp_path: Path) -> None:
-    result = judge(answer(next_steps=["One.", "Two."], data={"n": 1}), expected(tmp_path))
+    result = validate_return(answer(next_steps=["One.", "Two."], data={"n": 1}), expected(tmp_path))
     assert (result.status, result.stop_reason, result.evidence) == (Status.COMPLETED, StopReason.FINISHED, Evidence.CLAIMED)
     assert (result.metadata.duration_seconds, result.data, result.next_steps) == (2.5, {"n": 1}, "One.\nTwo.")
     assert result.warnings == ()
@@ -63,11 +63,11 @@ def test_session_id_is_missed_by_name(tmp_path: Path) -> None:
 def test_place_in_the_tree_is_filled_in_with_a_warning(tmp_path: Path, field: str) -> None:
     metadata = answer()["metadata"]
     known = metadata.pop(field)
-    result = judge(answer(metadata=metadata), expected(tmp_path))
+    result = validate_return(answer(metadata=metadata), expected(tmp_path))
     assert result.metadata.to_dict()[field] == (tuple(known) if isinstance(known, list) else known)
     assert [warning.partition(";")[0] for warning in result.warnings] == [f"metadata.{field}: was missing"]
     with pytest.raises(InvalidReturn, match=f"metadata.{field}: is missing"):
-        judge(answer(metadata=metadata), Expected(root=tmp_path))
+        validate_return(answer(metadata=metadata), ExpectedReturn(root=tmp_path))
 
 
 @pytest.mark.parametrize("status", ["Completed", "COMPLETED", "done", "", None, 1, ["completed"]])
@@ -100,7 +100,7 @@ def test_another_session_id_is_invalid(tmp_path: Path) -> None:
 
 
 def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path) -> None:
-    result = judge(answer(metadata=metadata_with(agent_type="me", delegation_depth=7, delegation_path=[])), expected(tmp_path))
+    result = validate_return(answer(metadata=metadata_with(agent_type="me", delegation_depth=7, delegation_path=[])), expected(tmp_path))
     assert result.metadata.agent_type == "digest"
     assert (result.metadata.delegation_depth, result.metadata.delegation_path) == (1, ("orchestrator", "digest"))
     assert len(result.warnings) == 3
@@ -109,7 +109,7 @@ def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path
 def test_unknown_fields_and_optional_metadata_are_kept(tmp_path: Path) -> None:
     """S3.1, S3.2."""
     metadata = metadata_with(phase_count=3, duration_seconds=99999)
-    result = judge(answer(task_number=195, phase_statuses=["a"], metadata=metadata), expected(tmp_path))
+    result = validate_return(answer(task_number=195, phase_statuses=["a"], metadata=metadata), expected(tmp_path))
     assert result.extra == {"task_number": 195, "phase_statuses": ["a"]}
     assert result.metadata.extra == {"phase_count": 3}
     assert Return.from_dict(json.loads(result.to_json())).extra == result.extra
@@ -119,7 +119,7 @@ def test_an_artifact_is_recorded_with_what_we_saw_and_not_with_what_was_claimed(
     """S3.4, S3.12."""
     (tmp_path / "a.md").write_text("hello")
     lie = {"type": "research", "path": "./a.md", "evidence": "verified", "size": 1, "sha256": "00", "mtime": 1, "mood": "good"}
-    result = judge(answer(artifacts=[lie], evidence="verified"), expected(tmp_path))
+    result = validate_return(answer(artifacts=[lie], evidence="verified"), expected(tmp_path))
     (artifact,) = result.artifacts
     assert (artifact.type, artifact.path, artifact.size, artifact.evidence) == ("report", "a.md", 5, Evidence.CHECKED)
     assert artifact.sha256 is not None
@@ -143,7 +143,7 @@ def test_missing_artifacts_of_unfinished_work_are_dropped_with_a_warning(tmp_pat
     """S3.5."""
     (tmp_path / "half.md").write_text("half")
     both = [{"type": "report", "path": "half.md"}, {"type": "report", "path": "absent.md"}]
-    result = judge(answer(status="partial", errors=[ERROR], artifacts=both), expected(tmp_path))
+    result = validate_return(answer(status="partial", errors=[ERROR], artifacts=both), expected(tmp_path))
     assert [artifact.path for artifact in result.artifacts] == ["half.md"]
     assert any("absent.md" in warning and "dropped" in warning for warning in result.warnings)
 
@@ -166,7 +166,7 @@ def test_phantom_work_is_refused(tmp_path: Path) -> None:
     (fault,) = faults_of(answer(artifacts=listed), known)
     assert "phantom work" in fault
     (tmp_path / "new.md").write_text("from now")
-    assert judge(answer(artifacts=[*listed, {"type": "report", "path": "new.md"}]), known).ok
+    assert validate_return(answer(artifacts=[*listed, {"type": "report", "path": "new.md"}]), known).ok
 
 
 def test_a_file_written_just_after_the_start_is_no_phantom(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_file_written_just_after_the_start_is_no_phantom(tmp_path: Path) -> No
         started_at = time.time()
         (tmp_path / "new.md").write_text("new")
         known = expected(tmp_path, requires_artifacts=True, started_at=started_at)
-        assert judge(answer(artifacts=[{"type": "report", "path": "new.md"}]), known).ok
+        assert validate_return(answer(artifacts=[{"type": "report", "path": "new.md"}]), known).ok
 
 
 def test_errors_and_status_must_fit(tmp_path: Path) -> None:
@@ -187,21 +187,21 @@ def test_errors_and_status_must_fit(tmp_path: Path) -> None:
 def test_a_missing_code_is_derived_and_a_foreign_one_kept(tmp_path: Path) -> None:
     """S3.6."""
     errors = [ERROR, {"type": "odd", "message": "m"}, {"type": "timeout", "message": "m", "code": "MINE"}]
-    result = judge(answer(status="failed", errors=errors), expected(tmp_path))
+    result = validate_return(answer(status="failed", errors=errors), expected(tmp_path))
     assert [error.code for error in result.errors] == ["TIMEOUT", "UNKNOWN_ERROR", "MINE"]
 
 
 def test_a_valid_stop_reason_is_kept_and_any_other_is_finished_with_a_warning(tmp_path: Path) -> None:
-    assert judge(answer(stop_reason="budget"), expected(tmp_path)).stop_reason is StopReason.BUDGET
+    assert validate_return(answer(stop_reason="budget"), expected(tmp_path)).stop_reason is StopReason.BUDGET
     for odd in ("tired", 3, ["x"], {}):
-        result = judge(answer(stop_reason=odd), expected(tmp_path))
+        result = validate_return(answer(stop_reason=odd), expected(tmp_path))
         assert result.stop_reason is StopReason.FINISHED
         assert any("stop_reason" in warning for warning in result.warnings)
 
 
 def test_a_summary_that_is_only_remarked_on_is_kept_whole(tmp_path: Path) -> None:
     """S3.3."""
-    result = judge(answer(summary="x" * 450), expected(tmp_path))
+    result = validate_return(answer(summary="x" * 450), expected(tmp_path))
     assert result.summary == "x" * 450
     assert any("450 characters" in warning for warning in result.warnings)
 
@@ -214,7 +214,7 @@ def test_an_agent_that_echoes_its_prompt_has_not_answered(tmp_path: Path) -> Non
 def test_the_advice_names_the_agent_to_fix(tmp_path: Path) -> None:
     """S3.7."""
     with pytest.raises(InvalidReturn) as caught:
-        judge({}, expected(tmp_path))
+        validate_return({}, expected(tmp_path))
     assert caught.value.advice == "Fix digest subagent return format."
 
 
@@ -222,9 +222,9 @@ def test_judging_a_return_again_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("hello")
     listed = [{"type": "research", "path": "a.md", "summary": "S", "odd": 1}, {"type": "plan", "path": "absent"}]
     errors = [{**ERROR, "odd": 1}]
-    once = judge(answer(status="partial", errors=errors, artifacts=listed, warnings=["w", 3], odd=[1]), expected(tmp_path))
-    assert judge(once.to_dict(), expected(tmp_path)) == once
-    assert judge(json.loads(once.to_json()), expected(tmp_path)) == once
+    once = validate_return(answer(status="partial", errors=errors, artifacts=listed, warnings=["w", 3], odd=[1]), expected(tmp_path))
+    assert validate_return(once.to_dict(), expected(tmp_path)) == once
+    assert validate_return(json.loads(once.to_json()), expected(tmp_path)) == once
 
 
 def test_check_return_reads_text_and_objects_and_lists_the_faults(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Unavailable
-from remit.core.redaction import hold_secrets
+from remit.core.redaction import register_secrets
 from remit.policy.audit import FILE, AuditLog, check_log, entries, entry_text
 
 
@@ -258,7 +258,7 @@ def _written_anew(folder: Path) -> None:
 
 
 def test_no_agent_can_hide_what_it_did_by_calling_it_a_secret(tmp_path: Path) -> None:
-    held = hold_secrets({"password": ["worker.delete_file", "decided", "sess_1_abc", "caller"]})
+    held = register_secrets({"password": ["worker.delete_file", "decided", "sess_1_abc", "caller"]})
     entry = json.loads(
         b"{%b}" % entry_text({"event": "decided", "action": "worker.delete_file", "caller": "caller", "sessions": ["sess_1_abc"]})
     )

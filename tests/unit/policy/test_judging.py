@@ -7,18 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.policy import Asked, Verdict
-from remit.policy.engine import Judge, groups_of
-from remit.policy.rules import Faulty, default_text, in_words, read_rules
+from remit.core.policy import PolicyRequest, Verdict
+from remit.policy.engine import PolicyEvaluator, groups_of
+from remit.policy.rules import PolicyError, default_text, fill_in, read_rules
 
 
-def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> Asked:
+def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> PolicyRequest:
     depth = facts.pop("depth", 2)
-    return Asked(caller=caller, action=action, depth=depth, path=("orchestrator", caller), effects=effects, facts=facts, timeout_seconds=60)
+    return PolicyRequest(
+        caller=caller, action=action, depth=depth, path=("orchestrator", caller), effects=effects, facts=facts, timeout_seconds=60
+    )
 
 
-def verdict(text: str, question: Asked) -> Verdict:
-    return Judge(text).judge(question).verdict
+def verdict(text: str, question: PolicyRequest) -> Verdict:
+    return PolicyEvaluator(text).judge(question).verdict
 
 
 PERMIT = "permit (principal, action, resource);"
@@ -62,7 +64,7 @@ def test_rules_speak_of_who_what_how_deep_and_at_what_cost() -> None:
 
 def test_a_rule_that_forbids_and_cannot_be_evaluated_forbids() -> None:
     """Cedar passes over a rule that fails; a forbid that is passed over would let everything in."""
-    judge = Judge(PERMIT + 'forbid (principal, action, resource) when { context.path like "x*" };')
+    judge = PolicyEvaluator(PERMIT + 'forbid (principal, action, resource) when { context.path like "x*" };')
     outcome = judge.judge(asked())
     assert outcome.verdict is Verdict.DENY
     assert "path" in outcome.fault
@@ -83,9 +85,11 @@ def test_a_question_that_cannot_be_evaluated_is_a_no() -> None:
     st.text(), st.text(min_size=1), st.dictionaries(st.sampled_from(["path", "host", "x"]), st.text() | st.booleans() | st.integers(-9, 9))
 )
 def test_a_judge_never_trips_over_what_it_is_asked(caller: str, action: str, facts: dict[str, Any]) -> None:
-    question = Asked(caller=caller or "x", action=action, depth=1, path=(caller,), facts=facts)
+    question = PolicyRequest(caller=caller or "x", action=action, depth=1, path=(caller,), facts=facts)
     assert (
-        Judge(PERMIT + 'forbid (principal, action, resource) when { context has x && context.x == "no" };').judge(question).verdict
+        PolicyEvaluator(PERMIT + 'forbid (principal, action, resource) when { context has x && context.x == "no" };')
+        .judge(question)
+        .verdict
         in Verdict
     )
 
@@ -96,10 +100,10 @@ def test_what_was_found_before_is_what_would_be_found_again(questions: list[tupl
         PERMIT
         + 'forbid (principal == Agent::"a", action, resource) when { context.depth > 1 && context has path && context.path like "x/*" };'
     )
-    judge = Judge(rules)
+    judge = PolicyEvaluator(rules)
     for caller, depth, path in questions:
         question = asked(caller=caller, depth=depth, path=path)
-        assert judge.judge(question) == Judge(rules).judge(question)
+        assert judge.judge(question) == PolicyEvaluator(rules).judge(question)
 
 
 SEGMENTS = st.sampled_from(["src", ".env", "x.pem", ".ssh", "a\nb", "é", "*", ".git", "", "x"])
@@ -131,11 +135,11 @@ def test_values_that_are_all_one_to_the_rules_are_decided_alike_and_others_are_n
     text = PERMIT + "\n".join(
         f"{'permit' if permits else 'forbid'} (principal, action, resource) when {{ {condition} }};" for permits, condition in rules
     )
-    judge = Judge(text)
+    judge = PolicyEvaluator(text)
     for path, depth, flag, other in questions:
         facts = {"path": path, "parts": path.split("/"), "flag": flag} | ({} if other is None else {"other": other})
         question = asked(depth=depth, **facts)
-        assert judge.judge(question).verdict is Judge(text).judge(question).verdict
+        assert judge.judge(question).verdict is PolicyEvaluator(text).judge(question).verdict
 
 
 # ---- reading
@@ -160,7 +164,7 @@ def test_rules_have_names_and_lines() -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: str) -> None:
-    with pytest.raises(Faulty) as caught:
+    with pytest.raises(PolicyError) as caught:
         read_rules(text)
     assert caught.value.line == line
     assert words in str(caught.value)
@@ -168,7 +172,7 @@ def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: 
 
 @pytest.mark.parametrize("condition", ["(" * 3000 + "true" + ")" * 3000, " || ".join(["true"] * 3000), "context" + ".a" * 3000, "[" * 3000])
 def test_what_would_end_the_process_in_cedars_parser_is_refused_before(condition: str) -> None:
-    with pytest.raises(Faulty):
+    with pytest.raises(PolicyError):
         read_rules(f"permit (principal, action, resource) when {{ {condition} }};")
 
 
@@ -182,12 +186,12 @@ def test_a_long_rule_is_no_trouble() -> None:
     ['"', "@", ";;", "/*x*/", 'permit (principal, action, resource) when { "a//b;" == "\\"" };', "permit(principal, action, resource); x"],
 )
 def test_odd_texts_are_read_or_refused_but_never_misread(text: str) -> None:
-    with contextlib.suppress(Faulty):
+    with contextlib.suppress(PolicyError):
         assert all(rule.text in text for rule in read_rules(text))
 
 
 def test_facts_are_filled_into_the_words_of_a_rule_and_nothing_else_is() -> None:
-    assert in_words("{path} of {who} {0} {{x}}", {"path": "a{who}", "x": 1}) == "a{who} of {who} {0} {1}"
+    assert fill_in("{path} of {who} {0} {{x}}", {"path": "a{who}", "x": 1}) == "a{who} of {who} {0} {1}"
 
 
 # ---- the default
@@ -198,7 +202,7 @@ def path(text: str) -> dict[str, Any]:
     return {"path": text, "name": parts[-1] if parts else "", "parts": parts, "inside": not text.startswith(("..", "/"))}
 
 
-DEFAULT = Judge(default_text())
+DEFAULT = PolicyEvaluator(default_text())
 
 
 @pytest.mark.parametrize(

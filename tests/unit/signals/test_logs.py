@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
-from remit.core.delegation import ORIGIN, Came, Origin
+from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.core.errors import ErrorInfo
 from remit.core.tracing import parse
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
@@ -43,7 +43,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
 async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_path: Path, page: io.StringIO) -> None:
     async with Remit.open(tmp_path, agents=[writer]) as remit:
         log_lifecycle(remit.engine)
-        ORIGIN.set(Origin(came=Came("token:ci", "http", traceparent=GIVEN)))
+        ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN)))
         LOG.warning("at the door")
         returned = await remit.delegate("writer", words="plain")
         ORIGIN.set(None)
@@ -70,7 +70,7 @@ async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_
 async def test_no_word_of_a_caller_makes_a_line_of_its_own(tmp_path: Path, page: io.StringIO) -> None:
     forged = "x\n2026-01-01T00:00:00Z ERROR   all is lost\x1b[2J\r"
     async with Remit.open(tmp_path, agents=[writer]) as remit:
-        ORIGIN.set(Origin(came=Came("token:ci\nERROR", "http")))
+        ORIGIN.set(Origin(caller_info=CallerInfo("token:ci\nERROR", "http")))
         await remit.delegate("writer", words=forged)
         ORIGIN.set(None)
     text = page.getvalue()

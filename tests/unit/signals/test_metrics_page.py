@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
-from remit.core.delegation import ORIGIN, Came, Origin
+from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.states import State
@@ -85,9 +85,9 @@ async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
     page = prometheus_page(remit.engine)
     for number in range(5):
         await remit.delegate(f"invented{number}")
-    ORIGIN.set(Origin(came=Came("token:alice", "http", "talk 7")))
+    ORIGIN.set(Origin(caller_info=CallerInfo("token:alice", "http", "talk 7")))
     await remit.delegate("shelf.look")
-    ORIGIN.set(Origin(came=Came("mallory's own\n# TYPE x", "http")))
+    ORIGIN.set(Origin(caller_info=CallerInfo("mallory's own\n# TYPE x", "http")))
     await remit.delegate("shelf.look")
     ORIGIN.set(None)
     found = samples(page)

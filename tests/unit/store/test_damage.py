@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.core.record import HistoryQuery, Recorded
+from remit.core.record import HistoryQuery, RecordDelegation
 from remit.stores import SqliteStore
 from remit.stores.database import VERSION
 from remit.testing.store_samples import numbers_of, outcome, record, session
@@ -72,14 +72,14 @@ def test_a_file_without_permission_is_named(tmp_path: Path, mode: int) -> None:
     SqliteStore(path).close()
     path.chmod(mode)
     with pytest.raises(Unavailable):
-        SqliteStore(path).apply([Recorded(record(1))])
+        SqliteStore(path).apply([RecordDelegation(record(1))])
 
 
 def test_a_read_only_database_is_named(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store._writer.execute("PRAGMA query_only=1")  # what SQLite answers on a read-only file system
     with pytest.raises(Unavailable, match="read-only") as caught:
-        store.apply([Recorded(record(1))])
+        store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
     store.close()
 
@@ -88,7 +88,7 @@ def test_pages_damaged_later_are_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     store = SqliteStore(path)
     for start in range(0, 300, 50):
-        store.apply([Recorded(record(n)) for n in range(start, start + 50)])
+        store.apply([RecordDelegation(record(n)) for n in range(start, start + 50)])
     store.close()
     content = bytearray(path.read_bytes())
     schema_bytes = 20 * 2048
@@ -103,10 +103,10 @@ def test_pages_damaged_later_are_reported_as_damage(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there_is_room(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
-    store.apply([Recorded(record(1))])
+    store.apply([RecordDelegation(record(1))])
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
     store._writer.execute(f"PRAGMA max_page_count={pages + 5}")
-    group = [Recorded(record(n, parameters={"text": "x" * 1000})) for n in range(2, 60)]
+    group = [RecordDelegation(record(n, parameters={"text": "x" * 1000})) for n in range(2, 60)]
     for write in (store.apply, store.try_apply):
         with pytest.raises(Unavailable, match="disk is full") as caught:
             write(group)
@@ -125,7 +125,7 @@ def test_a_file_deleted_or_replaced_under_us_is_noticed(tmp_path: Path, replace:
     monkeypatch.setattr("remit.stores.sqlite.PLACE_CHECK_SECONDS", 0.0)
     path = tmp_path / "remit.db"
     store = SqliteStore(path)
-    store.apply([Recorded(record(1))])
+    store.apply([RecordDelegation(record(1))])
     path.rename(tmp_path / "kept.db")
     if replace:
         path.write_bytes(b"")
@@ -149,7 +149,11 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 def test_numbers_and_texts_sqlite_cannot_hold_do_not_lose_the_group(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store.apply(
-        [Recorded(record(1, tokens=2**70)), Recorded(record(2, key="half \ud800", agent="\udcff")), Recorded(record(3, cost=float("nan")))]
+        [
+            RecordDelegation(record(1, tokens=2**70)),
+            RecordDelegation(record(2, key="half \ud800", agent="\udcff")),
+            RecordDelegation(record(3, cost=float("nan"))),
+        ]
     )
     assert numbers_of(store.live()) == [1, 2, 3]
     store.close()

@@ -5,7 +5,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from remit.core.record import Recorded
+from remit.core.record import RecordDelegation
 from remit.stores import SqliteStore
 from remit.stores.database import VERSION, migrations_after, statements_of
 from remit.testing.store_samples import record
@@ -50,7 +50,7 @@ def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     path.touch()
     store = SqliteStore(path)
-    store.apply([Recorded(record(1))])
+    store.apply([RecordDelegation(record(1))])
     store.close()
 
 
@@ -59,7 +59,7 @@ def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
 
     def open_and_record(number: int) -> None:
         store = SqliteStore(path)
-        store.apply([Recorded(record(number))])
+        store.apply([RecordDelegation(record(number))])
         store.close()
 
     with ThreadPoolExecutor(8) as pool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.core.record import HistoryQuery, Recorded
+from remit.core.record import HistoryQuery, RecordDelegation
 from remit.core.states import State
 from remit.stores import SqliteStore
 from remit.stores import queries as searching
@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
 
 def fill(store: SqliteStore, rows: int) -> None:
     """Copies of one settled delegation: 20 agents, one in ten failed, one in a hundred of a task."""
-    store.apply([Recorded(record(1)), outcome(1)])
+    store.apply([RecordDelegation(record(1)), outcome(1)])
     given = (
         COLUMNS.replace("session_id, root_id", "'sess_1600000000_' || n, 'sess_1600000000_' || n")
         .replace("agent", "'agent' || (n % 20)")

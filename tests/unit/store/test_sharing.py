@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.core.record import HistoryQuery, Recorded
+from remit.core.record import HistoryQuery, RecordDelegation
 from remit.stores import SqliteStore, database
 from remit.testing.store_samples import numbers_of, outcome, record
 from support.pace import allowed
@@ -33,23 +33,23 @@ def holder(store: SqliteStore) -> Iterator[sqlite3.Connection]:
 
 def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: sqlite3.Connection) -> None:
     before = time.perf_counter()
-    assert store.try_apply([Recorded(record(1))]) is None
+    assert store.try_apply([RecordDelegation(record(1))]) is None
     assert time.perf_counter() - before < allowed(0.1)
     holder.execute("ROLLBACK")
-    assert store.try_apply([Recorded(record(1))]) is not None
+    assert store.try_apply([RecordDelegation(record(1))]) is not None
 
 
 def test_apply_waits_until_the_lock_is_free(store: SqliteStore, holder: sqlite3.Connection) -> None:
     releasing = threading.Timer(0.05, holder.execute, ("ROLLBACK",))
     releasing.start()
-    assert not store.apply([Recorded(record(1))]).clashes
+    assert not store.apply([RecordDelegation(record(1))]).clashes
     releasing.join()
 
 
 def test_apply_gives_up_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database.begin, "__kwdefaults__", {"seconds": 0.05})
     with pytest.raises(Unavailable, match="locked by another process") as caught:
-        store.apply([Recorded(record(1))])
+        store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
 
 
@@ -78,7 +78,7 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
     for reader in readers:
         reader.start()
     for number in range(0, 200, 5):
-        store.apply([Recorded(record(n)) for n in range(number, number + 5)])
+        store.apply([RecordDelegation(record(n)) for n in range(number, number + 5)])
         store.apply([outcome(n) for n in range(number, number + 5)])
         store.optimize()
     done.set()
@@ -91,7 +91,7 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
 def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.LARGE_LOG_BYTES", 10_000)
     log = store.path.with_name("remit.db-wal")
-    store.apply([Recorded(record(n)) for n in range(100)])
+    store.apply([RecordDelegation(record(n)) for n in range(100)])
     assert log.stat().st_size > 10_000
     store.optimize()
     assert log.stat().st_size == 0
@@ -100,12 +100,12 @@ def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPa
 
 def test_pruning_many_trees_lets_a_writer_in(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.TREES_AT_ONCE", 10)
-    store.apply([Recorded(record(n)) for n in range(500)])
+    store.apply([RecordDelegation(record(n)) for n in range(500)])
     store.apply([outcome(n) for n in range(500)])
     pruning = threading.Thread(target=store.prune, kwargs={"settled_before": 3000.0})
     pruning.start()
     for number in range(1000, 1020):
-        assert not store.apply([Recorded(record(number))]).clashes
+        assert not store.apply([RecordDelegation(record(number))]).clashes
     pruning.join()
     assert numbers_of(store.live()) == list(range(1000, 1020))
     assert store.count() == 20

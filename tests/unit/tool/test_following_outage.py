@@ -10,7 +10,7 @@ import pytest
 from remit.agents.grpc.task_service import ConnectionLost, RemoteTask, TaskOrder
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.core.errors import Failed
-from remit.runtime.tool.delegate_results import Chunk, begun, ended, result_of_error
+from remit.runtime.tool.delegate_results import Chunk, final_chunk, result_of_error, started_chunk
 
 OUTAGE = 1_100
 """Failures in a row: with a pause of a second each, the server was away for less than 20 minutes."""
@@ -23,10 +23,10 @@ class Server:
     failures = 0
 
     async def run(self, _request: Any, _more: Any) -> AsyncGenerator[Chunk]:
-        yield begun("task_1", "worker")
+        yield started_chunk("task_1", "worker")
 
     async def stream(self, *_: Any) -> AsyncGenerator[Chunk]:
-        yield ended(await self.look())
+        yield final_chunk(await self.look())
 
     async def look(self, *_: Any) -> Any:
         self.failures += 1

@@ -11,7 +11,7 @@ from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, nanoseconds, seconds, struct_of, value_of
 from remit.core.result import Artifact, Evidence
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -135,7 +135,7 @@ def test_a_result_of_something_that_still_runs_comes_back() -> None:
         Chunk(type=ChunkType.STATUS, task_id="sess_1", data={"state": "PAUSED", "message": "Waiting for a person's approval"}, number=10),
         Chunk(type=ChunkType.DATA, task_id="sess_1", data={"chunk": {"row": [1, None]}}, number=11),
         Chunk(type=ChunkType.DATA, task_id="sess_1", data={"chunk": None}, number=12),
-        ended(whole_result(), 13),
+        final_chunk(whole_result(), 13),
     ],
 )
 def test_a_chunk_comes_back_as_it_went(chunk: Chunk) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Unavailable
-from remit.core.redaction import Held, hold_secrets
+from remit.core.redaction import SecretValues, register_secrets
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
@@ -35,7 +35,7 @@ class A2aAgent:
         self._root = root
         self._remote: RemoteAgent | None = None
         self._leaving: set[asyncio.Task[None]] = set()
-        self._held: Held | None = None
+        self._held: SecretValues | None = None
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """What it takes is known where it is, unless its definition says so: then that is held to (`parameters`)."""
@@ -81,7 +81,7 @@ class A2aAgent:
                 code="TOOL_UNAVAILABLE",
                 advice=f"export {variable}=…, with a token of the other side's.",
             )
-        self._held = hold_secrets({"authorization": token})
+        self._held = register_secrets({"authorization": token})
         return token
 
     async def _leave(self, cancelling: Coroutine[Any, Any, None]) -> None:

@@ -36,7 +36,7 @@ from remit.agents.definition import Definition
 from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
@@ -56,7 +56,7 @@ LONGEST_WAIT_SECONDS = 10.0
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
-    words = redacted_text(error.message[:_WORDS])
+    words = redact_text(error.message[:_WORDS])
     status, grpc = _status(error), _grpc(error)
     if status in (401, 403) or grpc in _GRPC_SHUT or _code(error) in ("UNAUTHENTICATED", "FORBIDDEN"):
         return Unavailable(
@@ -121,7 +121,7 @@ def _code(error: A2AError) -> str | None:
 
 def _advice(error: A2AError) -> str:
     advice = _said(error).get("recommendation")
-    return redacted_text(advice[:_WORDS]) if isinstance(advice, str) else ""
+    return redact_text(advice[:_WORDS]) if isinstance(advice, str) else ""
 
 
 def _status(error: A2AError) -> int | None:

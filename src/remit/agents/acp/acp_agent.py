@@ -17,7 +17,7 @@ from remit.core.agents import AgentSpec, Answers
 from remit.core.errors import InvalidReturn, RemitError, Stopped, Unavailable
 from remit.runtime.context import Context
 from remit.runtime.receive import read_answer
-from remit.runtime.validate import Expected, judge
+from remit.runtime.validate import ExpectedReturn, validate_return
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class AcpAgent:
 
     async def _is_valid(self, ctx: Context, answer: str) -> bool:
         """Whether the flow will take it. It judges for itself: this only decides whether the session is kept for a second question."""
-        expected = Expected(
+        expected = ExpectedReturn(
             root=ctx.workspace,
             session_id=ctx.session_id,
             agent=self.spec.name,
@@ -177,12 +177,12 @@ def _answer(turn: "Turn", answers: Answers) -> str:
     return turn.last if read_answer(turn.last).candidate is not None else turn.whole
 
 
-def _holds_return(answer: str, return_file: Any, expected: Expected) -> bool:
+def _holds_return(answer: str, return_file: Any, expected: ExpectedReturn) -> bool:
     received = read_answer(answer, return_file)
     if received.candidate is None:
         return False
     try:
-        judge(received.candidate, expected)
+        validate_return(received.candidate, expected)
     except InvalidReturn:
         return False
     return True

@@ -14,7 +14,7 @@ from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.caller_token import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import Return
@@ -134,7 +134,7 @@ class Attachment:
         return self.line
 
     def _asked(self, request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {"request": plain(request.to_dict())}
+        body: dict[str, Any] = {"request": to_jsonable(request.to_dict())}
         own = self._own.get(request.agent)
         if own is not None:
             fault = None

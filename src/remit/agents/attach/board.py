@@ -25,7 +25,7 @@ from remit.agents.process.wire import AgentRaised, delegation_to_wire, error_fro
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.caller_token import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.engines.embedded.context_backend import EngineBackend
@@ -255,7 +255,7 @@ async def carried_out(agent: AgentPort, run: Run, facts: Mapping[str, Any]) -> A
     LENT.set(run)  # in the context of this task alone
     backend = RemoteBackend(run, facts)
     arguments = agent.check(dict(backend.delegation.parameters))
-    return plain(await agent.perform(Context(backend), arguments))
+    return to_jsonable(await agent.perform(Context(backend), arguments))
 
 
 HELLO_BYTES = 32 * 1024

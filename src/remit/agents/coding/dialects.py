@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from remit.agents.command import SERVER_NAME, server_command
 from remit.agents.definition import Definition
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 
 # ---- dialects and their events
 
@@ -508,7 +508,7 @@ class Codex:
 
     def _settings(self, turn: Turn) -> dict[str, Any]:
         definition = turn.definition
-        is_writer = may_change(definition.allow) and definition.spec.workspace is not Workspace.NONE
+        is_writer = may_change(definition.allow) and definition.spec.workspace is not WorkspaceKind.NONE
         settings: dict[str, Any] = {"approval_policy": "never", "sandbox_mode": "workspace-write" if is_writer else "read-only"}
         if is_writer:
             settings["sandbox_workspace_write.writable_roots"] = [str(turn.scratch)]

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import dict_of, json_of, nanoseconds, seconds, struct_of, text_of, value_of
-from remit.core.delegation import Came, Delegation
+from remit.core.delegation import CallerInfo, Delegation
 from remit.core.record import Record
 from remit.core.result import Artifact, Evidence
 from remit.core.states import Priority
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
+from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STATES.items()}
@@ -38,13 +38,13 @@ NOWHERE = Place()
 
 
 def place_of_record(record: Record) -> Place:
-    who, session = _who(record.came, record.caller)
+    who, session = _who(record.caller_info, record.caller)
     return Place(record.root_id, record.parent_id or "", record.depth, record.path, int(record.priority), record.deadline_at, who, session)
 
 
 def place_of_delegation(delegation: Delegation) -> Place:
     line = delegation.lineage
-    who, session = _who(delegation.came, delegation.caller)
+    who, session = _who(delegation.caller_info, delegation.caller)
     return Place(
         line.root_id,
         line.parent_id or "",
@@ -57,8 +57,8 @@ def place_of_delegation(delegation: Delegation) -> Place:
     )
 
 
-def _who(came: Came | None, caller: str) -> tuple[str, str]:
-    return (came.principal, came.session or "") if came is not None else (caller, "")
+def _who(caller_info: CallerInfo | None, caller: str) -> tuple[str, str]:
+    return (caller_info.principal, caller_info.session or "") if caller_info is not None else (caller, "")
 
 
 def state_number(state: TaskState) -> Any:
@@ -212,7 +212,7 @@ def chunk_of_message(message: pb.TaskChunk) -> Chunk | None:
     """None: of a kind that is not known here."""
     kind, number, task_id = message.WhichOneof("chunk"), message.number, message.task_id or None
     if kind == "complete" or (kind == "error" and message.error.HasField("task")):
-        return ended(result_of_task(message.complete if kind == "complete" else message.error.task), number)
+        return final_chunk(result_of_task(message.complete if kind == "complete" else message.error.task), number)
     if kind == "error":
         error = {"error": error_of_message(message.error.error).to_dict()}
         return Chunk(type=ChunkType.ERROR, task_id=task_id, data=error, number=number)

@@ -29,9 +29,9 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
-from remit.core.redaction import Held, hold_secrets, redacted_text
+from remit.core.redaction import SecretValues, redact_text, register_secrets
 from remit.runtime.tool.delegate_requests import DelegateError
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, begun, ended
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.system.files import LONGEST_BYTES, UnixPath, as_target
 
 # ---- Where a task service listens, what is shown there, and the channel to it. Nothing is sent here.
@@ -188,7 +188,7 @@ class _Told(NamedTuple):
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     told = _told(error)
-    words = redacted_text((error.details() or error.code().name)[:_WORDS]).strip()
+    words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
     if told.code:
         return _of_code(told, words)
     words = words.rstrip(".")
@@ -231,7 +231,7 @@ def _told(error: grpc.aio.AioRpcError) -> _Told:
     code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
     return _Told(
         unquote(code)[:100] if isinstance(code, str) else "",
-        redacted_text(unquote(advice)[:_WORDS]) if isinstance(advice, str) else "",
+        redact_text(unquote(advice)[:_WORDS]) if isinstance(advice, str) else "",
         _details(details) if isinstance(details, bytes) else {},
         min(int(wait) / 1000, 60.0) if isinstance(wait, str) and wait.isascii() and wait.isdigit() else None,
     )
@@ -265,7 +265,7 @@ class TaskService:
         self._given = channel
         self._channel = channel
         self._stub: Any = None
-        self._held: Held | None = None
+        self._held: SecretValues | None = None
         """Our token, while it is in use: struck out of whatever is kept."""
         self.address = reach.address if reach is not None else "the task service"
 
@@ -280,7 +280,7 @@ class TaskService:
     def _metadata(self, more: Pairs) -> Pairs:
         shown = self._reach.metadata() if self._reach is not None else []
         if shown:
-            self._held = hold_secrets({"authorization": shown[0][1]})
+            self._held = register_secrets({"authorization": shown[0][1]})
         return [*shown, *more]
 
     async def close(self) -> None:
@@ -513,4 +513,4 @@ class RemoteTask:
 
 
 def _as_it_stands(result: DelegateResult) -> Chunk:
-    return ended(result) if result.task_state.is_terminal else begun(result.task_id or "", result.metadata.agent_id)
+    return final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)

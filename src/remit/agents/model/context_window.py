@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.core.redaction import is_redacted, redacted_parameters
+from remit.core.redaction import is_redacted, redact_parameters
 from remit.models.messages import Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.questions import shortened
 from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
@@ -225,7 +225,7 @@ def is_struck(call: ToolCall) -> bool:
 
 def _kept_arguments(call: ToolCall) -> Any:
     """Without secrets under telling names, as the parameters of every delegation are kept."""
-    return redacted_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
+    return redact_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
 
 
 def _message(fields: Mapping[str, Any]) -> Message:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.result import Return, StopReason
 from remit.models.client import Models
 from remit.models.messages import (
@@ -30,7 +30,7 @@ from remit.models.messages import (
 )
 from remit.runtime.context import Context, Handle
 from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text
-from remit.runtime.tool.delegate_results import DelegateResult, result_of, shortened
+from remit.runtime.tool.delegate_results import DelegateResult, result_of, shorten_result
 from remit.runtime.tool.delegate_tool import DelegateTool
 
 # ---- replies as they are taken
@@ -68,7 +68,7 @@ def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str | None:
     if not _is_shallow(arguments):
         return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not taken)"
     try:
-        plain(arguments)
+        to_jsonable(arguments)
     except Failed as error:
         return f"(arguments that hold {error.message} are not taken)"
     length = _length(arguments)
@@ -128,7 +128,7 @@ class CallOutcome:
 class Caller:
     ctx: Context
     tool: DelegateTool | None
-    shown: Shown = shortened
+    shown: Shown = shorten_result
     started: Started | None = None
     ending: HandInSignal | None = None
     """None: the context's."""
@@ -303,7 +303,7 @@ class ConversationOptions:
     """The words as they come."""
     keep: Keep | None = None
     """Told each new message, in order, before it counts: a call before it is made, a result before the model sees it."""
-    shown: Shown = shortened
+    shown: Shown = shorten_result
     temperature: float | None = None
     output_schema: Mapping[str, Any] | None = None
     """Of its answer, asked for whenever the tool is not offered."""

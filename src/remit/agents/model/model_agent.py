@@ -16,9 +16,9 @@ from remit.agents.model.context_window import characters_in, fitted, from_plain,
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import Words
-from remit.core.agents import COME_WITH_REMIT, AgentSpec, Answers
+from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
 from remit.core.errors import Failed, InvalidReturn, OutOfTime
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.models.client import Models
 from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
 from remit.runtime.context import Context, warn
@@ -26,9 +26,9 @@ from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.runtime.return_format import return_schema, value_repair
 from remit.runtime.tool.delegate_requests import json_text
-from remit.runtime.tool.delegate_results import READ, SUMMARISE, shortened
-from remit.runtime.tool.delegate_tool import DelegateTool, Office
-from remit.runtime.validate import Expected, judge
+from remit.runtime.tool.delegate_results import READ, SUMMARISE, shorten_result
+from remit.runtime.tool.delegate_tool import DelegateTool, Delegator
+from remit.runtime.validate import ExpectedReturn, validate_return
 from remit.system.threads import off_loop
 
 # ---- answers
@@ -42,12 +42,12 @@ def holds_return(answer: str, ctx: Context, spec: AgentSpec) -> bool:
     received = read_answer(answer)
     if received.candidate is None:
         return False
-    expected = Expected(
+    expected = ExpectedReturn(
         root=ctx.workspace, session_id=ctx.session_id, agent=spec.name, depth=ctx.depth, path=ctx.path, output_schema=spec.output_schema,
         requires_artifacts=spec.requires_artifacts,
     )  # fmt: skip
     try:
-        judge(received.candidate, expected)
+        validate_return(received.candidate, expected)
     except InvalidReturn:
         return False
     return True
@@ -72,7 +72,7 @@ _RESULTS = (READ, SUMMARISE)
 
 def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
     """`tools`: names of agents and targets, `target.operation`, `target.*`; None: those that come with remit."""
-    entries = tuple(entry.removesuffix(".*") for entry in (COME_WITH_REMIT if tools is None else tools))
+    entries = tuple(entry.removesuffix(".*") for entry in (BUILTIN_TARGETS if tools is None else tools))
 
     def is_reachable(spec: AgentSpec) -> bool:
         return spec.name != itself and (
@@ -124,7 +124,7 @@ class ProgressReporter:
         by = asked.reply.model
         for tried in asked.tried:
             if self._is_news(f"{tried.model} {tried.fault}"):
-                fault = clean(" ".join(tried.fault.split()))[:_FAULT_CHARACTERS].rstrip(".")
+                fault = clean_text(" ".join(tried.fault.split()))[:_FAULT_CHARACTERS].rstrip(".")
                 self._ctx.progress(f"{tried.model} did not answer ({fault}); asked {by}.")
         if asked.cost is None and self._is_news(f"price of {by}"):
             warn(self._ctx, f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
@@ -152,7 +152,7 @@ _KIND = "model"
 class ModelAgent:
     __slots__ = ("_models", "_office", "definition", "spec")
 
-    def __init__(self, definition: Definition, models: Models, office: Office) -> None:
+    def __init__(self, definition: Definition, models: Models, office: Delegator) -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
         self._models = models
@@ -257,7 +257,7 @@ class _Run:
                 requests=self.agent.requests,
                 hear=telling.hear,
                 keep=keep,
-                shown=lambda result: shortened(result, characters_in(self._room(beside))),
+                shown=lambda result: shorten_result(result, characters_in(self._room(beside))),
                 output_schema=schema or self._schema(),
                 before=within_limits,
                 closing=lambda why: closing_prompt(ctx, self._definition, why),

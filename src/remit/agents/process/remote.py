@@ -19,7 +19,7 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import RemitError, Stopped
 from remit.core.events import Event
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.models.messages import Answer, SpendSink
@@ -168,7 +168,7 @@ class RemoteModels:
         return self._is_configured
 
     async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
-        asked = await self._channel.ask("write", prompt=prompt, instructions=instructions, schema=plain(schema))
+        asked = await self._channel.ask("write", prompt=prompt, instructions=instructions, schema=to_jsonable(schema))
         return asked_from_wire(asked)
 
 
@@ -232,20 +232,20 @@ class RemoteBackend:
         await asyncio.shield(asyncio.wrap_future(self._channel.hand_in))
 
     async def delegate(self, request: Request) -> Return:
-        return Return.from_dict(await self._channel.ask("delegate", request=plain(request.to_dict())))
+        return Return.from_dict(await self._channel.ask("delegate", request=to_jsonable(request.to_dict())))
 
     async def start(self, request: Request) -> Handle:
-        return RemoteHandle(self._channel, await self._channel.ask("start", request=plain(request.to_dict())))
+        return RemoteHandle(self._channel, await self._channel.ask("start", request=to_jsonable(request.to_dict())))
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
-        returns = await self._channel.ask("gather", requests=[plain(request.to_dict()) for request in requests], limit=limit)
+        returns = await self._channel.ask("gather", requests=[to_jsonable(request.to_dict()) for request in requests], limit=limit)
         return [Return.from_dict(fields) for fields in returns]
 
     def progress(self, message: str, fraction: float | None) -> None:
         self._channel.tell("progress", message=message, fraction=fraction)
 
     def emit(self, chunk: Any) -> None:
-        self._channel.tell("emit", chunk=plain(chunk))
+        self._channel.tell("emit", chunk=to_jsonable(chunk))
 
     def artifact(self, path: str | Path, type_: str, summary: str) -> None:
         self._channel.tell("artifact", path=str(path), type=type_, summary=summary)
@@ -254,12 +254,12 @@ class RemoteBackend:
         self._channel.tell("spend", tokens=tokens, cost=cost)
 
     async def checkpoint(self, value: Any) -> None:
-        kept = plain(value)
+        kept = to_jsonable(value)
         await self._channel.ask("checkpoint", value=kept)
         self._saved = kept
 
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
-        await self._channel.ask("permit", action=action, facts=plain(facts))
+        await self._channel.ask("permit", action=action, facts=to_jsonable(facts))
 
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         allowed: list[str] = []

@@ -22,7 +22,7 @@ from remit.agents.process.target import Target
 from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.errors import Stopped
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.runtime.context import Context
 
 BROKEN = 70
@@ -70,7 +70,7 @@ def _perform(channel: Channel, job: Mapping[str, Any], found: Any) -> NoReturn:
             value = asyncio.run(_run_async(channel, function, backend, arguments))
         else:
             value = _run_sync(channel, function, backend, arguments)
-        message = {"k": "answer", "value": plain(value)}
+        message = {"k": "answer", "value": to_jsonable(value)}
     except SystemExit as leaving:
         _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
     except BaseException as error:  # noqa: BLE001 - whatever the agent raises is its outcome
@@ -88,7 +88,7 @@ async def _run_async(channel: Channel, function: Callable[..., Any], backend: Re
             raise leaving from None  # it ended the loop, which cancelled us: `error` says only that
         _end(channel, {"k": "raised", "error": error_to_wire(error, with_traceback=True)})
     # Answered from here: tasks the function left behind must not be able to hold the answer back while the loop closes.
-    _end(channel, {"k": "answer", "value": plain(value)})
+    _end(channel, {"k": "answer", "value": to_jsonable(value)})
 
 
 def _context(backend: RemoteBackend | None) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
@@ -26,7 +26,7 @@ from remit.models.messages import Choice
 from remit.models.questions import TextModel, summarize
 from remit.runtime.context import Context
 from remit.runtime.tool.delegate_results import READ, SUMMARISE, DelegateResult, result_of_record, text_of
-from remit.runtime.tool.delegate_tool import Office
+from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.threads import off_loop
 
 # ---- results
@@ -173,7 +173,7 @@ INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workfl
 """Roles that do the board's own bookkeeping: commands call them, nobody else."""
 
 
-class Bureau(Office, Protocol):
+class Bureau(Delegator, Protocol):
     """An open `Remit`."""
 
     @property
@@ -235,7 +235,7 @@ class Assistant:
             ctx.emit({"conversation": conversation.conversation_id})
             self._open[ctx.session_id] = conversation
             try:
-                return await Answering(tools, ctx, spec, conversation, clean(message)).to_the_end()
+                return await Answering(tools, ctx, spec, conversation, clean_text(message)).to_the_end()
             finally:
                 self._open.pop(ctx.session_id, None)
                 if not conversation.lines:  # refused before anything was said
@@ -243,8 +243,8 @@ class Assistant:
 
     async def _holder(self, session_id: str) -> str:
         """On whose behalf it is asked: who came in by a door goes on with conversations of its own only."""
-        came = (await self._office.describe(session_id)).came if self._office is not None else None
-        return "" if came is None or came.principal == ROOT_CALLER else came.principal
+        caller_info = (await self._office.describe(session_id)).caller_info if self._office is not None else None
+        return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
 
 def _opened(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:

@@ -28,8 +28,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
-from remit.core.jsonable import clean
-from remit.core.redaction import Shape, redacted_json, redacted_parameters
+from remit.core.jsonable import clean_text
+from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.models.messages import Message, Reply, ToolResult, UserMessage
 from remit.system.files import make_folder, write_beside
 
@@ -164,7 +164,7 @@ def encoded(line: Line) -> bytes:
     except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair, or what JSON cannot hold
         fields = _speakable(fields, 60)
         data = to_json(fields, fallback=repr)
-    return redacted_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
+    return redact_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
 
 
 def _fields(line: Line) -> dict[str, Any]:
@@ -186,16 +186,16 @@ def _values(one: Any) -> dict[str, Any]:
 
 
 def _arguments(given: Mapping[str, Any] | str) -> Any:
-    return given if isinstance(given, str) else redacted_parameters(given)
+    return given if isinstance(given, str) else redact_parameters(given)
 
 
 def _speakable(value: Any, levels: int) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        return clean_text(value)
     if levels == 0:
         return "…"
     if isinstance(value, Mapping):
-        return {clean(str(name)): _speakable(one, levels - 1) for name, one in value.items()}
+        return {clean_text(str(name)): _speakable(one, levels - 1) for name, one in value.items()}
     return [_speakable(one, levels - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
@@ -729,7 +729,7 @@ def title_of(messages: Sequence[Message]) -> str:
 
 def shortened_title(text: str) -> str:
     """One printable line."""
-    printable = "".join(sign if sign.isprintable() else " " for sign in clean(text[: TITLE_CHARACTERS * 20]))
+    printable = "".join(sign if sign.isprintable() else " " for sign in clean_text(text[: TITLE_CHARACTERS * 20]))
     line = " ".join(printable.split())
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 

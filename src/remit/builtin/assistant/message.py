@@ -24,7 +24,7 @@ from remit.core.budget import Limits
 from remit.core.deadline import grace_seconds
 from remit.core.errors import Misused, OutOfTime, RemitError
 from remit.core.errors import Stopped as HasEnded
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.engines.embedded.peers import below
@@ -36,7 +36,7 @@ from remit.runtime.context import Context
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of, shortened
 from remit.runtime.tool.delegate_requests import DelegateError
 from remit.runtime.tool.delegate_results import DelegateResult, result_of_record
-from remit.runtime.tool.delegate_results import shortened as result_shown
+from remit.runtime.tool.delegate_results import shorten_result as result_shown
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import summary_warnings
 from remit.system.threads import off_loop
@@ -163,7 +163,7 @@ delegation, just answer it.
 
 def instructions_for(root: Path, now: float) -> str:
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-    text = _INSTRUCTIONS.format(project=clean(root.name) or "here")
+    text = _INSTRUCTIONS.format(project=clean_text(root.name) or "here")
     own = _own(root / ".remit" / OWN_FILE)
     added = f"\nWhat the people of this project add:\n\n{own}\n" if own else ""
     return f"{text}{added}\nToday is {today} (UTC).\n"
@@ -175,7 +175,7 @@ def _own(path: Path) -> str:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            return clean(file.read(4 * _OWN_CHARACTERS).decode("utf-8", "replace")).strip()[:_OWN_CHARACTERS]
+            return clean_text(file.read(4 * _OWN_CHARACTERS).decode("utf-8", "replace")).strip()[:_OWN_CHARACTERS]
     except OSError:
         return ""
 
@@ -615,7 +615,7 @@ class Answering:
     def _stop(self, why: str) -> None:
         """What was being said is kept, with why it ended. Where that cannot be written, whatever ended it matters more."""
         with contextlib.suppress(RemitError):
-            self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean(" ".join(why.split()))[:500]))
+            self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean_text(" ".join(why.split()))[:500]))
 
     def _outcome(self, talked: ConversationEnd | None, said: str = "") -> Outcome:
         return Outcome(

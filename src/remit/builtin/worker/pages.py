@@ -24,7 +24,7 @@ from urllib.parse import urljoin, urlsplit
 
 from remit.builtin.worker.workspace import error_dict, format_count
 from remit.core.errors import Failed, Misused, RemitError
-from remit.core.jsonable import plain
+from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
 from remit.runtime.context import Context
 from remit.system.guarded_http import Headers, Network, Target, Trail, Unreached, WebRequest, follow_redirects, parse_target, tls_context
@@ -422,7 +422,7 @@ def read_out(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
 def read_json(text: str) -> tuple[Any, str]:
     """The value, or why there is none."""
     try:
-        return plain(json.loads(text, parse_constant=lambda _word: None)), ""
+        return to_jsonable(json.loads(text, parse_constant=lambda _word: None)), ""
     except (ValueError, RecursionError) as error:
         return None, f"It is no valid JSON ({str(error)[:100] or type(error).__name__})."
     except Failed as error:

@@ -12,8 +12,8 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Stopped, Unavailable
 from remit.core.events import EventKind
-from remit.core.jsonable import clean, plain
-from remit.core.record import Checkpointed
+from remit.core.jsonable import clean_text, to_jsonable
+from remit.core.record import SaveCheckpoint
 from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.engines.embedded.handles import LocalHandle
@@ -81,7 +81,7 @@ async def write_checkpoint(engine: "EmbeddedEngine", running: Running, value: An
         else:
             written.set_result(None)
 
-    engine.journal.write(Checkpointed(running.delegation.session_id, engine.clock.wall(), value), then)
+    engine.journal.write(SaveCheckpoint(running.delegation.session_id, engine.clock.wall(), value), then)
     await written
 
 
@@ -179,20 +179,20 @@ class EngineBackend:
                 try:
                     return await self.delegate(request)
                 except (Misused, Unavailable) as error:  # one that cannot even be asked for must not lose the others
-                    return reply.not_run(self.delegation, request.agent, error)
+                    return reply.unstarted_return(self.delegation, request.agent, error)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(request)) for request in requests]
         return [task.result() for task in tasks]
 
     def progress(self, message: str, fraction: float | None) -> None:
-        body: dict[str, Any] = {"message": clean(str(message))[:MESSAGE_LIMIT]}
+        body: dict[str, Any] = {"message": clean_text(str(message))[:MESSAGE_LIMIT]}
         if fraction is not None:
             body["fraction"] = min(1.0, max(0.0, float(fraction)))
         self._say(EventKind.PROGRESS, body, 64 + len(body["message"]))
 
     def emit(self, chunk: Any) -> None:
-        value = plain(chunk)
+        value = to_jsonable(chunk)
         self._say(EventKind.DATA, {"chunk": value}, len(value) if isinstance(value, str) else len(to_json(value, inf_nan_mode="null")))
 
     def _say(self, kind: EventKind, body: dict[str, Any], size: int) -> None:
@@ -210,7 +210,7 @@ class EngineBackend:
 
     def artifact(self, path: str | Path, type_: str, summary: str) -> None:
         running = self._alive()
-        artifact = Artifact(type=_known_type(type_), path=_inside(running, path), summary=clean(str(summary))[:500])
+        artifact = Artifact(type=_known_type(type_), path=_inside(running, path), summary=clean_text(str(summary))[:500])
         if running.artifacts is None:
             running.artifacts = {}
         if len(running.artifacts) >= ARTIFACTS_LIMIT:
@@ -230,7 +230,7 @@ class EngineBackend:
 
     async def checkpoint(self, value: Any) -> None:
         running = self._alive()
-        kept = plain(value)
+        kept = to_jsonable(value)
         running.hear()
         await write_checkpoint(running.engine, running, kept)
         running.saved = kept
@@ -248,7 +248,7 @@ class EngineBackend:
     async def session_diff(self, session_id: str) -> str:
         running = self._alive()
         own, record = running.delegation, await off_loop(running.engine.store.get, session_id)
-        if record is None or (record.root_id != own.lineage.root_id and on_behalf_of(record.came) != on_behalf_of(own.came)):
+        if record is None or (record.root_id != own.lineage.root_id and on_behalf_of(record.caller_info) != on_behalf_of(own.caller_info)):
             advice = "Name a session of the same delegation tree, or one that the same principal asked for (`remit history`)."
             raise Refused(f"There is no session {session_id[:80]!r} that you may review.", code="POLICY_DENIED", advice=advice)
         artifacts = record.result.artifacts if record.result is not None else ()
@@ -261,11 +261,11 @@ class EngineBackend:
 
     def printed(self, text: str) -> None:
         if not self._running.is_settled:
-            self._running.notice(f"It printed to {clean(text)}")
+            self._running.notice(f"It printed to {clean_text(text)}")
 
     def warn(self, message: str) -> None:
         """Stands among the warnings of its return, once."""
-        running, warning = self._alive(), clean(str(message))[:MESSAGE_LIMIT]
+        running, warning = self._alive(), clean_text(str(message))[:MESSAGE_LIMIT]
         if warning not in running.warnings:
             running.warnings = (*running.warnings, warning)
 
@@ -290,10 +290,10 @@ def _inside(running: Running, path: str | Path) -> str:
     try:
         if given.is_absolute():
             relative: Path | None = given.relative_to(running.root)
-        elif running.room is None or (not os.path.lexists(running.workspace / given) and os.path.lexists(running.root / given)):
+        elif running.own_workspace is None or (not os.path.lexists(running.workspace / given) and os.path.lexists(running.root / given)):
             relative = given
         else:
-            relative = Path(running.room.inside, given)
+            relative = Path(running.own_workspace.inside, given)
     except (ValueError, OSError):
         relative = None
     if relative is None or ".." in relative.parts or "\0" in str(relative) or not given.parts or not relative.parts:

@@ -15,7 +15,7 @@ from typing import Any
 from remit.core.deadline import Clock
 from remit.core.errors import Misused, Unavailable
 from remit.core.ports import Store
-from remit.core.record import Begun, Owner, Settled, Started
+from remit.core.record import BeginDelegation, Owner, SettleDelegation, StartDelegation
 from remit.core.result import Return, StopReason
 from remit.core.states import State, move
 from remit.engines.embedded import ending, handles
@@ -171,7 +171,9 @@ class EmbeddedEngine:
         if running.has_slot:
             running.state = State.RUNNING
             running.step_times[6] = now
-        begun = Begun(running.delegation, running.state, self.owner.owner_id, now if running.has_slot else None, running.step_times)
+        begun = BeginDelegation(
+            running.delegation, running.state, self.owner.owner_id, now if running.has_slot else None, running.step_times
+        )
         self.journal.write(begun, partial(self._recorded, running))
 
     def _recorded(self, running: Running, problem: Problem) -> None:
@@ -261,7 +263,7 @@ class EmbeddedEngine:
         running.result = result
         steps = running.step_times
         steps[11] = steps[12] = now = self.clock.wall()
-        settled = Settled(
+        settled = SettleDelegation(
             running.delegation.session_id,
             move(running.state, reply.state_of(result)),
             now,
@@ -338,7 +340,7 @@ class EmbeddedEngine:
             running.has_slot = True
             now = self.clock.wall()
             running.step_times[6] = now
-            started = Started(running.delegation.session_id, now, tuple(running.step_times))
+            started = StartDelegation(running.delegation.session_id, now, tuple(running.step_times))
             self.journal.write(started, partial(self._started, running))
 
     def _started(self, running: Running, problem: Problem) -> None:

@@ -19,12 +19,20 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.engines.embedded.deadlines import BlockedLoop
 from remit.engines.embedded.running import CHILDREN_SECONDS, Running
 from remit.runtime import reply
-from remit.runtime.artifacts import seen_artifacts
-from remit.runtime.harvest import HARVEST_SECONDS, Harvest, Hunt, harvest
+from remit.runtime.artifacts import checked_artifacts
+from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
 from remit.runtime.perform import perform
-from remit.runtime.reply import Leftovers, Stop, words_of
-from remit.runtime.workspace_cleanup import clear_unchanged
-from remit.runtime.workspace_session import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
+from remit.runtime.reply import PartialWork, Stop, describe_exception
+from remit.runtime.workspace_cleanup import remove_unchanged
+from remit.runtime.workspace_session import (
+    WorkspaceSession,
+    changes_since,
+    describe_workspace,
+    is_removable,
+    kept_message,
+    late_changes,
+    with_workspace_changes,
+)
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -100,7 +108,7 @@ def _stop_of(running: Running, early: OutOfTime) -> Stop:
 def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:
     if crash is None:
         return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
-    detail = f"{running.delegation.agent} ended the program: {words_of(crash)}."
+    detail = f"{running.delegation.agent} ended the program: {describe_exception(crash)}."
     return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
 
 
@@ -153,7 +161,7 @@ def conclude_unstarted(engine: "EmbeddedEngine", running: Running) -> None:
     if not running.concluding and not running.is_settled:
         running.concluding = True
         assert running.stop is not None
-        engine.settle(running, reply.interrupted(running.delegation, running.stop, reply.NOTHING_LEFT, duration_seconds=0.0))
+        engine.settle(running, reply.stopped_return(running.delegation, running.stop, reply.NOTHING_LEFT, duration_seconds=0.0))
 
 
 def abandon(engine: "EmbeddedEngine", running: Running) -> None:
@@ -165,8 +173,8 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
         return
     if running.task is None:
         assert running.stop is not None
-        left = Leftovers(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
-        running.tell(reply.interrupted(running.delegation, running.stop, left, duration_seconds=0.0))
+        left = PartialWork(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
+        running.tell(reply.stopped_return(running.delegation, running.stop, left, duration_seconds=0.0))
         return
     if not running.is_abandoned:
         gone = running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
@@ -200,22 +208,22 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
             await running.end_children()
         left = await leftovers(engine, running, late)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
-        left = Leftovers(warnings=(f"What it left could not be gathered: {error!r}",))
+        left = PartialWork(warnings=(f"What it left could not be gathered: {error!r}",))
     if why.reason is StopReason.CANCELLED:
         running.say(EventKind.CANCEL, {"state": ack_state(running), "source": why.source, "reason": why.detail})
-    result = reply.interrupted(running.delegation, why, left, duration_seconds=running.elapsed(), resumable=running.agent.spec.resumable)
+    result = reply.stopped_return(running.delegation, why, left, duration_seconds=running.elapsed(), resumable=running.agent.spec.resumable)
     engine.settle(running, reply.with_agent_session(result, running.saved))
-    if left.spare_room is not None:
-        clear_later(engine, left.spare_room, running)
+    if left.removable_workspace is not None:
+        clear_later(engine, left.removable_workspace, running)
 
 
 def clear_later(engine: "EmbeddedEngine", session_id: str, running: Running | None = None) -> None:
-    """Remove a room that nothing was done in, when its delegation has been answered. Nobody waits for it."""
+    """Remove a workspace that nothing was done in, when its delegation has been answered. Nobody waits for it."""
 
     async def clear() -> None:
         if running is not None:
             await asyncio.wait([running.done])
-        await off_loop(clear_unchanged, engine.root, session_id)
+        await off_loop(remove_unchanged, engine.root, session_id)
 
     task = engine.spawn(clear())
     engine.clearing.add(task)
@@ -234,25 +242,25 @@ def ack_state(running: Running) -> str:
     return "killed" if running.agent.spec.isolation is Isolation.PROCESS else "stopped"
 
 
-async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | None) -> Leftovers:
+async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | None) -> PartialWork:
     """Artifacts declared, files changed, chunks, the last checkpoint, and an answer that came after the end."""
     warnings = list(running.warnings)
     artifacts: tuple[Artifact, ...] = ()
     declared = running.declared()
-    if running.stay is not None:
-        found = await _left_in_workspace(engine, running, running.stay, () if late is None else late.artifacts)
+    if running.workspace_session is not None:
+        found = await _left_in_workspace(engine, running, running.workspace_session, () if late is None else late.artifacts)
         artifacts = found.artifacts
         warnings.extend(found.warnings)
     elif declared or running.scratch_path is not None or running.may_write:
         since = min(running.started_wall, engine.clock.wall() - running.elapsed())  # also when the wall clock was set back
-        hunt = Hunt(
+        hunt = HarvestRequest(
             root=running.root,
             scratch=running.scratch_path,
-            since=since if running.room is None else max(since, begun_in(running.room)),
+            since=since if running.own_workspace is None else max(since, changes_since(running.own_workspace)),
             declared=declared,
             scan_root=running.may_write,
             foreign=_foreign(engine, running),
-            below="" if running.room is None else running.room.inside,
+            below="" if running.own_workspace is None else running.own_workspace.inside,
         )
         found = await harvest(hunt, seconds=_seconds_to_gather(engine, running))
         artifacts = found.artifacts
@@ -265,12 +273,12 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
         warnings.append(f"{running.chunks_dropped} chunks beyond the limit were not kept.")
     data, reference = await _said_and_saved(running, late)
     errors = tuple(running.failures or ())
-    left = Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
-    if running.stay is None:
+    left = PartialWork(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
+    if running.workspace_session is None:
         return left
-    if running.stay.is_spare:
-        return replace(left, spare_room=running.stay.room.session_id)
-    return replace(left, workspace=place_of(running.stay.room))
+    if running.workspace_session.is_removable:
+        return replace(left, removable_workspace=running.workspace_session.workspace.session_id)
+    return replace(left, workspace=describe_workspace(running.workspace_session.workspace))
 
 
 def _seconds_to_gather(engine: "EmbeddedEngine", running: Running) -> float:
@@ -281,26 +289,28 @@ def _seconds_to_gather(engine: "EmbeddedEngine", running: Running) -> float:
     return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
 
 
-async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: Stay, late: Sequence[Artifact]) -> Harvest:
-    """Files changed in its own folder and their diff, in the time there is; folder and branch stay, unless nothing is in them."""
+async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, session: WorkspaceSession, late: Sequence[Artifact]) -> Harvest:
+    """Files changed in its own folder and their diff, in the time there is; folder and branch session, unless nothing is in them."""
     seconds = running.delegation.deadline.hard_at + ANSWER_SECONDS - engine.loop.time()
     seconds = max(LEAST_DIFF_SECONDS, min(seconds, MOST_DIFF_SECONDS))
     until = engine.loop.time() + seconds
     diff = asyncio.ensure_future(late_changes(running, seconds))
-    hunt = Hunt(
+    hunt = HarvestRequest(
         root=running.root,
         scratch=running.scratch_path,
-        since=stay.began_at,
+        since=session.began_at,
         declared=running.declared(),
         scan_root=True,
-        below=stay.room.inside,
+        below=session.workspace.inside,
     )
     found = await harvest(hunt, seconds=_seconds_to_gather(engine, running))
     changes, told = await diff
     # Whoever could not be stopped may write there still; and an agent's own session may be tied to the folder that it began in.
     if not engine.abandoned and running.saved is None:
-        stay.is_spare = await is_spare(stay.room, changes, (*found.artifacts, *late), seconds=until - engine.loop.time())
-    return await joined(stay.room, found, changes, told if stay.is_spare else (where_it_stays(stay.room), *told))
+        session.is_removable = await is_removable(session.workspace, changes, (*found.artifacts, *late), seconds=until - engine.loop.time())
+    return await with_workspace_changes(
+        session.workspace, found, changes, told if session.is_removable else (kept_message(session.workspace), *told)
+    )
 
 
 def _foreign(engine: "EmbeddedEngine", running: Running) -> frozenset[str]:
@@ -332,7 +342,7 @@ async def _said_and_saved(running: Running, late: Return | None) -> tuple[Any, t
     except (OSError, TimeoutError):
         return data, ()  # a full or stuck disk: better a long return than a lost one
     artifact = Artifact(type="data", path=path.relative_to(running.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
-    seen = await off_loop(seen_artifacts, running.root, (artifact,))
+    seen = await off_loop(checked_artifacts, running.root, (artifact,))
     return {"by_reference": artifact.path, "chunks": len(chunks)}, seen
 
 

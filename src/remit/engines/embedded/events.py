@@ -207,7 +207,7 @@ def _of(
     body: Mapping[str, Any] = NOTHING_SAID,
     step_times: tuple[float, ...] = (),
 ) -> LifecycleEvent:
-    lineage, came = delegation.lineage, delegation.came
+    lineage, caller_info = delegation.lineage, delegation.caller_info
     target, _, operation = delegation.agent.partition(".")
     return LifecycleEvent(
         kind=kind,
@@ -224,8 +224,8 @@ def _of(
         error=result.errors[0] if result is not None and result.errors else None,
         tokens=tokens,
         cost=cost,
-        principal=None if came is None else came.principal,
-        door=(came.door or None) if came is not None else None,
+        principal=None if caller_info is None else caller_info.principal,
+        door=(caller_info.door or None) if caller_info is not None else None,
         body=body,
         delegation=delegation,
         result=result,

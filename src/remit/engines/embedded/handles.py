@@ -11,7 +11,7 @@ from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
-from remit.core.record import CancelRequest, Record, Recorded
+from remit.core.record import CancelRequest, Record, RecordDelegation
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.events import LOOK_SECONDS, ending, follow, known, tell_refused
@@ -161,7 +161,7 @@ def _still_running(asked: Running, holder: Record) -> Return:
     seconds = round(asked.delegation.deadline.timeout_seconds, 2)
     detail = f"{holder.agent} was delegated with the same key before and still runs after the {seconds:g} s it was waited for."
     stop = reply.Stop(reason=StopReason.DEADLINE, source="its deadline", detail=detail)
-    return reply.interrupted(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
+    return reply.stopped_return(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
 
 
 async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> Record:
@@ -208,7 +208,7 @@ def refuse_for_lack_of_room(engine: "EmbeddedEngine", running: Running) -> None:
     )
     running.is_settled = True
     submission = running.submission
-    submission.refusal = reply.refused(submission.delegation, error)
+    submission.refusal = reply.refused_return(submission.delegation, error)
 
     async def answer() -> None:
         running.tell(await refuse(engine, submission))
@@ -221,7 +221,7 @@ async def _recorded(engine: "EmbeddedEngine", submission: Submission, refusal: R
     submission.step_times[12] = now
     written: asyncio.Future[Problem] = engine.loop.create_future()
     record = _record_of(submission, refusal, engine.owner.owner_id, now)
-    engine.journal.write(Recorded(record), lambda problem: None if written.done() else written.set_result(problem))
+    engine.journal.write(RecordDelegation(record), lambda problem: None if written.done() else written.set_result(problem))
     problem = await written
     if isinstance(problem, Clash):
         redrawn(submission, engine.deps.policy)
@@ -258,7 +258,7 @@ def _record_of(submission: Submission, refusal: Return, owner_id: str, settled_a
         accept=delegation.accept,
         limits=delegation.limits,
         idle_seconds=delegation.idle_seconds,
-        came=delegation.came,
+        caller_info=delegation.caller_info,
         step_times=tuple(submission.step_times),
         result=refusal,
     )

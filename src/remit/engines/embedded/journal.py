@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from remit.core.errors import Unavailable
 from remit.core.ports import Store
-from remit.core.record import Applied, Begun, Recorded, Said, Settled, Write
+from remit.core.record import AppendEvent, BeginDelegation, RecordDelegation, SettleDelegation, Write, WriteResult
 
 RETRY_SECONDS = 0.25
 PATIENCE_SECONDS = 0.6
@@ -158,7 +158,7 @@ class Journal:
         """Written there, however long it takes; those whose work is over wait for it only as long as their patience lasts."""
         impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
-        def finished(future: Future[Applied]) -> None:
+        def finished(future: Future[WriteResult]) -> None:
             impatient.cancel()
             error = future.exception()
             if error is None:
@@ -201,7 +201,7 @@ class Journal:
             self._armed = True
             self._loop.call_soon(self._flush, context=self._context)
 
-    def _tell(self, writes: list[Write], thens: list[Then | None], applied: Applied) -> None:
+    def _tell(self, writes: list[Write], thens: list[Then | None], applied: WriteResult) -> None:
         met = bool(applied.clashes or applied.taken_keys or applied.already_settled)
         for position, then in enumerate(thens):
             if then is not None:
@@ -226,16 +226,16 @@ class Journal:
         busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process holds it, or the disk is slow.")
         for position, write in enumerate(writes):
             then = thens[position]
-            if isinstance(write, Settled | Recorded) and then is not None:
+            if isinstance(write, SettleDelegation | RecordDelegation) and then is not None:
                 thens[position] = None
                 _call(then, busy)
 
     def _refused(self, writes: list[Write], thens: list[Then | None], error: Unavailable) -> None:
         """The group was not written. What has not run yet is told so; outcomes and what was said are owed and tried again."""
         now = self._loop.time()
-        lost_starts = {write.session_id for write in writes if isinstance(write, Begun)}
+        lost_starts = {write.session_id for write in writes if isinstance(write, BeginDelegation)}
         for write, then in zip(writes, thens, strict=True):
-            if isinstance(write, Said) or (isinstance(write, Settled) and write.session_id not in lost_starts):
+            if isinstance(write, AppendEvent) or (isinstance(write, SettleDelegation) and write.session_id not in lost_starts):
                 self._owed.append((write, then, now))
             elif then is not None:
                 _call(then, error)
@@ -264,7 +264,7 @@ class Journal:
         writes, thens = [write for write, _, _ in owed], [then for _, then, _ in owed]
         impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
-        def finished(future: Future[Applied]) -> None:
+        def finished(future: Future[WriteResult]) -> None:
             impatient.cancel()
             error = future.exception()
             if error is None:
@@ -285,14 +285,14 @@ def _call(then: Then, problem: Problem) -> None:
         log.exception("What follows a write went wrong")
 
 
-def _problem(write: Write, applied: Applied) -> Problem:
-    if isinstance(write, Begun | Recorded):
+def _problem(write: Write, applied: WriteResult) -> Problem:
+    if isinstance(write, BeginDelegation | RecordDelegation):
         session_id = write.session_id
         if session_id in applied.clashes:
             return Clash()
         if session_id in applied.taken_keys:
             return KeyTaken(applied.taken_keys[session_id])
-    elif isinstance(write, Settled) and write.session_id in applied.already_settled:
+    elif isinstance(write, SettleDelegation) and write.session_id in applied.already_settled:
         return Overruled()
     return None
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.ports import Store
-from remit.core.record import Record, Settled
+from remit.core.record import Record, SettleDelegation
 from remit.core.redaction import is_redacted
 from remit.core.result import StopReason
 from remit.engines.embedded import events, handles
@@ -25,10 +25,10 @@ from remit.engines.embedded.peers import FOLDER, awaited, is_dead
 from remit.engines.embedded.replay import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
-from remit.runtime.harvest import Hunt, harvest
+from remit.runtime.harvest import HarvestRequest, harvest
 from remit.runtime.reply import Stop
-from remit.runtime.workspace_session import left_in_room, place_of, where_it_stays
-from remit.runtime.workspaces import find_room
+from remit.runtime.workspace_session import describe_workspace, kept_message, left_in_workspace
+from remit.runtime.workspaces import find_workspace
 from remit.system.threads import off_loop
 
 log = logging.getLogger("remit.engine")
@@ -211,17 +211,17 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     duration = max(0.0, min(engine.clock.wall() - record.created_at, record.timeout_seconds))
     left = await _left_behind(engine, record) if record.started_at is not None else reply.NOTHING_LEFT
     resumable = agent is not None and agent.spec.resumable
-    result = reply.interrupted(delegation, stop, left, duration_seconds=duration, resumable=resumable)
+    result = reply.stopped_return(delegation, stop, left, duration_seconds=duration, resumable=resumable)
     result = reply.with_agent_session(result, (left.data or {}).get("checkpoint"))
     now = engine.clock.wall()
     tokens, cost = await off_loop(spent_of, engine.store, record)
     said = await off_loop(said_of, engine.store, record)
-    settled = Settled(record.session_id, reply.state_of(result), now, result, (*record.step_times[:12], now), tokens, cost, said)
+    settled = SettleDelegation(record.session_id, reply.state_of(result), now, result, (*record.step_times[:12], now), tokens, cost, said)
     written: asyncio.Future[None] = engine.loop.create_future()
     engine.journal.write(settled, lambda _problem: None if written.done() else written.set_result(None))
     await written
-    if left.spare_room is not None:
-        clear_later(engine, left.spare_room)
+    if left.removable_workspace is not None:
+        clear_later(engine, left.removable_workspace)
     engine.pending.pop(record.session_id, None)
     engine.watcher.tell(record.session_id)
     engine.deps.note_errors(delegation, result.errors, "")
@@ -229,11 +229,11 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
         tell_ended(engine, delegation, result, tokens, cost, settled.step_times)
 
 
-async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftovers:
+async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.PartialWork:
     events = await off_loop(engine.store.events, record.session_id)
     declared = tuple(artifact_of(e) for e in events if e.kind is EventKind.ARTIFACT)
     scratch = engine.scratch_root / record.session_id
-    hunt = Hunt(
+    hunt = HarvestRequest(
         root=engine.root,
         scratch=scratch if scratch.is_dir() else None,
         since=record.started_at or record.created_at,
@@ -241,20 +241,22 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
         scan_root=False,  # others have worked in the project since: only what was declared is certainly its own
         foreign=frozenset(),
     )
-    room = await off_loop(find_room, engine.root, record.session_id)
+    workspace = await off_loop(find_workspace, engine.root, record.session_id)
     data = {}
     if chunks := [e.body["chunk"] for e in events if e.kind is EventKind.DATA]:
         data["chunks"] = chunks
     if (saved := await off_loop(engine.store.checkpoint, record.session_id)) is not None:
         data["checkpoint"] = saved
-    if room is None:
+    if workspace is None:
         found = await harvest(hunt)
-        return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
-    found, is_spare = await left_in_room(room, hunt, scratch, record.agent)
+        return reply.PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
+    found, is_spare = await left_in_workspace(workspace, hunt, scratch, record.agent)
     if is_spare and saved is None:  # an agent's own session may be tied to the folder that it began in
-        return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None, spare_room=record.session_id)
-    warnings = (where_it_stays(room), *found.warnings)
-    return reply.Leftovers(artifacts=found.artifacts, warnings=warnings, data=data or None, workspace=place_of(room))
+        return reply.PartialWork(
+            artifacts=found.artifacts, warnings=found.warnings, data=data or None, removable_workspace=record.session_id
+        )
+    warnings = (kept_message(workspace), *found.warnings)
+    return reply.PartialWork(artifacts=found.artifacts, warnings=warnings, data=data or None, workspace=describe_workspace(workspace))
 
 
 STOP_SECONDS = 1.5

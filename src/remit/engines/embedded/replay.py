@@ -15,7 +15,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
-from remit.runtime.accept import Case, budget, expired, normalised_call
+from remit.runtime.accept import GuardInput, budget, expired, normalised_call
 from remit.runtime.authorize import pending_again
 from remit.runtime.deps import Submission, Tree
 from remit.system.threads import off_loop
@@ -84,8 +84,8 @@ def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], 
 
 def _narrower(record: Record, parent: Running | None) -> Limits | None:
     """The limits of whoever asked from outside, where they begin to hold: below, they are inherited."""
-    above = None if parent is None or parent.delegation.came is None else parent.delegation.came.limits
-    return None if record.came is None or record.came.limits == above else record.came.limits
+    above = None if parent is None or parent.delegation.caller_info is None else parent.delegation.caller_info.limits
+    return None if record.caller_info is None or record.caller_info.limits == above else record.caller_info.limits
 
 
 def _draw(store: Store, budget: Budget, records: list[Record]) -> None:
@@ -160,7 +160,7 @@ def delegation_of(record: Record, engine: "EmbeddedEngine") -> Delegation:
         command=record.command,
         task=record.task,
         resumes=record.resumes,
-        came=record.came,
+        caller_info=record.caller_info,
     )
 
 
@@ -200,7 +200,7 @@ async def look_back(engine: "EmbeddedEngine", submission: Submission) -> bool:
         submission.earlier = await off_loop(earlier_of, engine, submission)
     except Misused as fault:
         error = ErrorInfo(type="invalid_parameters", message=fault.message, code=fault.code, recoverable=False, recommendation=fault.advice)
-        submission.refusal = reply.refused(submission.delegation, error)
+        submission.refusal = reply.refused_return(submission.delegation, error)
         return False
     submission.refusal = _refused_meanwhile(engine, submission)
     return submission.refusal is None
@@ -208,7 +208,7 @@ async def look_back(engine: "EmbeddedEngine", submission: Submission) -> bool:
 
 def _refused_meanwhile(engine: "EmbeddedEngine", submission: Submission) -> Return | None:
     """Looking back took time: what the guards saw before may no longer hold."""
-    case = Case(
+    case = GuardInput(
         target=submission.delegation.agent,
         now=engine.loop.time(),
         caller_path=submission.delegation.lineage.path[:-1],
@@ -219,7 +219,7 @@ def _refused_meanwhile(engine: "EmbeddedEngine", submission: Submission) -> Retu
         closing=None if submission.caller is None else submission.caller.closing,
     )
     error = expired(case) or budget(case)
-    return None if error is None else reply.refused(submission.delegation, error)
+    return None if error is None else reply.refused_return(submission.delegation, error)
 
 
 def earlier_of(engine: "EmbeddedEngine", submission: Submission) -> "Earlier":

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.agents import Workspace
+from remit.core.agents import WorkspaceKind
 from remit.core.caller_token import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.policy import Pending
+from remit.core.policy import PendingApproval
 from remit.core.ports import AgentPort
-from remit.core.record import Said
-from remit.core.redaction import redacted_bytes
+from remit.core.record import AppendEvent
+from remit.core.redaction import redact_bytes
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.tracing import VARIABLE, traceparent_of
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from remit.engines.embedded.deadlines import Entry
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.engines.embedded.replay import Replay
-    from remit.runtime.workspace_session import Stay
-    from remit.runtime.workspaces import Room
+    from remit.runtime.workspace_session import WorkspaceSession
+    from remit.runtime.workspaces import Workspace
 
 
 CHILDREN_SECONDS = 0.9
@@ -106,11 +106,11 @@ class Running:
     hand_in_event: asyncio.Event | None = None
     repair: Repair | None = None
     scratch_path: Path | None = None
-    stay: "Stay | None" = None
+    workspace_session: "WorkspaceSession | None" = None
     """Its own folder, when it works in one."""
-    room: "Room | None" = None
+    own_workspace: "Workspace | None" = None
     """The folder it works in when that is not the project: its own, or the one its caller works in."""
-    pending: Pending | None = None
+    pending: PendingApproval | None = None
     """What a person must say yes to before its agent runs."""
     saved: Any = None
     replay: "Replay | None" = None
@@ -135,8 +135,8 @@ class Running:
         self.step_times = submission.step_times
         self.warnings = submission.warnings
         self.started_wall = submission.delegation.created_at
-        if parent is not None and parent.room is not None:
-            self.room = parent.room
+        if parent is not None and parent.own_workspace is not None:
+            self.own_workspace = parent.own_workspace
         if submission.pending is not None:
             self.pending = submission.pending
         if submission.earlier is not None:
@@ -262,7 +262,7 @@ class Running:
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
-            path = write_beside(self.scratch(), "answer.txt", redacted_bytes(text.encode("utf-8", "backslashreplace")))
+            path = write_beside(self.scratch(), "answer.txt", redact_bytes(text.encode("utf-8", "backslashreplace")))
             relative = path.relative_to(self.root)
         except (OSError, ValueError):
             return None  # a full or foreign disk: the errors of the return still say what was wrong
@@ -278,11 +278,11 @@ class Running:
     @property
     def workspace(self) -> Path:
         """The folder it works in."""
-        return self.root if self.room is None else self.room.folder
+        return self.root if self.own_workspace is None else self.own_workspace.folder
 
     @property
     def may_write(self) -> bool:
-        return self.agent.spec.workspace is Workspace.SHARED
+        return self.agent.spec.workspace is WorkspaceKind.SHARED
 
     # ---- what it says
 
@@ -296,7 +296,7 @@ class Running:
         if self.chunks is None:
             self.chunks = []
         self.chunks.append(event)
-        engine.journal.write(Said(event), self._written)
+        engine.journal.write(AppendEvent(event), self._written)
         if engine.listeners.wants_more:
             tell_said(self, event)
         self.rouse()

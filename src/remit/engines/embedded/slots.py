@@ -129,9 +129,9 @@ class Purses:
 
     async def of_restored(self, record: Record) -> Budget | None:
         """The one that a delegation of a dead process draws from again: it is counted there, and enters once more."""
-        if record.came is None:
+        if record.caller_info is None:
             return None
-        principal = record.came.principal
+        principal = record.caller_info.principal
         purse = await self.of(principal)
         if record.created_at >= self._read_at[principal]:  # another process began it since: what that drew is not counted yet
             async with self._reading:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from remit.core.delegation import ORIGIN
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-from remit.core.redaction import redacted_text
+from remit.core.redaction import redact_text
 from remit.core.tracing import context_of
 from remit.engines.embedded.embedded import CURRENT
 
@@ -36,11 +36,11 @@ def current_fields() -> dict[str, Any]:
     origin = ORIGIN.get()
     if origin is None:
         return {}
-    return {name: value for name, value in (("principal", origin.came.principal), ("door", origin.came.door)) if value}
+    return {name: value for name, value in (("principal", origin.caller_info.principal), ("door", origin.caller_info.door)) if value}
 
 
 def _delegation_fields(delegation: Any) -> dict[str, Any]:
-    lineage, came, here = delegation.lineage, delegation.came, context_of(delegation)
+    lineage, caller_info, here = delegation.lineage, delegation.caller_info, context_of(delegation)
     found = {
         "session_id": lineage.session_id,
         "root_id": lineage.root_id,
@@ -48,7 +48,11 @@ def _delegation_fields(delegation: Any) -> dict[str, Any]:
         "span_id": here.span_id,
         "agent": delegation.agent,
     }
-    return found if came is None else {**found, "principal": came.principal, **({"door": came.door} if came.door else {})}
+    return (
+        found
+        if caller_info is None
+        else {**found, "principal": caller_info.principal, **({"door": caller_info.door} if caller_info.door else {})}
+    )
 
 
 class _ContextFilter(logging.Filter):
@@ -69,10 +73,10 @@ class _Formatter(logging.Formatter):
         """Message, fields and traceback, without secrets."""
         found: dict[str, Any] = getattr(record, "remit_fields", {})
         fields = {
-            name: redacted_text(value) if isinstance(value, str) and name not in _OWN_FIELDS else value for name, value in found.items()
+            name: redact_text(value) if isinstance(value, str) and name not in _OWN_FIELDS else value for name, value in found.items()
         }
-        trace = redacted_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:] if record.exc_info else ""
-        return redacted_text(record.getMessage())[:MAX_CHARACTERS], fields, trace
+        trace = redact_text(self.formatException(record.exc_info))[-MAX_CHARACTERS:] if record.exc_info else ""
+        return redact_text(record.getMessage())[:MAX_CHARACTERS], fields, trace
 
 
 class JsonFormatter(_Formatter):

@@ -21,12 +21,12 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
 from remit.core.agents import AgentSpec
-from remit.core.delegation import ROOT_CALLER, Came, Delegation, Origin
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.events import STEPS
 from remit.core.lifecycle import LifecycleEvent
-from remit.core.redaction import redacted_parameters, redacted_text, redacted_value
+from remit.core.redaction import redact_parameters, redact_text, redact_value
 from remit.core.states import State
-from remit.core.tracing import Traceparent, above_tree, context_of, parent_of, parse, tree_of
+from remit.core.tracing import Traceparent, caller_context, context_of, parent_of, parse, tree_of
 from remit.runtime.telemetry.names import SCOPE, Attribute, Span
 
 CONTENT_CHARACTERS = 8_192
@@ -81,7 +81,7 @@ class Traces:
 
     def _tree(self, delegation: Delegation, event: LifecycleEvent, attributes: Mapping[str, Any]) -> ReadableSpan:
         name = delegation.command or delegation.agent
-        tree, above = tree_of(delegation.lineage.root_id, delegation.came), above_tree(delegation.came)
+        tree, above = tree_of(delegation.lineage.root_id, delegation.caller_info), caller_context(delegation.caller_info)
         return self._span(
             f"{Span.WORKFLOW} {name}",
             tree,
@@ -94,9 +94,9 @@ class Traces:
         )
 
     def _attributes(self, delegation: Delegation, event: LifecycleEvent) -> dict[str, Any]:
-        lineage, task, came = delegation.lineage, delegation.task, delegation.came
+        lineage, task, caller_info = delegation.lineage, delegation.task, delegation.caller_info
         found: dict[str, Any] = {
-            Attribute.CONVERSATION: came.session if came is not None and came.session else lineage.root_id,
+            Attribute.CONVERSATION: caller_info.session if caller_info is not None and caller_info.session else lineage.root_id,
             Attribute.SESSION: lineage.session_id,
             Attribute.ROOT: lineage.root_id,
             Attribute.PARENT: lineage.parent_id,
@@ -114,10 +114,10 @@ class Traces:
         }
         if self._has_content:
             result = event.result
-            found[Attribute.ARGUMENTS] = _content(redacted_parameters(delegation.parameters))
+            found[Attribute.ARGUMENTS] = _content(redact_parameters(delegation.parameters))
             if result is not None:
-                found[Attribute.SUMMARY] = _content(redacted_text(result.summary))
-                found[Attribute.RESULT] = None if result.data is None else _content(redacted_value(result.data))
+                found[Attribute.SUMMARY] = _content(redact_text(result.summary))
+                found[Attribute.RESULT] = None if result.data is None else _content(redact_value(result.data))
         return {str(name): value for name, value in found.items() if value is not None}
 
     def _status(self, event: LifecycleEvent) -> Status:
@@ -127,7 +127,7 @@ class Traces:
         if event.state == State.CANCELLED:
             return Status(StatusCode.UNSET)
         error = event.error
-        words = event.state if error is None else redacted_text(error.message)[:500] if self._has_content else error.code
+        words = event.state if error is None else redact_text(error.message)[:500] if self._has_content else error.code
         return Status(StatusCode.ERROR, _sound(words))
 
     # ---- questions to models
@@ -200,7 +200,7 @@ def origin_here() -> Origin | None:
     if not span.is_valid:
         return None
     given = Traceparent(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
-    return None if parse(str(given)) is None else Origin(came=Came(ROOT_CALLER, traceparent=str(given)))
+    return None if parse(str(given)) is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 
 
 def _named(span: Span, delegation: Delegation) -> dict[str, str]:

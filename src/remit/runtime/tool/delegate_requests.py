@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from remit.core.agents import AgentSpec, rank, type_words
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
-from remit.core.jsonable import clean, plain, weigh
+from remit.core.jsonable import check_size, clean_text, to_jsonable
 from remit.core.parameters import WrongParameters, camel_names, own_spelling, snake
 from remit.core.ports import AgentPort
 from remit.core.states import Priority, priority_of
@@ -39,15 +39,15 @@ def json_bytes(document: Any) -> bytes:
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    return to_json(speakable(document), inf_nan_mode="null", fallback=str, indent=indent).decode()
+    return to_json(encodable(document), inf_nan_mode="null", fallback=str, indent=indent).decode()
 
 
-def speakable(value: Any) -> Any:
+def encodable(value: Any) -> Any:
     """`value` without what no wire carries: half a character, as in the name of a file whose bytes are not text."""
     try:
         json_bytes(value)
     except ValueError:
-        return plain(value)
+        return to_jsonable(value)
     return value
 
 
@@ -135,7 +135,7 @@ def parts_of(name: str) -> tuple[str, str | None]:
 
 def _speakable(spec: AgentSpec) -> AgentSpec:
     """An agent may be described in words that no wire carries."""
-    return dataclasses.replace(spec, description=clean(spec.description), parameters_schema=speakable(spec.parameters_schema))
+    return dataclasses.replace(spec, description=clean_text(spec.description), parameters_schema=encodable(spec.parameters_schema))
 
 
 def _allowed(what: str, names: Iterable[str], *, meant: str = "", **facts: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ _LITERAL = frozenset({"default", "const", "enum", "examples"})
 """Where values stand, not schemas."""
 
 
-def announced(catalogue: Catalogue, limits_for: Limits | None = None) -> Schema:
+def tool_definition(catalogue: Catalogue, limits_for: Limits | None = None) -> Schema:
     """The tool as it is made known: name, words and schema; the strict one where the limits of the agents are given."""
     schema = plain_schema(catalogue) if limits_for is None else strict_schema(catalogue, limits_for)
     return {"name": "delegate", "description": description(catalogue), "inputSchema": schema}
@@ -397,7 +397,7 @@ class Reader:
         try:
             named: dict[str, Any] = {}
             if given:
-                weigh(given)
+                check_size(given)
                 own_names = spec.parameters_schema.get("properties", ())
                 named = own_spelling({str(name): value for name, value in given.items()}, own_names, spec.name)
             if port is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.events import Event, EventKind
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
@@ -242,12 +242,12 @@ class Chunk:
         return {"type": str(self.type), "taskId": self.task_id, "data": dict(self.data)}
 
 
-def begun(task_id: str, agent: str) -> Chunk:
+def started_chunk(task_id: str, agent: str) -> Chunk:
     """The first one: by its task id a caller can cancel it, or ask for it later."""
     return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data={"message": f"{agent} has been started."})
 
 
-def ended(result: DelegateResult, number: int = 0) -> Chunk:
+def final_chunk(result: DelegateResult, number: int = 0) -> Chunk:
     document = result.to_dict()
     if result.success:
         return Chunk(type=ChunkType.COMPLETE, task_id=result.task_id, data={"result": document}, result=result, number=number)
@@ -305,23 +305,23 @@ def checked_limit(characters: int) -> int:
     return characters
 
 
-def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
+def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
     """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether whoever sees it has `results.read`."""
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
-            return range_shown(result.data, characters)
+            return shorten_range(result.data, characters)
         shown = _fitted(result, characters, can_read)
         if shown is not None:
             return shown
     return _shortening_words(result, can_read)[: max(0, characters)]
 
 
-def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
+def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
     """What is wrong with a request, and as much as fits of what is allowed."""
     whole = json_text({"success": False, "taskId": None, "error": error.to_dict()})
     if len(whole) <= characters:
         return whole
-    words = {"message": clean(error.message), "recommendation": clean(error.advice)}
+    words = {"message": clean_text(error.message), "recommendation": clean_text(error.advice)}
     for share in (4, 8, 16):
         short = {"code": error.code, **{name: _head_and_tail(text, characters // share).text for name, text in words.items()}}
         told = json_text({"success": False, "taskId": None, "error": short})
@@ -330,7 +330,7 @@ def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) ->
     return json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
 
 
-def range_shown(data: Mapping[str, Any], characters: int) -> str:
+def shorten_range(data: Mapping[str, Any], characters: int) -> str:
     """A range that was read (`results.read`), as much of it as fits, and where it goes on: never the beginning and the end of a range."""
     text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
 
@@ -348,7 +348,7 @@ def range_shown(data: Mapping[str, Any], characters: int) -> str:
 
 def text_of(value: Any) -> str:
     """A part of a result as the text in which offsets count: words as they are, anything else as JSON."""
-    return clean(value) if isinstance(value, str) else json_text(value)
+    return clean_text(value) if isinstance(value, str) else json_text(value)
 
 
 def _fitted(result: DelegateResult, characters: int, can_read: bool) -> str | None:
@@ -380,11 +380,11 @@ def _first(result: DelegateResult, room: int | None = None) -> dict[str, Any]:
 
 
 def _bounded(text: str, room: int | None, share: int) -> str:
-    return clean(text) if room is None else _head_and_tail(clean(text), room // share).text
+    return clean_text(text) if room is None else _head_and_tail(clean_text(text), room // share).text
 
 
 def _parts(result: DelegateResult) -> dict[str, Any]:
-    output = "" if _is_said_by_data(result) or _is_said_by_error(result) else clean(result.output)
+    output = "" if _is_said_by_data(result) or _is_said_by_error(result) else clean_text(result.output)
     artifacts = [{"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts]
     return {"output": output, "artifacts": artifacts, "data": result.data}
 
@@ -482,7 +482,7 @@ def _shortening_words(result: DelegateResult, can_read: bool) -> str:
     if result.error is not None:
         words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
     words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
-    return clean(" ".join(f"{words} {result.output}".split()))
+    return clean_text(" ".join(f"{words} {result.output}".split()))
 
 
 KEPT = 10_000
@@ -490,7 +490,7 @@ KEPT = 10_000
 DEFAULT_CHARACTERS = 20_000
 
 
-class Given:
+class ReadableResults:
     """The ids of what was given."""
 
     def __init__(self) -> None:
@@ -514,7 +514,7 @@ def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) 
     whole = _text(result, part)
     offset = min(max(0, int(asked.get("offset", 0))), len(whole))
     wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
-    return range_shown({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
+    return shorten_range({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
 
 
 def _text(result: DelegateResult, part: str) -> str:

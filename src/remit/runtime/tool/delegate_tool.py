@@ -25,24 +25,24 @@ from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime.context import Handle, SettledHandle
-from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, announced, parameters_schema
+from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
 from remit.runtime.tool.delegate_results import (
     READ,
     SHOWN_CHARACTERS,
     Chunk,
     DelegateResult,
-    Given,
-    begun,
+    ReadableResults,
     checked_limit,
     chunk_of,
-    ended,
+    final_chunk,
     is_paused,
     range_of,
     result_of,
     result_of_error,
     result_of_record,
-    shortened,
-    shortened_fault,
+    shorten_error,
+    shorten_result,
+    started_chunk,
 )
 
 # ---- `DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
@@ -55,7 +55,7 @@ class Agents(Protocol):
     def find(self, name: str) -> AgentPort | None: ...
 
 
-class Limiting(Protocol):
+class ToolSettings(Protocol):
     """The settings."""
 
     @property
@@ -63,13 +63,13 @@ class Limiting(Protocol):
     def limits_for(self, name: str) -> TimeLimits: ...
 
 
-class Office(Protocol):
+class Delegator(Protocol):
     """An open `Remit`. Called from inside of an agent, what it is handed is that agent's child."""
 
     @property
     def directory(self) -> Agents: ...
     @property
-    def settings(self) -> Limiting: ...
+    def settings(self) -> ToolSettings: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -89,7 +89,7 @@ _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"
 class DelegateTool:
     name = "delegate"
 
-    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None = None) -> None:
+    def __init__(self, remit: Delegator, among: Callable[[AgentSpec], bool] | None = None) -> None:
         """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere.
 
         `among`: which agents it offers; any other is unknown to it.
@@ -100,11 +100,11 @@ class DelegateTool:
 
     def schema(self) -> dict[str, Any]:
         """Name, description and `inputSchema`, as the directory is now."""
-        return announced(self.catalogue, self._remit.settings.limits_for)
+        return tool_definition(self.catalogue, self._remit.settings.limits_for)
 
     def plain_schema(self) -> dict[str, Any]:
         """The same without conditions, for models' vendors that take none."""
-        return announced(self.catalogue)
+        return tool_definition(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
         """The request, judged; nothing runs. `also`: arguments that a door takes beside the tool's own. Raises `DelegateError`."""
@@ -141,12 +141,12 @@ class DelegateTool:
         except Misused:
             raise
         except RemitError as error:
-            yield ended(result_of_error(error, request.agent, asked_at, self._now()))
+            yield final_chunk(result_of_error(error, request.agent, asked_at, self._now()))
             return
         if isinstance(handle, SettledHandle):
-            yield ended(self._result(request, await handle.result(), asked_at))
+            yield final_chunk(self._result(request, await handle.result(), asked_at))
             return
-        yield begun(handle.session_id, request.agent)
+        yield started_chunk(handle.session_id, request.agent)
         async for chunk in self._told(handle):
             yield chunk
         try:
@@ -154,9 +154,9 @@ class DelegateTool:
         except Misused:
             raise
         except RemitError as error:
-            yield ended(result_of_error(error, request.agent, asked_at, self._now(), handle.session_id))
+            yield final_chunk(result_of_error(error, request.agent, asked_at, self._now(), handle.session_id))
             return
-        yield ended(self._result(request, returned, asked_at))
+        yield final_chunk(self._result(request, returned, asked_at))
 
     async def look(self, task_id: str) -> DelegateResult:
         """How a delegation stands now, whoever began it: for doors that are asked again and again."""
@@ -245,22 +245,22 @@ class Answer:
         return self.result is None
 
 
-class Anywhere:
+class PortableTool:
     def __init__(
-        self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS, *, is_strict: bool = False
+        self, remit: Delegator, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS, *, is_strict: bool = False
     ) -> None:
         self.is_strict = is_strict
         self.tool = DelegateTool(remit, among)
         self._loop = remit.loop
         self._process = os.getpid()
         self._characters = checked_limit(characters)
-        self._given = Given()
+        self._given = ReadableResults()
         self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
         self._can_read = False
         """Whether what is left out of a result can be asked for by the same tool; as it was last announced."""
-        self.announced()
+        self.tool_definition()
 
-    def announced(self) -> dict[str, Any]:
+    def tool_definition(self) -> dict[str, Any]:
         """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
         specs = self.tool.catalogue.specs
         if self._drawn is None or self._drawn[0] is not specs:
@@ -323,9 +323,9 @@ class Anywhere:
                 return await self._read_on(earlier, request)
             result = await self.tool.perform(request)
         except DelegateError as error:
-            return Answer(text=shortened_fault(error, self._characters))
+            return Answer(text=shorten_error(error, self._characters))
         self._given.note(result)
-        return Answer(text=shortened(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
+        return Answer(text=shorten_result(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
 
     async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
         try:
@@ -366,7 +366,7 @@ __all__ = ["Toolbox"]
 class Toolbox:
     def __init__(
         self,
-        remit: Office,
+        remit: Delegator,
         among: Callable[[AgentSpec], bool] | None = None,
         *,
         characters: int = SHOWN_CHARACTERS,
@@ -374,34 +374,34 @@ class Toolbox:
     ) -> None:
         """Of an open `Remit`; `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`:
         the schema is one that strict modes take, in which parameters are JSON as text."""
-        self._tool = Anywhere(remit, among, characters, is_strict=strict)
+        self._tool = PortableTool(remit, among, characters, is_strict=strict)
         self._characters = characters
 
     # ---- what the model is offered: drawn from the directory at each call
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of the arguments; its title and description are the tool's name and words."""
-        told = self._tool.announced()
+        told = self._tool.tool_definition()
         return {"title": told["name"], "description": told["description"], **told["inputSchema"]}
 
     def for_openai_chat(self) -> list[dict[str, Any]]:
         """`tools` of Chat Completions, and of the many servers that speak it."""
         is_strict = {"strict": True} if self._tool.is_strict else {}
-        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.announced()["inputSchema"], **is_strict}}]
+        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.tool_definition()["inputSchema"], **is_strict}}]
 
     def for_openai_responses(self) -> list[dict[str, Any]]:
         """`tools` of the Responses API, which is strict unless it is told otherwise."""
-        told = self._tool.announced()["inputSchema"]
+        told = self._tool.tool_definition()["inputSchema"]
         return [{"type": "function", **self._named(), "parameters": told, "strict": self._tool.is_strict}]
 
     def for_anthropic(self) -> list[dict[str, Any]]:
         """`tools` of the Messages API."""
         is_strict = {"strict": True} if self._tool.is_strict else {}
-        return [{**self._named(), "input_schema": self._tool.announced()["inputSchema"], **is_strict}]
+        return [{**self._named(), "input_schema": self._tool.tool_definition()["inputSchema"], **is_strict}]
 
     def for_google(self) -> list[dict[str, Any]]:
         """`tools` of Gemini's `generate_content` (google-genai)."""
-        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self._tool.announced()["inputSchema"]}]}]
+        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self._tool.tool_definition()["inputSchema"]}]}]
 
     # ---- what the model called
 
@@ -421,10 +421,10 @@ class Toolbox:
         return self._tool.call_blocking(arguments).text
 
     def _named(self) -> dict[str, Any]:
-        told = self._tool.announced()
+        told = self._tool.tool_definition()
         return {"name": told["name"], "description": told["description"]}
 
     def _unknown(self, name: str) -> str:
         fault = f"There is no tool {str(name)[:80]!r}."
         error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
-        return shortened_fault(error, self._characters)
+        return shorten_error(error, self._characters)

@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 
 from remit.core.agents import AgentSpec
 from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Answer, Anywhere, DelegateTool, Office, needs
+from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
 
 with needs("langgraph", "langchain_core"):
     from langchain_core.tools import ArgsSchema, BaseTool, ToolException
@@ -19,7 +19,7 @@ __all__ = ["delegate_tool"]
 
 
 def delegate_tool(
-    remit: Office,
+    remit: Delegator,
     among: Callable[[AgentSpec], bool] | None = None,
     *,
     characters: int = SHOWN_CHARACTERS,
@@ -30,20 +30,20 @@ def delegate_tool(
     `strict`: for models that are bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON
     as text there. `ainvoke` on any loop; `invoke` on any thread but the one of the loop that the `Remit` was opened on.
     """
-    anywhere = Anywhere(remit, among, characters, is_strict=strict)
-    told = anywhere.announced()
+    anywhere = PortableTool(remit, among, characters, is_strict=strict)
+    told = anywhere.tool_definition()
     tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
     tool._anywhere = anywhere
     return tool
 
 
 class _Delegate(BaseTool):
-    _anywhere: Anywhere = PrivateAttr()
+    _anywhere: PortableTool = PrivateAttr()
 
     @property
     def tool_call_schema(self) -> ArgsSchema:
         """What a model is offered: asked for at each request, so that the directory is looked at again."""
-        now = self._anywhere.announced()
+        now = self._anywhere.tool_definition()
         if self.args_schema is not now["inputSchema"]:
             self.description, self.args_schema = now["description"], now["inputSchema"]
         return super().tool_call_schema

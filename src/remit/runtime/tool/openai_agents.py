@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Anywhere, Office, needs
+from remit.runtime.tool.delegate_tool import Delegator, PortableTool, needs
 
 with needs("openai-agents", "agents", "openai"):
     from agents import FunctionTool
@@ -18,7 +18,7 @@ __all__ = ["delegate_tool"]
 
 
 def delegate_tool(
-    remit: Office,
+    remit: Delegator,
     among: Callable[[AgentSpec], bool] | None = None,
     *,
     characters: int = SHOWN_CHARACTERS,
@@ -26,15 +26,15 @@ def delegate_tool(
 ) -> FunctionTool:
     """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`: for
     the strict mode of OpenAI's, in which parameters are JSON as text."""
-    anywhere = Anywhere(remit, among, characters, is_strict=strict)
-    told = anywhere.announced()
+    anywhere = PortableTool(remit, among, characters, is_strict=strict)
+    told = anywhere.tool_definition()
 
     async def call(ctx: Any, arguments: str) -> str:
         return (await anywhere.call(arguments)).text
 
     def drawn_anew(ctx: Any, agent: Any) -> bool:
         """The SDK asks before each request whether the tool is on: the moment to look at the directory again."""
-        now = anywhere.announced()
+        now = anywhere.tool_definition()
         tool.description, tool.params_json_schema = now["description"], now["inputSchema"]
         return True
 

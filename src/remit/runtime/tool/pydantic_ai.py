@@ -11,7 +11,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from remit.core.agents import AgentSpec
 from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Answer, Anywhere, DelegateTool, Office, needs
+from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -24,7 +24,7 @@ _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), 
 
 
 def delegate_toolset(
-    remit: Office,
+    remit: Delegator,
     among: Callable[[AgentSpec], bool] | None = None,
     *,
     characters: int = SHOWN_CHARACTERS,
@@ -34,13 +34,13 @@ def delegate_toolset(
     """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `retries`:
     how often a faulty call is handed back to be corrected, None: as often as the agent allows for its tools; `strict`: for the strict modes
     of vendors, in which parameters are JSON as text."""
-    return DelegateToolset(Anywhere(remit, among, characters, is_strict=strict), retries)
+    return DelegateToolset(PortableTool(remit, among, characters, is_strict=strict), retries)
 
 
 class DelegateToolset(AbstractToolset[Any]):
     """One tool, `delegate`, drawn anew from the directory for each step of a run."""
 
-    def __init__(self, tool: Anywhere, retries: int | None = None) -> None:
+    def __init__(self, tool: PortableTool, retries: int | None = None) -> None:
         self._tool = tool
         self._retries = retries
 
@@ -49,7 +49,7 @@ class DelegateToolset(AbstractToolset[Any]):
         return "remit"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        told = self._tool.announced()
+        told = self._tool.tool_definition()
         definition = ToolDefinition(
             name=told["name"],
             description=told["description"],

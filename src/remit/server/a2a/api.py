@@ -137,7 +137,7 @@ class A2aHandler(RequestHandler):
         if message.task_id:
             thread = await self._threads.of(call, message.task_id)
             must_fit(thread, message)
-            call = replace(call, session=thread.records[0].came.session if thread.records[0].came else call.session)
+            call = replace(call, session=thread.records[0].caller_info.session if thread.records[0].caller_info else call.session)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, message.task_id)  # another answer may have come first
                 record = await self._threads.resume(call, thread, message, asked)

@@ -227,7 +227,7 @@ def origin_in(key: str | None) -> str | None:
 
 
 def context_of(record: Record) -> str:
-    return (record.came.session if record.came is not None else None) or record.root_id
+    return (record.caller_info.session if record.caller_info is not None else None) or record.root_id
 
 
 def metadata_of(record: Record) -> dict[str, Any]:

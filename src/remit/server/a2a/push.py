@@ -244,7 +244,7 @@ class Pushing:
         if record is None:
             return
         thread = await off_loop(self._threads.whole, record)
-        principal = record.came.principal if record.came is not None else ROOT_CALLER
+        principal = record.caller_info.principal if record.caller_info is not None else ROOT_CALLER
         async with contextlib.aclosing(self._changes(thread, config_id)) as changes:
             async for number, updates, is_end in changes:
                 watcher = (await off_loop(notes.of, task_id)).watcher(config_id)

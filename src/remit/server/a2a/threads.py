@@ -236,7 +236,7 @@ class Threads:
         first, principal = thread.records[0], call.principal
         if principal.parent is not None:
             return first.parent_id == principal.parent
-        return principal.may(Permission.CANCEL_ALL) or (first.came is not None and first.came.principal == principal.name)
+        return principal.may(Permission.CANCEL_ALL) or (first.caller_info is not None and first.caller_info.principal == principal.name)
 
     def _thread(self, first: Record) -> Thread:
         note = self.notes.of(first.session_id)

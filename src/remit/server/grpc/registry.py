@@ -21,10 +21,10 @@ from remit.agents.function import agent_name
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds
-from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES, AgentSpec, Workspace
+from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES, AgentSpec, WorkspaceKind
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.policy import Effect
 from remit.core.ports import Store
 from remit.core.settings import ServeSettings
@@ -56,7 +56,7 @@ MOST_A_SECOND, BURST = 2000.0, 4000.0
 """Messages of one stream; faster senders wait."""
 MOST_OPERATIONS = 100
 MOST_SLOTS = 1000
-_RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *COME_WITH_REMIT, *ROLES})
+_RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *BUILTIN_TARGETS, *ROLES})
 _ENCODING = ("utf-8", "surrogatepass")
 
 
@@ -356,9 +356,9 @@ def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Offered]:
             raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or say how long it may take.")
         spec = AgentSpec(
             name=f"{name}.{short}" if short else name,
-            description=clean(operation.description or message.description)[:1000],
+            description=clean_text(operation.description or message.description)[:1000],
             timeout_seconds=seconds(operation.timeout_ns),
-            workspace=Workspace.NONE,
+            workspace=WorkspaceKind.NONE,
             parameters_schema=_schema(operation),
             kind="remote",
             effects=_effects(operation),

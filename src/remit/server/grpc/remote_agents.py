@@ -19,7 +19,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.tracing import traceparent_of
 from remit.engines.embedded.context_backend import EngineBackend
@@ -438,8 +438,8 @@ def _result(said: pb.WorkDone, ctx: Any) -> Any:
 
 
 def _failure(said: pb.WorkFailed) -> Any:
-    message = clean(said.message)[:2000] or "It failed without a message."
-    code = clean(said.code)[:100]
+    message = clean_text(said.message)[:2000] or "It failed without a message."
+    code = clean_text(said.code)[:100]
     if code == "AGENT_UNAVAILABLE":
         return Unavailable(message)
     if said.recoverable:

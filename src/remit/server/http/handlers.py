@@ -272,7 +272,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def task_view(record: Record, result: DelegateResult) -> dict[str, Any]:
-    came = record.came
+    caller_info = record.caller_info
     lineage = {
         "rootId": record.root_id,
         "parentId": record.parent_id,
@@ -280,8 +280,8 @@ def task_view(record: Record, result: DelegateResult) -> dict[str, Any]:
         "path": list(record.path),
         "priority": record.priority.name.lower(),
         "deadline": datetime.fromtimestamp(record.deadline_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "principal": came.principal if came is not None else ROOT_CALLER,
-        "session": came.session if came is not None else None,
+        "principal": caller_info.principal if caller_info is not None else ROOT_CALLER,
+        "session": caller_info.session if caller_info is not None else None,
     }
     return {**result.to_dict(), "lineage": lineage}
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from remit.core.errors import Refused, RemitError
-from remit.core.jsonable import weigh
+from remit.core.jsonable import check_size
 from remit.core.tracing import parse
-from remit.runtime.tool.delegate_requests import DelegateError, json_bytes, speakable
+from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes
 from remit.server.service import PRINCIPAL, Call
 from remit.server.statuses import status_of
 from remit.system.threads import off_loop
@@ -79,7 +79,7 @@ def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, s
         headers.setdefault("www-authenticate", REALM)
     if status == 403 and error.code == "FORBIDDEN":
         headers.setdefault("www-authenticate", f'{REALM}, error="insufficient_scope"')
-    body = json_bytes(speakable(document_of(error, request_id)))
+    body = json_bytes(encodable(document_of(error, request_id)))
     return status, {**headers, "content-length": str(len(body))}, body
 
 
@@ -125,7 +125,7 @@ def json_of(raw: bytes) -> Any:
     try:
         text = raw.decode("utf-8")
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
-        weigh(value)
+        check_size(value)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()  # finds lone surrogates
     except (ValueError, RecursionError) as error:  # Unicode errors are ValueErrors

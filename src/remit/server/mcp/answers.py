@@ -11,11 +11,11 @@ from typing import Any
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
 from remit.core.errors import Refused, RemitError, Unavailable
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.runtime.tool.delegate_requests import DelegateError, json_bytes, json_text, speakable
+from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes, json_text
 
 LARGEST_BYTES = 28_000
 """Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
@@ -40,7 +40,7 @@ _NEVER = frozenset({"session_id", "state", "status", "summary", "ask_again", "me
 
 def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
     """`document`, shortened where it is too large; then with `shortened`, which says how to get the rest (`whole`)."""
-    document = speakable(document)
+    document = encodable(document)
     if len(json_bytes(document)) <= largest_bytes:
         return document
     names = [name for name in _MAY_SHRINK if name in document] + [n for n in document if n not in _NEVER and n not in _MAY_SHRINK]
@@ -195,9 +195,9 @@ def links_of(artifacts: Iterable[Artifact], root: Path) -> list[ContentBlock]:
     """Files of the project, by their place on this machine."""
     return [
         ResourceLink(
-            name=clean(artifact.path),
+            name=clean_text(artifact.path),
             uri=(root / artifact.path).as_uri(),
-            description=clean(artifact.summary or artifact.type),
+            description=clean_text(artifact.summary or artifact.type),
             size=artifact.size,
         )
         for artifact in list(artifacts)[:LINKS]

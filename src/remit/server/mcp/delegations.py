@@ -17,7 +17,7 @@ from mcp_types import CallToolResult
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ids import is_session_id
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
@@ -100,7 +100,7 @@ class Progress:
             return
         self._allowance -= 1
         self._last = max(self._last + 0.001, round(now - self._began, 3))  # it must rise, also within a millisecond
-        await self._reporter.report_progress(self._last, None, clean(message[:300]))
+        await self._reporter.report_progress(self._last, None, clean_text(message[:300]))
 
     def of(self, name: str, events: AsyncIterator[Event]) -> tuple[Awaitable[None], ...]:
         """Runs while the delegation is waited for."""

@@ -24,10 +24,10 @@ from mcp_types import (
 
 from remit.core.errors import RemitError
 from remit.core.ids import is_session_id
-from remit.core.jsonable import clean
+from remit.core.jsonable import clean_text
 from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
-from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded
+from remit.runtime.artifacts import FileInfo, inspect_artifact, read_bounded
 from remit.runtime.tool.delegate_requests import json_text
 from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service
@@ -53,9 +53,9 @@ class Resources:
         return ListResourcesResult(
             resources=[
                 Resource(
-                    name=clean(path),
+                    name=clean_text(path),
                     uri=(self._remit.root / path).as_uri(),
-                    description=clean(artifact.summary or artifact.type),
+                    description=clean_text(artifact.summary or artifact.type),
                     mime_type=mimetypes.guess_type(path)[0],
                     size=artifact.size,
                 )
@@ -83,7 +83,7 @@ class Resources:
         if data is None:
             raise _none(uri)
         if len(data) > LARGEST_BYTES:
-            raise MCPError(code=INVALID_PARAMS, message=f"{clean(path)} is larger than {LARGEST_BYTES} bytes: open the file itself.")
+            raise MCPError(code=INVALID_PARAMS, message=f"{clean_text(path)} is larger than {LARGEST_BYTES} bytes: open the file itself.")
         kind = mimetypes.guess_type(path)[0]
         try:
             return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())])
@@ -113,7 +113,7 @@ class Resources:
 
     def _contents(self, path: str) -> bytes | None:
         """Looked at as the flow does, so that no link leads out of the project."""
-        if not isinstance(inspect_artifact(self._remit.root, path), Seen):
+        if not isinstance(inspect_artifact(self._remit.root, path), FileInfo):
             return None
         return read_bounded(self._remit.root / path, LARGEST_BYTES)
 

@@ -195,8 +195,8 @@ class ScriptedModels:
             async with asyncio.timeout(timeout), self._news:
                 await self._news.wait_for(lambda: sum(map(where, self.requests)) >= count)
         except TimeoutError:
-            came = sum(map(where, self.requests))
-            raise TimeoutError(f"{came} of {count} requests came in {timeout:g} s, of {len(self.requests)} in all.") from None
+            caller_info = sum(map(where, self.requests))
+            raise TimeoutError(f"{caller_info} of {count} requests came in {timeout:g} s, of {len(self.requests)} in all.") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, connection = asyncio.current_task(), Connection(reader, writer)
