@@ -13,8 +13,7 @@ from pydantic_core import from_json, to_json
 from remit.agents.definition import Declaration
 from remit.core.errors import Misused
 from remit.runtime.output_schema import checked_schema
-
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+from remit.system.beneath import open_regular
 
 
 class Gone(Misused):
@@ -27,10 +26,7 @@ def bytes_of(path: Path, root: Path, most: int) -> bytes:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
             raise Misused("it is a link that leads out of the project.")
-        descriptor = os.open(real, _FLAGS)
-        with os.fdopen(descriptor, "rb") as opened:
-            if not S_ISREG(os.fstat(descriptor).st_mode):
-                raise Misused("it is no file.")
+        with os.fdopen(open_regular(real), "rb") as opened:
             data = opened.read(most + 1)
     except FileNotFoundError as error:
         raise Gone(f"it cannot be read: {error.strerror}.") from None

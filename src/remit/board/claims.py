@@ -17,6 +17,7 @@ from pathlib import Path
 from remit.board import write_set
 from remit.board.board import Board
 from remit.core.errors import Refused, Unavailable
+from remit.system.beneath import open_regular
 from remit.system.files import file_lock, make_folder
 from remit.system.processes import is_alive, pid_space, process_start
 
@@ -183,7 +184,7 @@ def _refused(holder: Holder) -> Refused:
 
 def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = open_regular(path, flags, 0o666)
     except FileNotFoundError:
         raise
     except OSError as error:  # also a link that came with a cloned project

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.cli.chat_screen import harmless
 from remit.core.redaction import redact_text
+from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -240,7 +241,7 @@ def history_file(folder: Path) -> Path | None:
     """What was typed before, for nobody else to read; None where it cannot be kept."""
     path = folder / HISTORY
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
+        os.close(open_regular(path, os.O_CREAT | os.O_WRONLY))
         text = path.read_text(errors="replace")
         if len(text) > HISTORY_BYTES:
             path.write_text("\n# " + text[len(text) // 2 :].partition("\n# ")[2])

@@ -117,17 +117,10 @@ def look(root: Path, *, is_online: bool = False) -> list[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    from remit.system import beneath
-
     part = "machine"
     yield Finding(part=part, name="Python", mark=Mark.GOOD, found=f"{platform.python_version()} at {sys.executable}")
     yield Finding(part=part, name="SQLite", mark=Mark.GOOD, found=sqlite3.sqlite_version)
     yield Finding(part=part, name="system", mark=Mark.GOOD, found=f"{platform.system()} {platform.release()} on {platform.machine()}")
-    if beneath.supported():
-        yield Finding(part=part, name="openat2", mark=Mark.GOOD, found="paths are kept inside of the workspace by the kernel")
-    else:
-        advice = "Linux 5.6 and later has it; a container may forbid it."
-        yield Finding(part=part, name="openat2", mark=Mark.WORSE, found="paths are kept inside step by step", advice=advice)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     few = "ulimit -n 4096, before many agents run at once." if 0 <= files < _MANY_FILES else ""
     yield Finding(part=part, name="open files", mark=Mark.WORSE if few else Mark.GOOD, found=f"at most {files:,}", advice=few)

@@ -33,6 +33,7 @@ from remit.core.events import STEPS, Event
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
+from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
@@ -160,7 +161,7 @@ def _report(root: Path, path: str) -> str:
         file = (root / path).resolve()
         if not file.is_relative_to(root.resolve()) or not file.is_file():
             return ""
-        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as opened:
+        with os.fdopen(open_regular(file), "rb") as opened:
             return opened.read(REPORT_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return ""

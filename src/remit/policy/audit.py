@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pydantic_core import from_json, to_json
 
 from remit.core.errors import Unavailable
 from remit.core.redaction import ALL_FREE, Shape, redact_json
+from remit.system.beneath import open_regular
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
@@ -79,12 +79,7 @@ class AuditLog:
             self._descriptor = None
 
     def _open(self) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._folder / FILE, flags, 0o600)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "it is not a file")
-        self._descriptor = descriptor
+        self._descriptor = open_regular(self._folder / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._end, self._look_at, self._is_rolled = -1, 0.0, False
 
     def _lock(self) -> None:

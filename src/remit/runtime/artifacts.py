@@ -7,13 +7,14 @@ what follows from it is decided by `validate` and `harvest`. Blocking: call it o
 import errno
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from remit.core.errors import RemitError
 from remit.core.result import Artifact, Evidence
+from remit.system.beneath import Root, open_regular
 
 HASH_LIMIT_BYTES = 1 << 30
 """Only so much of a file is hashed: one that grows for ever must come to an end here."""
@@ -22,8 +23,6 @@ FILE_CLOCK_LAG_SECONDS = 0.02
 SEEING_SECONDS = 2.0
 _BLOCK = 1 << 18
 _MAX_PATH = 4096
-_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_FOLDER_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +90,13 @@ def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float 
         inside = os.path.relpath(real, real_root)
         if inside == ".." or inside.startswith("../"):
             return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
-        descriptor = _open_inside(real_root, inside)
+        # No link is on the real path: what was swapped since is not followed.
+        with Root(real_root) as opened, opened.place(inside, follow=False) as place:
+            descriptor = open_regular(place.name, folder=place.folder)
+    except RemitError as error:
+        return FileProblem(reason="does not exist" if error.code == "FILE_NOT_FOUND" else error.message)
     except (OSError, ValueError) as error:
         return FileProblem(reason=_why(error))
-    if isinstance(descriptor, FileProblem):
-        return descriptor
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         return _read(file.fileno(), stop_at)
 
@@ -114,36 +115,14 @@ def checked_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifa
 def read_bounded(path: Path, limit_bytes: int) -> bytes | None:
     """What a regular file holds, at most `limit_bytes` and one more; None when there is none to be read."""
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return None
-        descriptor = os.open(path, _FILE_FLAGS)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(limit_bytes + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        with os.fdopen(open_regular(path), "rb") as file:
+            return file.read(limit_bytes + 1)
     except (OSError, ValueError):
         return None
 
 
-def _open_inside(real_root: str, inside: str) -> int | FileProblem:
-    """Open component by component without following anything: what was swapped since `realpath` is not followed out."""
-    *folders, name = inside.split("/")
-    folder = os.open(real_root, _FOLDER_FLAGS)
-    try:
-        for part in folders:
-            deeper = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
-            os.close(folder)
-            folder = deeper
-        # Looked at before it is opened: opening a device can itself do something.
-        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            return FileProblem(reason="is not a regular file")
-        return os.open(name, _FILE_FLAGS, dir_fd=folder)
-    finally:
-        os.close(folder)
-
-
 def _read(descriptor: int, stop_at: float | None) -> FileInfo | FileProblem:
     found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        return FileProblem(reason="is not a regular file")
     if found.st_size == 0:
         return FileProblem(reason="is empty")
     digest, hashed = hashlib.sha256(), 0
@@ -167,6 +146,8 @@ def _why(error: OSError | ValueError) -> str:
     code = error.errno if isinstance(error, OSError) else None
     if code in (errno.ENOENT, errno.ENOTDIR):
         return "does not exist"
+    if code == errno.EISDIR:
+        return "is not a regular file"
     if code == errno.ELOOP:
         return "is a symlink that leads nowhere"
     return f"cannot be read ({error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__})"

@@ -20,6 +20,7 @@ from pathlib import Path
 from remit.core.agents import WorkspaceKind
 from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
+from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
 
@@ -251,7 +252,7 @@ def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
     draft = workspace.metadata_folder / DIFF
     with open(draft, "wb") as file:
         git.run("diff", "--cached", "--binary", "--find-renames", *_PLAIN_DIFF, workspace.base, stdout=file)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_folder(folder)
     try:
         for number in range(1, 1000):
             name = DIFF if number == 1 else f"changes-{number}.diff"

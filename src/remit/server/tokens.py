@@ -19,8 +19,7 @@ from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.system.files import file_lock, set_aside
-from remit.system.private_files import FOLDER, private_folder, read_private, stamp_of, write_private
+from remit.system.files import FOLDER, file_lock, private_folder, read_private, set_aside, stamp_of, write_private
 
 # ---- Who came in by a door, and what they may do there. Values; `authenticator` makes them of credentials, `serve.service` holds t
 

@@ -1,121 +1,83 @@
-"""Files beneath a root, opened so that nobody is led out of it: no link is followed, whatever is swapped meanwhile.
+"""Files beneath a root, opened so that no link leads out of it, whatever is swapped meanwhile.
 
-By `openat2` where the kernel has it, else step by step. The one way in which this package, workers, boards and servers open files that
-others may change."""
+Paths are resolved step by step from an open folder. `open_regular` opens a file at a path that is trusted up to its last part.
+"""
 
-import ctypes
 import errno
 import os
 import stat
-import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Self
 
 from remit.core.errors import Failed, Misused, Refused, RemitError
 
-RESOLVE_NO_XDEV = 0x01
-RESOLVE_NO_MAGICLINKS = 0x02
-RESOLVE_BENEATH = 0x08
-_NUMBER = 437
-"""The same on every architecture but alpha, which we do not know."""
-_TRIES = 64
-"""A folder renamed anywhere while `..` of a link is resolved makes the kernel ask to try again."""
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-@cache
-def _syscall() -> "ctypes._NamedFuncPointer":
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t]
-    call.restype = ctypes.c_long
-    return call
-
-
-def open_beneath(folder: int, path: str, flags: int, *, crosses_mounts: bool = True) -> int:
-    """An existing file or folder at or below the open `folder`; links are followed as long as they stay there.
-
-    Raises `OSError`: EXDEV for what leads out (every absolute link among it) or, unless it `crosses_mounts`, to where something else is
-    mounted; EAGAIN when the tree changes too fast.
-    """
-    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if crosses_mounts else RESOLVE_NO_XDEV)
-    how = _How(flags | os.O_CLOEXEC, 0, resolve)
-    name = os.fsencode(path)
-    code = 0
-    for _ in range(_TRIES):
-        descriptor = _syscall()(_NUMBER, folder, name, ctypes.byref(how), ctypes.sizeof(how))
-        if descriptor >= 0:
-            return int(descriptor)
-        code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):
-            break
-    raise OSError(code, os.strerror(code), path)
-
-
-@cache
-def supported() -> bool:
-    """Asked once: an old kernel has no such call, and a sandbox may forbid it. /proc is needed to learn where a path led."""
-    if sys.platform != "linux" or not hasattr(os, "O_PATH"):
-        return False
-    try:
-        folder = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.close(open_beneath(folder, ".", os.O_PATH | os.O_DIRECTORY))
-        return os.readlink(f"/proc/self/fd/{folder}") == "/"
-    except OSError:
-        return False
-    finally:
-        os.close(folder)
-
-
-FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""O_PATH: a folder that may be entered but not listed can be passed through."""
-MOST_LINKS = 40
-"""As the kernel has it."""
-MOST_STEPS = 10_000
+MAX_PATH = 4096
+MAX_LINKS = 40
+"""As in the kernel."""
+MAX_STEPS = 10_000
 """Links whose targets are thousands of `..` come to an end here."""
+_PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""O_PATH: a folder that may be entered but not listed can be passed through."""
+_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, *, folder: int | None = None) -> int:
+    """Open a regular file. Follows no link at the end of the path, waits on no pipe, opens no device. Raises `OSError`."""
+    if not flags & os.O_EXCL:  # looked at first: opening a device can itself do something
+        with suppress(FileNotFoundError):
+            _need_regular(path, os.stat(path, dir_fd=folder, follow_symlinks=False))
+    descriptor = os.open(path, flags | _FILE, mode, dir_fd=folder)
+    try:
+        _need_regular(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _need_regular(path: str | Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.ELOOP if stat.S_ISLNK(found.st_mode) else errno.EISDIR, f"it is {kind_of(found)}, not a file", str(path))
+
+
+def open_folder(path: str | Path, *, folder: int | None = None) -> int:
+    """Open a folder to list it or work in it. Follows no link at the end of the path. Raises `OSError`."""
+    return os.open(path, _LIST, dir_fd=folder)
 
 
 class LeadsOut(Exception):
     """The path, or a link on it, leads out of the root."""
 
 
-def walk(root: int, parts: Sequence[str], *, names: Sequence[str], follow: bool) -> tuple[int, str, tuple[str, ...]]:
-    """The folder that holds it, open, its name there, and the folder's own path. The name is no link if `follow`; it need not exist.
-
-    `names`: absolute paths that the root is known by, for absolute links into it. A path that is the root itself has the name ".".
-    """
-    walker = _Walker(root, parts, names)
-    try:
-        name = walker.arrive(follow)
-    except BaseException:
-        os.close(walker.folder)
-        raise
-    return walker.folder, name, tuple(walker.passed)
-
-
 class _Walker:
     __slots__ = ("_links", "_names", "_pending", "_root", "_steps", "folder", "passed")
 
     def __init__(self, root: int, parts: Sequence[str], names: Sequence[str]) -> None:
+        """`names`: absolute paths that the root is known by, for absolute links into it."""
         self._root, self._names = root, names
         self._pending = list(reversed(parts))
         self._links = self._steps = 0
-        self.folder = os.open(".", FOLDER, dir_fd=root)
+        self.folder = os.open(".", _PASS, dir_fd=root)
         self.passed: list[str] = []
         """Folders, none of them a link, from the root to where we are."""
 
     def arrive(self, follow: bool) -> str:
+        """The name in `folder`, which need not exist; "." for the root itself. With `follow` it is no link."""
         while self._pending:
             self._steps += 1
-            if self._steps > MOST_STEPS:
+            if self._steps > MAX_STEPS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             part = self._pending.pop()
             if part == "..":
@@ -132,7 +94,7 @@ class _Walker:
 
     def _enter(self, part: str) -> bool:
         try:
-            deeper = os.open(part, FOLDER, dir_fd=self.folder)
+            deeper = os.open(part, _PASS, dir_fd=self.folder)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 return False
@@ -158,7 +120,7 @@ class _Walker:
 
     def _follow(self, target: str) -> None:
         self._links += 1
-        if self._links > MOST_LINKS:
+        if self._links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if target.startswith("/"):
             target = self._below_root(target)
@@ -183,23 +145,9 @@ class _Walker:
         self._pending.extend((*([] if self._pending else ["."]), *reversed(again)))
 
     def _restart(self) -> None:
-        fresh = os.open(".", FOLDER, dir_fd=self._root)
+        fresh = os.open(".", _PASS, dir_fd=self._root)
         os.close(self.folder)
         self.folder, self.passed = fresh, []
-
-
-MAX_PATH = 4096
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-_FOLLOWED = FOLDER & ~os.O_NOFOLLOW
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,23 +189,16 @@ class Place:
         return found
 
     def open_file(self) -> int:
-        """For reading; of a regular file only. Never waits on a pipe, never opens a device that was seen to be one."""
-        return self.open_seen()[0]
-
-    def open_seen(self) -> tuple[int, os.stat_result]:
-        """The same, and what was opened."""
-        _need_file(self.asked, self.need())
+        """For reading; of a regular file only. Never waits on a pipe, never opens a device."""
+        found = self.need()
+        if stat.S_ISDIR(found.st_mode):
+            raise Misused(f"{shown(self.asked)} is a folder, not a file.", advice="Name a file in it; list_files shows them.")
+        if not stat.S_ISREG(found.st_mode):
+            raise leads_out(self.asked, f"is {kind_of(found)}, not a file", "Only regular files are read and written.")
         try:
-            descriptor = os.open(self.name, _READ, dir_fd=self.folder)
+            return open_regular(self.name, folder=self.folder)
         except OSError as error:
             raise cannot("read", self.asked, error) from None
-        try:
-            opened = os.fstat(descriptor)
-            _need_file(self.asked, opened)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor, opened
 
     def open_folder(self) -> int:
         """To be listed, or worked in."""
@@ -265,20 +206,19 @@ class Place:
         if not stat.S_ISDIR(found.st_mode):
             raise Misused(f"{self.asked} is {kind_of(found)}, not a folder.", advice="Name the folder that holds it.")
         try:
-            return os.open(self.name, _LIST, dir_fd=self.folder)
+            return open_folder(self.name, folder=self.folder)
         except OSError as error:
             raise cannot("open", self.asked, error) from None
 
 
 class Root:
-    """An open folder. `by_steps`: resolve paths ourselves even where the kernel could."""
+    """An open folder."""
 
-    __slots__ = ("_by_steps", "descriptor", "path")
+    __slots__ = ("descriptor", "path")
 
-    def __init__(self, path: str | Path, *, descriptor: int | None = None, by_steps: bool = False) -> None:
-        """`descriptor`: the folder, open already; it becomes this one's to close, and `path` is only what it is called."""
+    def __init__(self, path: str | Path, *, descriptor: int | None = None) -> None:
+        """`descriptor`: the folder, open already. This object closes it; `path` is only its name."""
         self.path = os.path.abspath(path)
-        self._by_steps = by_steps or not supported()
         try:
             self.descriptor = os.open(self.path, _LIST & ~os.O_NOFOLLOW) if descriptor is None else descriptor
         except OSError as error:
@@ -292,52 +232,21 @@ class Root:
 
     def place(self, path: str, *, follow: bool = True) -> Place:
         """Where `path` leads. `follow`: a link at its very end is followed, to what it names; what it names need not exist."""
-        parts = parts_of(path, self.path)
+        names = tuple(dict.fromkeys((self.path, os.path.realpath(self.path))))
+        walker = None
         try:
-            return self._found(path, parts, follow)
-        except LeadsOut:
-            raise leads_out(path) from None
-        except OSError as error:
-            raise cannot("find", path, error) from None
-
-    def _found(self, asked: str, parts: Sequence[str], follow: bool) -> Place:
-        found = None if self._by_steps else self._by_kernel(parts, follow)
-        if found is None:
-            names = dict.fromkeys((self.path, os.path.realpath(self.path)))
-            found = walk(self.descriptor, parts, names=tuple(names), follow=follow)
-        folder, name, passed = found
-        if name == ".":
-            return Place(folder=folder, name=name, inside=passed, asked=asked)
-        return Place(folder=folder, name=name, inside=(*passed, name), asked=asked)
-
-    def _by_kernel(self, parts: Sequence[str], follow: bool) -> tuple[int, str, tuple[str, ...]] | None:
-        """None where it must be looked at step by step: a link at the end, or a path the kernel will not follow."""
-        above = parts[:-1]
-        try:
-            # What the root itself holds is there by the root's own descriptor: no path has to be followed, and none can be swapped.
-            folder = open_beneath(self.descriptor, "/".join(above), _FOLLOWED) if above else os.dup(self.descriptor)
-        except OSError as error:
-            if error.errno in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
-                return None
+            walker = _Walker(self.descriptor, parts_of(path, self.path), names)
+            name = walker.arrive(follow)
+        except BaseException as error:
+            if walker is not None:
+                os.close(walker.folder)
+            if isinstance(error, LeadsOut):
+                raise leads_out(path) from None
+            if isinstance(error, OSError):
+                raise cannot("find", path, error) from None
             raise
-        try:
-            name = parts[-1] if parts else "."
-            passed = self._inside(folder) if above else ()
-            if passed is None or (follow and parts and _is_link(folder, name)):
-                os.close(folder)
-                return None
-        except BaseException:
-            os.close(folder)
-            raise
-        return folder, name, passed
-
-    def _inside(self, folder: int) -> tuple[str, ...] | None:
-        """Where an open folder is now; None when that is no longer below the root."""
-        here = os.readlink(f"/proc/self/fd/{self.descriptor}").rstrip("/")
-        there = os.readlink(f"/proc/self/fd/{folder}")
-        if there == (here or "/"):
-            return ()
-        return tuple(there[len(here) + 1 :].split("/")) if there.startswith(here + "/") else None
+        inside = tuple(walker.passed) if name == "." else (*walker.passed, name)
+        return Place(folder=walker.folder, name=name, inside=inside, asked=path)
 
 
 def parts_of(path: str, root: str = "") -> tuple[str, ...]:
@@ -394,19 +303,3 @@ def shown(path: str) -> str:
     """A path for a message: whatever it holds, in one short line."""
     text = path if path.isprintable() and path.strip() == path else repr(path)
     return text if len(text) <= 200 else text[:197] + "…"
-
-
-def _need_file(asked: str, found: os.stat_result) -> None:
-    if stat.S_ISREG(found.st_mode):
-        return
-    if stat.S_ISDIR(found.st_mode):
-        raise Misused(f"{shown(asked)} is a folder, not a file.", advice="Name a file in it; list_files shows them.")
-    raise leads_out(asked, f"is {kind_of(found)}, not a file", "Only regular files are read and written.")
-
-
-def _is_link(folder: int, name: str) -> bool:
-    try:
-        os.readlink(name, dir_fd=folder)
-    except OSError:
-        return False
-    return True

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from remit.core.errors import Failed, Refused, Stopped
-from remit.system import beneath
-from remit.system.beneath import Place, cannot, kind_of, leads_out, shown
+from remit.core.errors import Failed, Stopped
+from remit.system.beneath import Place, cannot, kind_of, leads_out, open_folder, open_regular, shown
+from remit.system.files import sync_folder, write_all
 
 _AT_FDCWD = -100
 _NOREPLACE = 1
@@ -91,7 +91,8 @@ def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: F
             if stop():
                 raise Stopped(f"{shown(place.asked)} was left as it is: nobody waits for it any more.")
             os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
-            _sync(place.folder)
+            with contextlib.suppress(PermissionError):  # a folder that may be written but not read cannot be synced
+                sync_folder(".", dir_fd=place.folder)
         except OSError as error:
             raise cannot("write", place.asked, error) from None
     finally:
@@ -127,15 +128,13 @@ def _need_writable(place: Place, before: os.stat_result | None) -> None:
 
 
 def _write_new(place: Place, name: str, data: bytes, before: os.stat_result | None) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # Nobody else may read it until it has the permissions of the one it replaces.
-    descriptor = os.open(name, flags, 0o666 if before is None else 0o600, dir_fd=place.folder)
+    mode = 0o666 if before is None else 0o600
+    descriptor = open_regular(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, folder=place.folder)
     try:
         if before is not None:
             _permit_as(place, descriptor, before)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -175,16 +174,6 @@ def _attributes(place: Place) -> dict[str, bytes]:
     return held
 
 
-def _sync(folder: int) -> None:
-    """The name too is on disk then. A folder that may be written but not read cannot be synced; the file is whole all the same."""
-    with contextlib.suppress(PermissionError):
-        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def _temporary_name(name: str) -> str:
     tail = f".remit-{os.getpid()}-{secrets.token_hex(4)}.tmp"
     kept = os.fsencode(name)[: _NAME_BYTES - len(tail) - 1].decode("utf-8", "ignore")
@@ -193,7 +182,6 @@ def _temporary_name(name: str) -> str:
 
 DEEPEST = 64
 """Levels that are open at once. What lies deeper is moved up first: file descriptors are few, and trees can be deep without end."""
-_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _FAULTS_KEPT = 20
 
 
@@ -224,11 +212,13 @@ def remove_one(place: Place) -> Removed:
 def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> Removed:
     """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
     try:
-        top = _opened(place.folder, place.name)
+        top = open_folder(place.name, folder=place.folder)
     except OSError as error:
-        raise _is_mounted(place) if error.errno == errno.EXDEV else cannot("delete", place.asked, error) from None
+        raise cannot("delete", place.asked, error) from None
     removal = _Removal(top, keep, stop)
     try:
+        if removal.is_mounted(top):
+            raise leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
         removal.empty(top, place.path, 0)
         while removal.moved_up:
             name, path = removal.moved_up.pop()
@@ -241,13 +231,17 @@ def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[
 
 
 class _Removal:
-    __slots__ = ("_keep", "_stop", "_top", "moved_up", "removed")
+    __slots__ = ("_keep", "_mounts", "_stop", "_top", "moved_up", "removed")
 
     def __init__(self, top: int, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
         self._top, self._keep, self._stop = top, keep, stop
+        self._mounts = _mount_points()
         self.removed = Removed()
         self.moved_up: list[tuple[str, str]] = []
         """Names that now stand in the top folder, and where they came from."""
+
+    def is_mounted(self, folder: int) -> bool:
+        return os.readlink(f"/proc/self/fd/{folder}") in self._mounts
 
     def empty(self, folder: int, path: str, depth: int) -> None:
         """All that is in an open folder."""
@@ -275,11 +269,14 @@ class _Removal:
             if depth >= DEEPEST:
                 self._move_up(folder, name, path)
                 return
-            inner = _opened(folder, name)
+            inner = open_folder(name, folder=folder)
         except OSError as error:
-            self._leave(path, "something else is mounted there" if error.errno == errno.EXDEV else error)
+            self._leave(path, error)
             return
         try:
+            if self.is_mounted(inner):
+                self._leave(path, "something else is mounted there")
+                return
             self.empty(inner, path, depth + 1)
         finally:
             os.close(inner)
@@ -316,16 +313,7 @@ class _Removal:
             self.removed.faults.append(f"{path}: {why if isinstance(why, str) else why.strerror}")
 
 
-def _opened(folder: int, name: str) -> int:
-    """A folder in an open folder, to be emptied. Raises EXDEV where something else is mounted: a disk, or a folder from outside."""
-    if beneath.supported():
-        return beneath.open_beneath(folder, name, _LIST, crosses_mounts=False)
-    inner = os.open(name, _LIST, dir_fd=folder)
-    if os.fstat(inner).st_dev != os.fstat(folder).st_dev:
-        os.close(inner)
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-    return inner
-
-
-def _is_mounted(place: Place) -> Refused:
-    return leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
+def _mount_points() -> frozenset[str]:
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        return frozenset(line.split(" ")[4].replace("\\040", " ") for line in file)
+    return frozenset()

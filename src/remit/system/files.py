@@ -1,4 +1,4 @@
-"""Files of remit's own: written atomically, appended, locked, set aside; private folders, and short paths for sockets."""
+"""Files of remit itself: written atomically, appended, locked, set aside; private files (0600); short paths for sockets."""
 
 import contextlib
 import errno
@@ -12,7 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from remit.core.errors import Unavailable
+from remit.core.errors import Refused, Unavailable
+from remit.system.beneath import open_folder, open_regular
+
+# ---- Files of remit's own: written atomically, appended, locked, set aside; private folders, and short paths for sockets.
+
 
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.02
@@ -24,17 +28,53 @@ def atomic_write(path: Path, data: bytes, *, fsync: bool = True) -> None:
     Permissions of an existing file are kept; a link is followed, so that the file it names is the one replaced.
     """
     target = Path(os.path.realpath(path))
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode)
+    except OSError:
+        mode = None
+    _replace_file(target, data, mode, fsync=fsync)
+
+
+def write_private(path: Path, data: bytes, *, fsync: bool = True) -> None:
+    """The same for a file that only its owner may read. A link is replaced, not followed."""
+    _replace_file(path, data, 0o600, fsync=fsync)
+
+
+def _replace_file(target: Path, data: bytes, mode: int | None, *, fsync: bool) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        _write_new(temporary, data, mode=_mode_of(target), fsync=fsync)
+        descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode & 0o700)
+        try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            write_all(descriptor, data)
+            if fsync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, target)
         if fsync:
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except OSError as error:
-        raise _cannot("write", path, error) from error
+        raise _cannot("write", target, error) from error
     finally:
         with contextlib.suppress(OSError):  # gone when all went well; if it cannot be removed, the first error matters more
             temporary.unlink()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_folder(folder: str | Path, *, dir_fd: int | None = None) -> None:
+    """Put the names in a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -42,7 +82,7 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
-            _write_all(descriptor, line)
+            write_all(descriptor, line)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -77,20 +117,16 @@ def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
 def write_beside(folder: Path, name: str, data: bytes) -> Path:
     """A new file in a folder that others write to: never through a link, a pipe or an existing file that lies in wait there."""
     stem, dot, suffix = name.partition(".")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    opened = open_folder(folder)
     try:
         for number in range(1, 1000):
             chosen = name if number == 1 else f"{stem}-{number}{dot}{suffix}"
-            try:
-                file = os.open(chosen, flags, 0o644, dir_fd=descriptor)
-            except FileExistsError:
-                continue
-            with os.fdopen(file, "wb") as opened:
-                opened.write(data)
-            return folder / chosen
+            with contextlib.suppress(FileExistsError):
+                with os.fdopen(open_regular(chosen, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, folder=opened), "wb") as file:
+                    file.write(data)
+                return folder / chosen
     finally:
-        os.close(descriptor)
+        os.close(opened)
     raise FileExistsError(f"{folder} holds a thousand of {name}")
 
 
@@ -154,39 +190,6 @@ def _holder(path: Path) -> str:
     except OSError:
         pid = ""
     return f"process {pid}" if pid.isdigit() else "another process"
-
-
-def _mode_of(path: Path) -> int | None:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except FileNotFoundError:
-        return None
-
-
-def _write_new(path: Path, data: bytes, *, mode: int | None, fsync: bool) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        _write_all(descriptor, data)
-        if fsync:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cannot(verb: str, path: Path, error: OSError) -> Unavailable:
@@ -256,3 +259,54 @@ class UnixPath:
 def as_target(name: str) -> str:
     """As gRPC is told it: it reads a percent sign as the beginning of an escape, and would listen or knock elsewhere."""
     return f"unix:{name.replace('%', '%25')}"
+
+
+# ---- Files that nobody but their owner reads: 0600, in a folder of 0700, written whole or not at all. Used by everything that
+
+
+FOLDER = "access"
+"""Below `.remit`."""
+LARGEST_BYTES = 16 * 1024 * 1024
+_OTHERS = 0o077
+
+
+def private_folder(path: Path) -> Path:
+    """Made if need be. One that others can look into is closed to them, when it is ours."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True, parents=True)
+        found = os.stat(path, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise Refused(f"{path} is not a folder of yours.", code="FORBIDDEN", advice="Move it away; remit makes its own.")
+        if found.st_mode & _OTHERS:
+            os.chmod(path, 0o700)
+    except OSError as error:
+        raise _cannot("use", path, error) from error
+    return path
+
+
+def read_private(path: Path) -> bytes | None:
+    """What it holds; None: there is none. Raises `Refused` for one that others can read or write, or that is not ours."""
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _cannot("read", path, error) from error
+    with os.fdopen(descriptor, "rb") as opened:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            raise Refused(
+                f"{path} is open to others: whoever read it may use it, whoever wrote it may let anybody in.",
+                code="FORBIDDEN",
+                advice=f"Remove it, and make what was in it anew; or, if nobody else was there: chown $USER {path} && chmod 600 {path}",
+            )
+        return opened.read(LARGEST_BYTES)
+
+
+def stamp_of(path: Path) -> tuple[int, ...] | None:
+    """Changes with whatever is written there: one call of the system, so that it can be asked for at every request."""
+    try:
+        seen = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino, seen.st_mode, seen.st_uid

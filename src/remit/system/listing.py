@@ -5,11 +5,11 @@ In the order of names, folder by folder. Knows no agents. Used by the worker to 
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from remit.system.beneath import Root
+from remit.core.errors import RemitError
+from remit.system.beneath import Root, open_folder, open_regular
 from remit.system.globs import Rule, Rules, below, read_rules
 
 DEEPEST = 100
@@ -17,8 +17,6 @@ DEEPEST = 100
 IGNORE_FILE_BYTES = 256 * 1024
 OWN_FOLDERS = frozenset({".git", ".remit"})
 """Of git and of ours: they are not the work."""
-_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class Walk:
             self.too_deep += 1
             return
         try:
-            inner = os.open(name, _LIST, dir_fd=folder)
+            inner = open_folder(name, folder=folder)
         except OSError:
             self.unreadable.append(path)
             return
@@ -113,7 +111,7 @@ def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...]
     try:
         for number, name in enumerate(inside):
             held.append((tuple(inside[:number]), read_rules(_text_at(descriptor, ".gitignore"))))
-            deeper = os.open(name, _LIST, dir_fd=descriptor)
+            deeper = open_folder(name, folder=descriptor)
             os.close(descriptor)
             descriptor = deeper
     except OSError:  # it has been moved meanwhile; what was read so far holds
@@ -142,31 +140,18 @@ def _is_ignored(rules: tuple[tuple[str, Rules], ...], name: str, is_folder: bool
 
 
 def _text_at(folder: int, name: str) -> str:
-    """A small regular file's text; nothing where there is none. Git follows no link here either."""
-    with contextlib.suppress(OSError):
-        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            return ""
-        descriptor = os.open(name, _READ, dir_fd=folder)
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return os.read(descriptor, IGNORE_FILE_BYTES).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
+    """A small regular file's text; empty where there is none. Git follows no link here either."""
+    with contextlib.suppress(OSError), os.fdopen(open_regular(name, folder=folder), "rb") as file:
+        return file.read(IGNORE_FILE_BYTES).decode("utf-8", "replace")
     return ""
 
 
 def _exclude(root: Root) -> str:
-    with contextlib.suppress(OSError):
-        git = os.open(".git", _LIST, dir_fd=root.descriptor)
-        try:
-            info = os.open("info", _LIST, dir_fd=git)
-            try:
-                return _text_at(info, "exclude")
-            finally:
-                os.close(info)
-        finally:
-            os.close(git)
-    return ""
+    try:
+        with root.place(".git/info/exclude", follow=False) as place:
+            return _text_at(place.folder, place.name)
+    except RemitError:
+        return ""
 
 
 def _name(entry: "os.DirEntry[str]") -> str:

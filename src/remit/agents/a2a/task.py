@@ -42,6 +42,7 @@ from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context
 from remit.runtime.reply import shortened
+from remit.system.beneath import open_regular
 from remit.system.threads import off_loop
 
 # ---- errors
@@ -450,8 +451,7 @@ def _written(folder: Path, name: str, content: bytes) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.unlink(missing_ok=True)  # of a try before
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         file.write(content)
     return path
 

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,8 @@ from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
 from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.models.messages import Message, Reply, ToolResult, UserMessage
-from remit.system.files import make_folder, write_beside
+from remit.system.beneath import open_regular
+from remit.system.files import make_folder, write_all, write_beside
 
 # ---- lines of a file
 
@@ -220,7 +220,6 @@ def decoded(data: bytes) -> Line:
 
 MAX_BYTES = 16 * 1024 * 1024
 """Of one conversation, in all: read in a fraction of a second, and far more than a model could."""
-_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NOTE_BYTES = 4096
 _HEADER_BYTES = 64 * 1024
 
@@ -228,13 +227,9 @@ _HEADER_BYTES = 64 * 1024
 def _opened(path: Path, flags: int) -> int:
     """Raises `Misused` where there is no such file, `Failed` where it is not one of ours."""
     try:
-        descriptor = os.open(path, flags | _FLAGS)
+        return open_regular(path, flags)
     except OSError as error:
         raise _cannot_open(path, error) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _no_file(path)
-    return descriptor
 
 
 def _beginning(path: Path, most: int) -> bytes:
@@ -244,7 +239,7 @@ def _beginning(path: Path, most: int) -> bytes:
 
 def create_file(path: Path, first: Line) -> None:
     """With its first line, or not at all. Raises `FileExistsError`."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(encoded(first))
@@ -295,7 +290,7 @@ class Pen:
                 advice="Begin a new one; this one can still be read.",
             )
         try:
-            _write_all(self._descriptor, data)
+            write_all(self._descriptor, data)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, size)  # half a line would be taken for a crash
@@ -328,7 +323,7 @@ class Pen:
     def _sign(self, session_id: str, at: float) -> None:
         """Who has it, in words for others: only the lock decides."""
         with contextlib.suppress(OSError):
-            descriptor = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+            descriptor = open_regular(self._note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(json.dumps({"pid": os.getpid(), "session": session_id, "since": at}).encode())
 
@@ -347,7 +342,7 @@ class Pen:
             self.torn = Torn(at=at, size=len(rest), kept=kept.name)
             self.append(self.torn)
         else:
-            _write_all(self._descriptor, b"\n")  # it was whole but for its end
+            write_all(self._descriptor, b"\n")  # it was whole but for its end
 
 
 def _locked(path: Path, note: Path) -> int:
@@ -378,19 +373,12 @@ def _taken(path: Path, note: Path) -> Refused:
 
 def _signed(note: Path) -> tuple[int | None, str, str]:
     try:
-        descriptor = os.open(note, os.O_RDONLY | _FLAGS)
-        with os.fdopen(descriptor, "rb") as file:
+        with os.fdopen(open_regular(note), "rb") as file:
             said = json.loads(file.read(_NOTE_BYTES))
         since = datetime.fromtimestamp(said["since"], UTC).astimezone().strftime(" since %H:%M:%S")
         return int(said["pid"]), str(said["session"])[:40], since
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None, "", ""
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 def _cannot_open(path: Path, error: OSError) -> RemitError:

@@ -67,8 +67,9 @@ async def read_file(
     chosen = None if encoding is None else _encoding(encoding)
 
     def act(root: Root, place: Place) -> _Read:
-        descriptor, found = place.open_seen()
+        descriptor = place.open_file()
         try:
+            found = os.fstat(descriptor)
             piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
         finally:
             os.close(descriptor)

@@ -24,6 +24,7 @@ from remit.builtin.worker.workspace import format_count
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
 from remit.runtime.context import Context
+from remit.system.beneath import open_regular
 from remit.system.guarded_http import Network, Unreached, WebRequest, check_target, parse_target
 from remit.system.http import BodyError
 from remit.system.settings_files import load_settings
@@ -240,7 +241,7 @@ def _move_turn(folder: Path, provider: str, now: float, following: Callable[[flo
     folder.mkdir(parents=True, exist_ok=True)
     plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
     path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.runtime.context import Context
-from remit.system.beneath import Place, Root, leads_out, parts_of, shown
+from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
@@ -118,7 +118,7 @@ def _suggest_names(root: Root, path: str) -> str:
 
 
 def _names_beside(place: Place) -> list[str]:
-    folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.folder)
+    folder = open_folder(".", folder=place.folder)
     try:
         return os.listdir(folder)[:_NAMES_LOOKED_AT]
     finally:

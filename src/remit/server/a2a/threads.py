@@ -28,8 +28,7 @@ from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.a2a.messages import ON, Asked, answer_of, asked_of, context_of, origin_in
 from remit.server.service import Call, Service
 from remit.server.tokens import Permission
-from remit.system.files import file_lock
-from remit.system.private_files import private_folder, read_private, write_private
+from remit.system.files import file_lock, private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
 LOCK_SECONDS = 5.0

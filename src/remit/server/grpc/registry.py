@@ -37,7 +37,7 @@ from remit.server.grpc.auth_interceptor import entered
 from remit.server.grpc.remote_agents import ADDRESSED, Instance, Offered, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
-from remit.system.private_files import private_folder, read_private, write_private
+from remit.system.files import private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from remit.system.beneath import open_folder
 from remit.system.processes import MARK
 from remit.system.sandbox import bubblewrap, landlock, recipe, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
@@ -166,7 +167,7 @@ def _sweep(room: str) -> None:
     """Remove boxes of those who were killed before their keeper knew where it was. Once will do."""
     for path in Path(room).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            number = open_folder(path)
             try:
                 about = os.fstat(number)
                 if is_ours(about.st_uid) and time.time() - about.st_ctime > _STALE_SECONDS:

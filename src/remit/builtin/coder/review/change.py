@@ -266,8 +266,8 @@ def read_below(root: Path, path: str) -> Content:
                 return Content()
             if stat.S_ISLNK(found.st_mode):
                 return Content(fault="it is a symbolic link")
-            descriptor, status = place.open_seen()
-            with os.fdopen(descriptor, "rb") as file:
+            with os.fdopen(place.open_file(), "rb") as file:
+                status = os.fstat(file.fileno())
                 data = file.read(FILE_LIMIT_BYTES + 1) if status.st_size <= FILE_LIMIT_BYTES else b""
     except RemitError as error:
         return Content() if error.code == "FILE_NOT_FOUND" else Content(fault=error.message.rstrip("."))
