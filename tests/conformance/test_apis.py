@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
+from remit.server.authenticator import Credentials
 from remit.server.tokens import Grants, Permission
 from support.apis import agents
 from support.apis.agents import DOOR_AGENTS, POLICY, SETTINGS
@@ -71,7 +72,7 @@ async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Eve
 async def in_process(served: Served, who: str, standing: Standing | None) -> DoorClient:
     from support.apis.over_service import ServiceClient
 
-    principal = served.doors.authenticator.by_bearer(served.token(who))
+    principal = served.doors.authenticator.authenticate(Credentials(authorization=f"Bearer {served.token(who)}"))
     return ServiceClient(served.doors.service, principal, standing)
 
 

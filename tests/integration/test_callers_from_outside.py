@@ -17,7 +17,7 @@ from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
 from remit.runtime.authorize import pending_again
-from remit.server.authenticator import Authenticator
+from remit.server.authenticator import Authenticator, Credentials
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Principal
 from remit.testing.clock import ManualClock
@@ -51,10 +51,10 @@ class Stage:
     def __init__(self, remit: Remit, far: "Far") -> None:
         self.remit, self.far = remit, far
         self.service = Service(remit)
-        self.authenticator = Authenticator(remit.folder, remit.settings.serve, living=remit.engine.running.get, note=remit.note_access)
+        self.authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.running.get, audit=remit.note_access)
 
     def principal(self, name: str, **grants: Any) -> Principal:
-        return self.authenticator.by_bearer(str(self.authenticator.tokens.new(name, Grants(**grants))[1]))
+        return self.authenticator.authenticate(bearer(self.authenticator.tokens.new(name, Grants(**grants))[1]))
 
     async def ask(self, principal: Principal, name: str, **parameters: Any) -> Return:
         handle = await self.service.begin(Call(principal=principal, api="http"), {"target": name, "parameters": parameters})
@@ -84,6 +84,10 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
     async with Remit.open(tmp_path, agents=[leaf, host, far], policy=RULES) as remit:
         yield Stage(remit, told)
+
+
+def bearer(token: str | None) -> Credentials:
+    return Credentials(authorization=f"Bearer {token}")
 
 
 def code_of(call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
@@ -143,7 +147,7 @@ async def test_what_a_principal_draws_comes_out_of_one_budget(stage: Stage) -> N
 
 
 async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:
-    code_of(stage.authenticator.enter, authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7")
+    code_of(stage.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
     entry = list(entries(stage.remit.folder))[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
     assert "777777" not in (stage.remit.folder / "audit.jsonl").read_text()
@@ -152,7 +156,7 @@ async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(sta
 
 async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(stage: Stage) -> None:
     running = await stage.running()
-    principal = stage.authenticator.by_bearer(stage.authenticator.token_for(running))
+    principal = stage.authenticator.authenticate(Credentials(authorization=f"Bearer {stage.authenticator.token_for(running)}"))
     assert principal.parent == running.delegation.session_id
     assert not principal.is_local
     handle = await stage.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
@@ -167,14 +171,14 @@ async def test_a_token_ends_with_its_attempt_and_with_its_delegation(stage: Stag
     running = await stage.running()
     earlier = stage.authenticator.token_for(running)
     running.attempt += 1
-    assert code_of(stage.authenticator.by_bearer, earlier) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.authenticate, bearer(earlier)) == "UNAUTHENTICATED"
     assert "attempt" in why(stage)
     token = stage.authenticator.token_for(running)
-    principal = stage.authenticator.by_bearer(token)
+    principal = stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}"))
     assert stage.authenticator.is_valid(principal)
     stage.far.may_end.set()
     await stage.remit.result(running.delegation.session_id)
-    assert code_of(stage.authenticator.by_bearer, token) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.authenticate, bearer(token)) == "UNAUTHENTICATED"
     assert "has ended" in why(stage)
     assert not stage.authenticator.is_valid(principal)
     assert code_of(stage.authenticator.token_for, running) == "CALLER_REFUSED"
@@ -187,34 +191,34 @@ async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stag
     running = await stage.running()
     token = stage.authenticator.token_for(running, holder="token:box")
     box, thief = (f"Bearer {stage.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
-    principal = stage.authenticator.enter(authorization=box, delegation=token)
+    principal = stage.authenticator.authenticate(Credentials(authorization=box, delegation=token))
     assert principal.parent == running.delegation.session_id
     for shown in ({"authorization": thief}, {"is_socket": True}, {}):
-        assert code_of(stage.authenticator.enter, delegation=token, **shown) == "UNAUTHENTICATED"
+        assert code_of(stage.authenticator.authenticate, Credentials(delegation=token, **shown)) == "UNAUTHENTICATED"
         assert "another principal" in why(stage) or not shown
-    assert code_of(stage.authenticator.enter, authorization=f"Bearer {token}") == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.authenticate, Credentials(authorization=f"Bearer {token}")) == "UNAUTHENTICATED"
     stage.authenticator.tokens.revoke("box")
     assert not stage.authenticator.is_valid(principal), "whose own token was revoked holds none of others"
-    assert code_of(stage.authenticator.enter, authorization=box, delegation=token) == "UNAUTHENTICATED"
+    assert code_of(stage.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
 
 
 async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage, tmp_path: Path) -> None:
     running = await stage.running()
     token = stage.authenticator.token_for(running)
-    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, living=stage.remit.engine.running.get)
+    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, running=stage.remit.engine.running.get)
     for wrong in (token[:-1], f"{token}A", elsewhere.token_for(running), "rmd_"):
-        assert code_of(stage.authenticator.by_bearer, wrong) == "UNAUTHENTICATED"
+        assert code_of(stage.authenticator.authenticate, bearer(wrong)) == "UNAUTHENTICATED"
         assert "unknown" in why(stage)
-    assert stage.authenticator.by_bearer(token).parent == running.delegation.session_id
+    assert stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).parent == running.delegation.session_id
     clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
     later = Authenticator(
         stage.remit.folder,
         stage.remit.settings.serve,
-        living=stage.remit.engine.running.get,
-        note=stage.remit.note_access,
+        running=stage.remit.engine.running.get,
+        audit=stage.remit.note_access,
         clock=clock,
     )
-    assert code_of(later.by_bearer, later.token_for(running)) == "UNAUTHENTICATED"
+    assert code_of(later.authenticate, bearer(later.token_for(running))) == "UNAUTHENTICATED"
     assert "expired" in why(stage)
 
 

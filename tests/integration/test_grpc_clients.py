@@ -11,6 +11,7 @@ import pytest
 from grpc_stage import Authority, Stage, grpc_stage
 
 from remit import DelegateError, Misused, Refused
+from remit.server.authenticator import Credentials
 from remit.server.client import Client, discover
 from remit.server.tokens import Permission
 
@@ -138,7 +139,7 @@ async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_
     announce(tmp_path / ".remit" / "run", grpc="127.0.0.1:50051", http=None, token_file=None)
     token = discover(tmp_path).token
     assert token is not None
-    assert stage.authenticator.by_bearer(token).is_local
+    assert stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).is_local
     withdraw(tmp_path / ".remit" / "run")
 
 

@@ -9,7 +9,7 @@ from cli_project import remit
 from remit.core.budget import Limits
 from remit.core.errors import Refused
 from remit.core.settings import ServeSettings
-from remit.server.authenticator import Authenticator
+from remit.server.authenticator import Authenticator, Credentials
 from remit.server.tokens import Permission
 
 
@@ -32,7 +32,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     secret = made.stdout.strip()
     assert made.returncode == 0
     assert "shown once" in made.stderr
-    principal = authenticator.by_bearer(secret)
+    principal = authenticator.authenticate(Credentials(authorization=f"Bearer {secret}"))
     grants = principal.grants
     assert (principal.name, grants.agents, grants.permissions) == ("token:ci", ("worker", "code*"), {Permission.DELEGATE, Permission.RELAY})
     assert (grants.budget, grants.tree) == (Limits(cost=5), Limits(tokens=100))
@@ -45,7 +45,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     assert remit(project, "token", "new", "ci").returncode == 5
     assert "Revoked: ci" in remit(project, "token", "revoke", "ci").stdout
     with pytest.raises(Refused):
-        authenticator.by_bearer(secret)
+        authenticator.authenticate(Credentials(authorization=f"Bearer {secret}"))
     log = told(project, "audit", "--agent", "token:ci")["entries"]
     assert [(entry["event"], entry["token_id"]) for entry in log] == [
         ("token_made", document["id"]),

@@ -206,8 +206,6 @@ def _until(text: str | None) -> float | None:
 
 
 def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
-    from remit.server.tokens import grants_to_dict
-
     def at(moment: float | None) -> str | None:
         return None if moment is None else iso(moment)
 
@@ -220,7 +218,7 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
         "expires_at": at(token.grants.expires_at),
         "revoked_at": at(token.revoked_at),
         "last_used_at": at(used.get(token.token_id)),
-        "grants": {name: value for name, value in grants_to_dict(token.grants).items() if name != "expires_at"},
+        "grants": {name: value for name, value in token.grants.to_dict().items() if name != "expires_at"},
     }
 
 

@@ -23,7 +23,6 @@ from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, cert
 from remit.server.authenticator import Authenticator
 from remit.server.discovery import announce, withdraw
 from remit.server.service import Service
-from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -207,38 +206,20 @@ class Apis:
         return []
 
 
-class AuditedAuthenticator(Authenticator):
-    """The authenticator, with every decision reported to the project's listeners: events, counts, log lines."""
-
-    def __init__(self, remit: "Remit", **given: Any) -> None:
-        super().__init__(remit.folder, remit.settings.serve, living=remit.engine.running.get, clock=remit.clock, **given)
-        self._remit = remit
-
-    def enter(self, *, api: str = "", **shown: Any) -> Principal:
-        try:
-            principal = super().enter(api=api, **shown)
-        except RemitError as error:
-            self._remit.note_visit(api, None, _error_info(error))
-            raise
-        self._remit.note_visit(api, principal.name)
-        return principal
-
-    def admit(self, principal: Principal, size: int = 0) -> None:
-        try:
-            super().admit(principal, size)
-        except RemitError as error:
-            self._remit.note_visit("any", principal.name, _error_info(error))
-            raise
-
-
 def authenticator_for(remit: "Remit") -> Authenticator:
-    """Refused callers are written to the audit log of the policy."""
-    return AuditedAuthenticator(remit, note=remit.note_access)
+    """Refusals go to the audit log of the policy, every decision to the project's listeners: events, counts, log lines."""
 
+    def report(api: str, principal: str | None, error: RemitError | None) -> None:
+        if error is None:
+            remit.note_visit(api, principal)
+            return
+        kind = "permission" if isinstance(error, Refused) else "execution"
+        info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
+        remit.note_visit(api, principal, info)
 
-def _error_info(error: RemitError) -> ErrorInfo:
-    kind = "permission" if isinstance(error, Refused) else "execution"
-    return ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
+    return Authenticator(
+        remit.folder, remit.settings.serve, running=remit.engine.running.get, audit=remit.note_access, report=report, clock=remit.clock
+    )
 
 
 # ---- `remit serve` from start to end: opens the project, starts the APIs, and at the end finishes or hands over everything.

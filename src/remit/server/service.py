@@ -6,11 +6,13 @@ records. Callers see and end their own work only, unless they were granted more;
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from remit.agents.proto.metadata import CallerPosition
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
@@ -21,6 +23,7 @@ from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
+from remit.core.tracing import parse
 from remit.engines.embedded.events import LAST
 from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.peers import below, is_gone, living_owners
@@ -74,6 +77,20 @@ class Call:
     depth: int = 0
     path: tuple[str, ...] = ()
     """Of a caller that is a remit; honoured only with the grant `relay`."""
+
+    @classmethod
+    def of(cls, principal: Principal, api: str, position: CallerPosition, traceparent: object, session: str | None = None) -> Self:
+        """`traceparent`: the header, as it came."""
+        trace, left = parse(traceparent), position.seconds_left
+        return cls(
+            principal=principal,
+            api=api,
+            session=session,
+            traceparent=None if trace is None else str(trace),
+            deadline_at=position.deadline_at if left is None else time.time() + left,
+            depth=position.depth,
+            path=position.path,
+        )
 
 
 class Page(NamedTuple):

@@ -132,7 +132,7 @@ class A2aHandler(RequestHandler):
         message, asked = params.message, read_message(params)
         if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
             raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
-        call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", told=asked.told)
+        call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
         watcher = await self._pushing.wanted(params.configuration)
         if message.task_id:
             thread = await self._threads.of(call, message.task_id)

@@ -6,7 +6,6 @@ project's agents say what it works on. Authenticated callers get the extended ca
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -33,12 +32,11 @@ from a2a.types import (
 from a2a.utils import errors as sdk_errors
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 
-from remit.agents.proto.metadata import EXTENSION, NOTHING, CallerPosition
+from remit.agents.proto.metadata import EXTENSION, CallerPosition
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
 from remit.core.errors import Refused, RemitError
 from remit.core.tracing import HEADER as TRACEPARENT
-from remit.core.tracing import parse
 from remit.runtime.tool.delegate_requests import DelegateError, parts_of, signature
 from remit.server.service import PRINCIPAL, Call
 from remit.server.statuses import status_of
@@ -164,21 +162,12 @@ def _context(principal: Principal | None, headers: dict[str, str], extensions: l
     return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
 
 
-def call_of(context: ServerCallContext, *, session: str | None = None, told: CallerPosition = NOTHING) -> Call:
+def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:
     """Raises `Refused` if the request was not authenticated."""
     principal = context.state.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
-    trace = parse(context.state["headers"].get(TRACEPARENT))
-    return Call(
-        principal=principal,
-        api="a2a",
-        session=session,
-        traceparent=None if trace is None else str(trace),
-        deadline_at=None if told.seconds_left is None else time.time() + told.seconds_left,
-        depth=told.depth,
-        path=told.path,
-    )
+    return Call.of(principal, "a2a", position or CallerPosition(), context.state["headers"].get(TRACEPARENT), session)
 
 
 # ---- errors

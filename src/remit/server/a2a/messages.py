@@ -54,8 +54,8 @@ class Asked:
     text: str
     data: Mapping[str, Any] | None
     skill: str | None
-    told: CallerPosition
-    """Where its sender stands, if that is a remit."""
+    position: CallerPosition
+    """Of its sender, if that is a remit."""
 
 
 def read_message(request: SendMessageRequest) -> Asked:
@@ -65,7 +65,7 @@ def read_message(request: SendMessageRequest) -> Asked:
     skill = metadata.get("skill")
     if skill is not None and (not isinstance(skill, str) or not skill):
         raise Misused("skill in the metadata must be the id of a skill.", advice="Take it from the card.")
-    return Asked(text=_text(message), data=_data(message), skill=skill, told=read_position(metadata.get(EXTENSION)))
+    return Asked(text=_text(message), data=_data(message), skill=skill, position=read_position(metadata.get(EXTENSION)))
 
 
 def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -21,14 +20,12 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
-from remit.agents.proto.metadata import ADVICE, CODE, DEADLINE, DEPTH, DETAILS, PATH, PUSHBACK, TRACEPARENT
-from remit.agents.proto.values import seconds, struct_of, text_of
+from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
+from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.core.tracing import parse
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, of_grpc
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_grpc
 from remit.server.service import Call
 from remit.server.statuses import status_of
-from remit.server.tokens import Principal
 
 # ---- Our errors as gRPC tells them: the status of the one table (`serve.statuses`), and in the trailers our own code, advice
 
@@ -119,7 +116,6 @@ HEALTH = "/grpc.health.v1.Health/"
 MOST_OPEN_CALLS = 200
 """Calls without authentication at a time."""
 READ_SECONDS = 10.0
-MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
@@ -237,27 +233,18 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read another one
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
             given.setdefault(name, value)
-        traceparent = parse(given.get(TRACEPARENT))
-        return Call(
-            principal=self._principal(context, given),
-            api="grpc",
-            traceparent=str(traceparent) if traceparent is not None else None,
-            deadline_at=seconds(_whole(given, DEADLINE, 2**63 - 1)),
-            depth=_whole(given, DEPTH, DEEPEST),
-            path=_path(given.get(PATH)),
-        )
-
-    def _principal(self, context: Context, given: Mapping[str, Any]) -> Principal:
         peer: str = context.peer()
         is_socket = peer.startswith("unix:")
-        return self._authenticator.enter(
-            authorization=_text(given.get(HEADER)),
-            delegation=_text(given.get(DELEGATION_HEADER)),
+        authorization, delegation = given.get(HEADER), given.get(DELEGATION_HEADER)
+        shown = Credentials(
+            authorization=authorization if isinstance(authorization, str) else None,
+            delegation=delegation if isinstance(delegation, str) else None,
             certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
             is_socket=is_socket and self._trusts_socket,
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
         )
+        return Call.of(self._authenticator.authenticate(shown), "grpc", read_position_headers(given), given.get(TRACEPARENT))
 
 
 def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
@@ -300,23 +287,3 @@ async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
     await abort_unknown(context, error)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
-    value = given.get(name, "0")
-    if not isinstance(value, str) or not value.isascii() or not value.isdecimal() or len(value) > 20 or int(value) > most:
-        raise Misused(f"{name} in the metadata must be a whole number of at most {most}.", advice="Leave it out, or send its digits.")
-    return int(value)
-
-
-def _path(value: object) -> tuple[str, ...]:
-    names: Any = None
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
-        names = [] if value is None else json.loads(value)  # type: ignore[arg-type]
-    if not isinstance(names, list) or len(names) > MOST_NAMES or not all(isinstance(n, str) and 0 < len(n) <= LONGEST_NAME for n in names):
-        raise Misused(f"{PATH} in the metadata must be a JSON list of at most {MOST_NAMES} names.", advice='E.g. ["orchestrator", "a"].')
-    return tuple(names)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
-from remit.core.tracing import parse
 from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes
 from remit.server.service import PRINCIPAL, Call
 from remit.server.statuses import status_of
@@ -164,40 +164,7 @@ def validated(model: type[Model], given: Any) -> Model:
 def call_of(request: Request, session: str | None = None) -> Call:
     """The caller, and the delegation it acts for. The headers have the names of gRPC's metadata."""
     headers = request.headers
-    traceparent = parse(headers.get("traceparent"))
-    deadline_ns = _digits(headers, "remit-deadline-ns", 20)
-    return Call(
-        principal=request.scope[PRINCIPAL],
-        api="http",
-        session=session,
-        traceparent=str(traceparent) if traceparent is not None else None,
-        deadline_at=None if deadline_ns is None else min(deadline_ns / 1e9, 1e11),
-        depth=_digits(headers, "remit-depth", 4) or 0,
-        path=_path(headers.get("remit-path")),
-    )
-
-
-def _digits(headers: Mapping[str, str], name: str, most: int) -> int | None:
-    given = headers.get(name)
-    if given is None:
-        return None
-    if not given.isascii() or not given.isdigit() or len(given) > most:
-        raise DelegateError(f"{name} must be a whole number of at most {most} digits.")
-    return int(given)
-
-
-def _path(given: str | None) -> tuple[str, ...]:
-    try:
-        path = json.loads(given or "[]")
-    except (ValueError, RecursionError):
-        path = None
-    if not isinstance(path, list) or len(path) > 100 or not all(_is_name(name) for name in path):
-        raise DelegateError("remit-path must be a JSON list of names.")
-    return tuple(path)
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
+    return Call.of(request.scope[PRINCIPAL], "http", read_position_headers(headers), headers.get(TRACEPARENT), session)
 
 
 def _unsupported(words: str, header: str, value: str) -> HttpRefused:

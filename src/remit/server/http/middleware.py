@@ -1,7 +1,8 @@
-"""One request and its answer within limits: the size of the body, the time it takes, the headers of every answer.
+"""Authentication of HTTP requests: the one ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
 
-Sits between the server and the application, and needs nothing of it: a body over a limit is answered here, and the application sees a
-client that has left. Made by `auth_middleware`."""
+Checks in this order: framing, Host and Origin; the caller (token, certificate or socket); its limits. Then the body is read, within a size
+and a time, and the application gets it whole. It finds the caller in `scope["remit.principal"]`; requests to open paths have none.
+Preflight requests are not answered: pages of other sites may not call this server."""
 
 import asyncio
 import contextlib
@@ -13,16 +14,15 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
+
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Open, of_peer
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_peer
 from remit.server.http.messages import REALM, HttpRefused, answer_of
 from remit.server.http.server import CONNECTION, HttpLimits, Peer
 from remit.server.service import HOLD, PRINCIPAL
 from remit.server.tokens import Principal
-
-# ---- One request and its answer within limits: the size of the body, the time it takes, the headers of every answer.
-
 
 log = logging.getLogger("remit.server.http")
 
@@ -32,8 +32,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 REQUEST_ID = "remit.request_id"
-_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_GONE: dict[str, Any] = {"type": "http.disconnect"}
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Answered without authentication."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -43,6 +44,8 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 )
 """Of every answer, unless the application sets them."""
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))(?::(?P<port>[0-9]{1,5}))?")
 
 
 class Bodies:
@@ -59,32 +62,28 @@ class Bodies:
 
 
 class Exchange:
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, bodies: Bodies) -> None:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits) -> None:
         self._scope = scope
         self._from_client = receive
         self._to_client = send
         self._limits = limits
-        self._bodies = bodies
         self.headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             self.headers.setdefault(name, []).append(value)
         given = self.one(b"x-request-id")
         self.request_id = given.decode() if given and _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
-        self.most_bytes = 0
-        """Of the body; nothing is read before the caller is known."""
-        self.place: Callable[[], Open] | None = None
-        """Among the caller's open streams."""
-        self.places = contextlib.ExitStack()
-        """Left in the task of the request: gives back its place and what its body takes."""
-        self._task = asyncio.current_task()
-        self._has_place = False
-        self._read_bytes = 0
-        self._body_end_at: float | None = None
+        self.cleanup = contextlib.ExitStack()
+        """Closed in the task of the request: its place among the caller's streams, and the memory of its body."""
+        self.open_stream: Callable[[], contextlib.AbstractContextManager[object]] | None = None
+        """Takes a place among the caller's open streams."""
+        self._body: bytes | None = b""
+        self._is_reading = False
         self._is_read = b"transfer-encoding" not in self.headers and self.length == 0
-        """The whole body has arrived."""
-        self.is_answered = False
+        self._is_answered = False
         self.is_over = False
-        """Answered by us, or the client has left: the application's messages are dropped."""
+        """Answered by the middleware, or the client has left: further messages of the application are dropped."""
 
     @property
     def length(self) -> int:
@@ -99,42 +98,43 @@ class Exchange:
 
     # ---- from the client
 
-    async def receive(self) -> Message:
-        """Answers a body that is too large or too late itself."""
-        if self.is_over:
-            return _GONE
-        if self._is_read:
-            return self._noted(await self._from_client())
-        if self._body_end_at is None:
-            self._body_end_at = asyncio.get_running_loop().time() + self._limits.body_seconds
+    async def read_body(self, most_bytes: int, bodies: Bodies) -> None:
+        """Raises `Refused` for a body that is too large or too late. A client that leaves ends it, too."""
+        pieces: list[bytes] = []
+        size = 0
+        self._is_reading = True
         try:
-            async with asyncio.timeout_at(self._body_end_at):
-                message = self._noted(await self._from_client())
-            size = len(message.get("body", b""))
-            if self._read_bytes + size > self.most_bytes:
-                raise too_large(self.most_bytes)
-            self._bodies.take(size)
+            async with asyncio.timeout(self._limits.body_seconds):
+                while not self._is_read and not self.is_over:
+                    piece = (await self._next()).get("body", b"")
+                    if size + len(piece) > most_bytes:
+                        raise too_large(most_bytes)
+                    bodies.take(len(piece))
+                    size += len(piece)
+                    pieces.append(piece)
         except TimeoutError:
             words = f"The body did not arrive within {self._limits.body_seconds:g} s."
-            await self.refuse(HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go."))
-            return _GONE
-        except Refused as error:
-            await self.refuse(error)
-            return _GONE
-        if size and not self._read_bytes:
-            self.places.callback(self._give_back)
-        self._read_bytes += size
-        return message
+            raise HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go.") from None
+        finally:
+            self.cleanup.callback(bodies.take, -size)
+        if self.is_over:
+            raise ClientDisconnect
+        self._body = b"".join(pieces)
 
-    def _give_back(self) -> None:
-        self._bodies.held_bytes -= self._read_bytes
-
-    def _noted(self, message: Message) -> Message:
+    async def _next(self) -> Message:
+        message = await self._from_client()
         if message["type"] == "http.disconnect":
             self.is_over = True
         elif not message.get("more_body", False):
             self._is_read = True
         return message
+
+    async def receive(self) -> Message:
+        """For the application: the whole body at once."""
+        if self._body is None:
+            return await self._next()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
 
     # ---- to the client
 
@@ -149,8 +149,8 @@ class Exchange:
             except Refused as error:
                 await self.refuse(error)
                 raise  # ends the application's stream
-            self.is_answered = True
-        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._is_answered = True
+        elif not self._is_read and not message.get("more_body", False):
             await self._send_last(message)
             return
         await self._to_client(message)
@@ -160,8 +160,8 @@ class Exchange:
         if self.is_over:
             return
         body = b""
-        if not self.is_answered:
-            self.is_answered = True
+        if not self._is_answered:
+            self._is_answered = True
             status, headers, body = answer_of(error, self.request_id)
             raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
             start: Message = {"type": "http.response.start", "status": status, "headers": raw}
@@ -171,23 +171,15 @@ class Exchange:
 
     async def _send_last(self, message: Message) -> None:
         """Reads the rest of the request for a moment: closing the connection over it could destroy the answer."""
-        if not self._is_read:
+        if not self._is_read and (self._is_reading or b"expect" not in self.headers):  # else it waits for 100 Continue, and sends nothing
             await self._to_client({**message, "more_body": True})
+            message = {"type": "http.response.body", "body": b""}
+            left = self._limits.linger_bytes
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.linger_seconds):
-                    await self._drop_rest()
-            message = {"type": "http.response.body", "body": b""}
+                    while left > 0 and not self._is_read and not self.is_over:
+                        left -= len((await self._next()).get("body", b""))
         await self._to_client(message)
-
-    async def _drop_rest(self) -> None:
-        if b"expect" in self.headers and self._body_end_at is None:
-            return  # the client waits for 100 Continue, and sends nothing
-        left = self._limits.linger_bytes
-        while left > 0 and not self._is_read:
-            message = await self._from_client()
-            if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                return
-            left -= len(message.get("body", b""))
 
     def _headers(self, message: Message) -> list[tuple[bytes, bytes]]:
         given = [(name.lower(), value) for name, value in message.get("headers", ()) if name.lower() != b"server"]
@@ -201,11 +193,9 @@ class Exchange:
 
     def hold(self) -> None:
         """Takes a place among the caller's open streams. Raises `RateLimited`; the request ends when the caller's token is revoked."""
-        if self.place is None or self._has_place:
-            return
-        place = self.places.enter_context(self.place())
-        place.task = self._task  # applications send from other tasks
-        self._has_place = True
+        if self.open_stream is not None:
+            self.cleanup.enter_context(self.open_stream())
+            self.open_stream = None
 
 
 def too_large(most_bytes: int) -> Refused:
@@ -213,13 +203,7 @@ def too_large(most_bytes: int) -> Refused:
     return Refused(f"The request is larger than {most_bytes} bytes.", code="TOO_LARGE", advice=advice)
 
 
-# ---- Authentication of HTTP requests: the one ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
-
-
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Answered without authentication."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-_AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))(?::(?P<port>[0-9]{1,5}))?")
+# ---- host names
 
 
 def host_name(authority: str) -> str | None:
@@ -250,15 +234,16 @@ class AllowedHosts:
 
 
 def _checked(name: str) -> str:
-    try:
+    with contextlib.suppress(ValueError):
         if ipaddress.ip_address(name).version == 6:
             name = f"[{name.partition('%')[0]}]"
-    except ValueError:
-        pass
     found = host_name(name)
     if found is None or found != name.lower():  # ports are not compared, so a name with one would never match
         raise Misused(f"{name!r:.80} is not a host name.", advice='Write names alone: allow_hosts = ["build.example.org"].')
     return found
+
+
+# ---- the middleware
 
 
 class AuthMiddleware:
@@ -276,24 +261,21 @@ class AuthMiddleware:
         self._app = app
         self._authenticator = authenticator
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
-        self._open = frozenset(open_paths)
+        self._open_paths = frozenset(open_paths)
         self._limits = limits or HttpLimits()
         self._bodies = Bodies(self._limits.all_bodies_bytes)
         self._trusts_socket = not settings.behind_proxy
-        """Who opens our Unix socket owns the project; behind a proxy that is anybody."""
+        """Only the owner opens our Unix socket; behind a proxy every client does."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send, self._limits, self._bodies)
-        try:
-            principal = self._authenticate(scope, exchange)
-        except RemitError as error:
-            await exchange.refuse(error)
-            return
+        exchange = Exchange(scope, receive, send, self._limits)
         known = {**scope, REQUEST_ID: exchange.request_id, HOLD: exchange.hold}
-        if principal is not None:
-            known[PRINCIPAL] = principal
         try:
-            with exchange.places:
+            with exchange.cleanup:
+                self._check(scope, exchange)
+                if scope["path"] not in self._open_paths:
+                    principal = known[PRINCIPAL] = self._principal(scope, exchange)
+                    await self._admit(exchange, principal)
                 await self._app(known, exchange.receive, exchange.send)
         except Exception as error:
             if exchange.is_over:  # the client has left, or has its answer
@@ -304,27 +286,10 @@ class AuthMiddleware:
                 error = HttpRefused("Internal server error.", code="UNKNOWN_ERROR", advice=advice)
             await exchange.refuse(error)
 
-    def _authenticate(self, scope: Scope, exchange: Exchange) -> Principal | None:
-        """The first refusal wins. None: the path is open."""
-        connection = scope.get("state", {}).get(CONNECTION)
-        peer: Peer = connection.peer if connection is not None else Peer()
+    def _check(self, scope: Scope, exchange: Exchange) -> None:
+        """Framing, then Host and Origin; not these for the Unix socket, which browsers cannot reach."""
         _check_framing(scope, exchange, self._limits)
-        self._check_names(exchange, peer)
-        if scope["path"] in self._open:
-            exchange.most_bytes = 0
-            return None
-        principal = self._principal(scope, exchange, peer)
-        most = self._authenticator.largest(principal)
-        if exchange.length > most:
-            raise too_large(most)
-        self._authenticator.admit(principal, size=exchange.length)
-        exchange.most_bytes = most
-        exchange.place = lambda: self._authenticator.stream(principal)
-        return principal
-
-    def _check_names(self, exchange: Exchange, peer: Peer) -> None:
-        """Not for the Unix socket: browsers cannot reach it."""
-        if peer.is_local_socket and self._trusts_socket:
+        if _peer(scope).is_local_socket and self._trusts_socket:
             return
         host = exchange.one(b"host")
         if host is None or not self._hosts.has(host.decode("latin-1")):
@@ -334,26 +299,41 @@ class AuthMiddleware:
         if any(not self._hosts.has_origin(origin.decode("latin-1")) for origin in origins):
             raise HttpRefused("Pages of that origin may not call this server.", code="WRONG_ORIGIN", advice="Call it from a program.")
 
-    def _principal(self, scope: Scope, exchange: Exchange, peer: Peer) -> Principal:
+    async def _admit(self, exchange: Exchange, principal: Principal) -> None:
+        most, task = self._authenticator.max_request_bytes(principal), asyncio.current_task()
+        if exchange.length > most:
+            raise too_large(most)
+        self._authenticator.admit(principal, size=exchange.length)
+        exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
+        await exchange.read_body(most, self._bodies)
+
+    def _principal(self, scope: Scope, exchange: Exchange) -> Principal:
         """Repeated credentials are refused: two servers in a row might each read another one."""
-        shown = exchange.headers.get(HEADER.encode(), ())
-        if len(shown) > 1 or len(exchange.headers.get(DELEGATION_HEADER.encode(), ())) > 1:
+        tokens, delegations = exchange.headers.get(HEADER.encode(), []), exchange.headers.get(DELEGATION_HEADER.encode(), [])
+        if len(tokens) > 1 or len(delegations) > 1:
             headers = {"www-authenticate": f'{REALM}, error="invalid_request"'}
             raise HttpRefused("The request has credentials twice.", code="MALFORMED_REQUEST", headers=headers)
+        peer = _peer(scope)
+        shown = Credentials(
+            authorization=tokens[0].decode("latin-1") if tokens else None,
+            delegation=delegations[0].decode("latin-1") if delegations else None,
+            certificate=of_peer(peer.certificate, peer.der),
+            is_socket=self._trusts_socket and peer.is_owner,
+            api="http",
+            peer=(scope.get("client") or ("",))[0],
+        )
         try:
-            return self._authenticator.enter(
-                authorization=_text(exchange.one(HEADER.encode())),
-                delegation=_text(exchange.one(DELEGATION_HEADER.encode())),
-                certificate=of_peer(peer.certificate, peer.der),
-                is_socket=self._trusts_socket and peer.is_owner,
-                api="http",
-                peer=(scope.get("client") or ("",))[0],
-            )
+            return self._authenticator.authenticate(shown)
         except Refused as error:
-            if error.code != "UNAUTHENTICATED" or not shown:
+            if error.code != "UNAUTHENTICATED" or not tokens:
                 raise
             headers = {"www-authenticate": f'{REALM}, error="invalid_token"'}
             raise HttpRefused(error.message, code=error.code, status=401, advice=error.advice, headers=headers) from None
+
+
+def _peer(scope: Scope) -> Peer:
+    connection = scope.get("state", {}).get(CONNECTION)
+    return connection.peer if connection is not None else Peer()
 
 
 def _check_framing(scope: Scope, exchange: Exchange, limits: HttpLimits) -> None:
@@ -373,7 +353,3 @@ def _check_framing(scope: Scope, exchange: Exchange, limits: HttpLimits) -> None
 
 def _malformed(words: str, status: int = 400) -> HttpRefused:
     return HttpRefused(words, code="MALFORMED_REQUEST", status=status, headers={"connection": "close"})
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("latin-1")
