@@ -1,24 +1,29 @@
-"""`Remit`: the one door (design 1). Command line, servers, board and assistant translate to it; none decides anything itself."""
+"""`Remit`: the one entry point, and the one module that puts the parts together.
+
+The command line, the servers, the board and the assistant translate to it; none of them decides anything itself.
+"""
 
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import AgentSpec
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.delegation import ORIGIN, Origin
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.delegation import ORIGIN, Delegation, Origin
+from remit.core.errors import ErrorInfo, Misused, Refused
+from remit.core.events import Event
+from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
+from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.redaction import redact_logs
 from remit.core.request import call
 from remit.core.result import Return
-from remit.looking import Looking
 from remit.runtime import accept
 from remit.runtime.context import Handle
 from remit.system.threads import off_loop
@@ -27,37 +32,61 @@ if TYPE_CHECKING:
     from remit.agents.attach.attached import Attachment
     from remit.agents.attach.board import Switchboard
     from remit.agents.directory import Directory
+    from remit.agents.executors import Executors
     from remit.agents.function import FunctionAgent
+    from remit.core.metrics import Metrics
+    from remit.core.record import Owner
     from remit.core.settings import Settings
-    from remit.engines.embedded.peers import Doorbell
-    from remit.engines.embedded.recovery import Recovered
-    from remit.runtime.telemetry.telemetry import Signals
+    from remit.engines.embedded.events import EventStreams
+    from remit.models.client import Models
+    from remit.runtime.deps import RuntimeDeps
+    from remit.runtime.engine import Engine, EngineConfig, LiveDelegation, Recovered
+    from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
+    from remit.runtime.lifecycle import LifecycleEvents
+    from remit.runtime.telemetry.telemetry import Telemetry
 
 __all__ = ["Remit", "run"]
 
 
-class Remit(Looking):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What `Remit.open` was given besides settings."""
+
+    agents: tuple["FunctionAgent | AgentPort", ...]
+    store: Store | None
+    recover: bool
+    policy: str | Path | Policy | None
+    approver: Approver | None
+    engine: "Callable[[EngineConfig], Engine] | None"
+
+
+class Remit:
     """A project's delegation runtime. `async with Remit.open(".") as remit: …`"""
 
-    def __init__(
-        self, root: Path, agents: Iterable["FunctionAgent | AgentPort"], settings: "Settings", clock: Clock, store: Store | None
-    ) -> None:
+    engine: "Engine"
+    """Not of an attached `Remit`: the owner of its tree runs everything."""
+    owner: "Owner"
+    store: Store
+    ledger: "ErrorLedger"
+    directory: "Directory"
+    models: "Models"
+    recovered: "Recovered"
+    loop: asyncio.AbstractEventLoop
+    _deps: "RuntimeDeps"
+    _reader: "Engine | EventStreams"
+    """Follows delegations: the engine, or in an attached `Remit` the record of the owner."""
+    _executors: "Executors"
+    _ledger_writer: "LedgerWriter"
+
+    def __init__(self, root: Path, settings: "Settings", clock: Clock, given: _Given) -> None:
         self.root = root
         self.settings = settings
         self.clock = clock
-        self.folder = root / ".remit"
-        self._given = tuple(agents)
-        self.directory: Directory
-        self._store_given = store
-        self._policy_given: str | Path | Policy | None = None
-        self._approver: Approver | None = None
-        self._bell: Doorbell | None = None
-        self._board: Switchboard | None = None
-        self._recovers = True
-        self._recovery: asyncio.Task[Recovered] | None = None
+        self._given = given
         self._attachment: Attachment | None = None
-        """The line to the owner of the tree, when it was opened by an agent: then that one runs what is delegated here."""
-        self._signals: Signals | None = None
+        """The connection to the owner of the tree, if an agent opened this: the owner runs what is delegated here."""
+        self._attach_server: Switchboard | None = None
+        self._telemetry: Telemetry | None = None
         self._is_open = False
 
     @classmethod
@@ -74,12 +103,14 @@ class Remit(Looking):
         recover: bool = True,
         policy: str | Path | Policy | None = None,
         approver: Approver | None = None,
+        engine: "Callable[[EngineConfig], Engine] | None" = None,
     ) -> "Remit":
         """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
 
-        `policy`: rules other than those of the project, as text or as a path; `approver`: who asks a person where a rule says so.
-        Without `recover` it leaves what dead processes were running to the next who opens the project. Opened by an agent, in whatever
-        process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
+        `policy`: rules instead of those of the project, as text or as a path; `approver`: asks a person where a rule says so; `engine`:
+        makes another engine than the embedded one. Without `recover` the delegations of dead processes are left to the next who opens
+        the project. Opened by an agent, in any process and folder, it is attached to the tree of that agent: what it delegates is the
+        agent's child, recorded where its tree is recorded.
         """
         from remit.agents.process.target import must_not_start_anything
         from remit.core.settings import Settings
@@ -90,27 +121,19 @@ class Remit(Looking):
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
-        given: dict[str, Any] = {"durability": durability, "slots_total": slots}
+        changed = {name: value for name, value in {"durability": durability, "slots_total": slots}.items() if value is not None}
         if isinstance(settings, Settings):
-            settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+            settings = replace(settings, **changed)  # type: ignore[arg-type]
         else:
-            arguments = dict(settings or {})
-            arguments.update({name: value for name, value in given.items() if value is not None})
-            settings = load_settings(folder, arguments)
-        remit = cls(folder, agents, settings, clock, store)
-        remit._recovers = recover
-        remit._policy_given, remit._approver = policy, approver
-        return remit
+            settings = load_settings(folder, {**(settings or {}), **changed})
+        given = _Given(agents=tuple(agents), store=store, recover=recover, policy=policy, approver=approver, engine=engine)
+        return cls(folder, settings, clock, given)
 
     async def __aenter__(self) -> "Remit":
         from remit.agents.attach.address import token_here
-        from remit.engines.embedded.embedded import EmbeddedEngine
-        from remit.engines.embedded.peers import this_owner
-        from remit.runtime.deps import RuntimeDeps
         from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
-        from remit.runtime.telemetry.telemetry import open_signals
+        from remit.runtime.liveness import this_owner
         from remit.system.files import make_folder
-        from remit.wiring import noting, options_of, policy_of, rules_of
 
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
@@ -123,68 +146,45 @@ class Remit(Looking):
         self.owner = this_owner(self.clock)
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
+        self._telemetry = await self._open_telemetry()
         self._load_directory(self.root)
-        self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
-        self._deps = RuntimeDeps(
-            root=self.root,
-            agents=self.directory,
-            rules=rules_of(self.settings),
-            clock=self.clock,
-            note_errors=noting(self._ledger_writer),
-            policy=await off_loop(policy_of, self._policy_given, self.folder, self.settings, self.owner, self.clock),
-            approver=self._approver,
-            approval_seconds=self.settings.approval_seconds,
-        )
-        self.engine = EmbeddedEngine(self._deps, self.store, self.owner, self.folder, options_of(self.settings, self._project))
+        self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
+        self._deps = await self._make_deps()
+        self._reader = self.engine = self._make_engine()
         self.directory.each(self._limit_slots)
         self._is_open = True
         try:
-            self._signals = await open_signals(self.engine, self.models, self.settings)  # before recovery, which has things to tell
-            await self._move_in()
+            self._attach_server = self._make_attach_server()
+            self.recovered = await self.engine.open(recover=self._given.recover)
+            self._executors.warm_up()
         except BaseException:
-            await self.close(hand_over=True)  # what was resumed already is the next one's to go on with
+            await self.close(hand_over=True)  # the next process continues what was resumed already
             raise
         return self
 
     async def _attach(self, token: str) -> None:
-        """Opened by an agent: the owner of its tree runs and records what is delegated here; this one recovers nothing and ends nothing."""
+        """Opened by an agent: the owner of its tree runs and records what is delegated here."""
         from remit.agents.attach.attached import attach
-        from remit.engines.embedded.peers import this_owner
-        from remit.engines.embedded.recovery import Recovered
+        from remit.engines.embedded.events import EventStreams
+        from remit.runtime.engine import Recovered
         from remit.runtime.error_ledger import ErrorLedger
+        from remit.runtime.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root
-        self.folder = self.root / ".remit"
         self.owner = this_owner(self.clock)
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._is_open = True
         try:
             is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
             self._load_directory(opened_at if is_elsewhere else None)
-            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given])
+            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
+            self._reader = EventStreams(self.store, self.folder / "run")
             self.recovered = Recovered()
         except BaseException:
             await self.close()
             raise
-
-    async def _move_in(self) -> None:
-        """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
-        from remit.agents.attach.board import Switchboard
-        from remit.engines.embedded.peers import Doorbell
-        from remit.engines.embedded.recovery import Recovered
-        from remit.upkeep import keep_house
-
-        self.engine.recover = self.recover
-        self._bell = Doorbell(self.engine)
-        self._board = Switchboard(
-            self.engine, self._facts, lambda session_id, reason, source: self.cancel(session_id, reason, source=source)
-        )
-        await self.engine.journal.call(lambda store: store.enrol(self.owner))
-        self.recovered = await self.recover() if self._recovers else Recovered()
-        self._carriers.warm_up()
-        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -192,44 +192,41 @@ class Remit(Looking):
     async def close(self, *, hand_over: bool = False) -> list[str]:
         """Stop what still runs, write everything, leave nothing behind.
 
-        With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it. Gives what was handed over."""
-        from remit.engines.embedded import recovery
-        from remit.engines.embedded.peers import note_closed
+        With `hand_over`, resumable delegations are not ended: the next process that opens the project continues them. Returns them."""
+        from remit.engines.embedded.events import EventStreams
 
-        handed_over: list[str] = []
         if not self._is_open:
-            return handed_over
+            return []
         self._is_open = False
         if self._attachment is not None:
             await self._attachment.close()
-            if self._own_watcher is not None:
-                self._own_watcher.close()
-            await self._carriers.close()
+            if isinstance(self._reader, EventStreams):
+                self._reader.close()
+            await self._executors.close()
             await self.models.close()
-            return handed_over
-        if self._bell is not None:
-            self._bell.close()
-        if hand_over:
-            if self._recovery is not None and not self._recovery.done():  # what it has not come to, the next one finds
-                self._recovery.cancel()
-                await asyncio.wait([self._recovery])
-            handed_over = await recovery.hand_over(self.engine)
+            return []
+        handed_over = await self.engine.drain() if hand_over else []
         await self.engine.close()
-        if self._signals is not None:
-            await self._signals.close()
-        if self._board is not None:
-            await self._board.close()
-        await self._carriers.close()
+        if self._telemetry is not None:
+            await self._telemetry.close()
+        if self._attach_server is not None:
+            await self._attach_server.close()
+        await self._executors.close()
         await self.models.close()
-        with contextlib.suppress(Unavailable):
-            if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
-                await off_loop(self.store.dismiss, self.owner.owner_id)
         await off_loop(self._ledger_writer.close)
         self._deps.policy.close()
-        if self._store_given is None:
+        if self._given.store is None:
             await off_loop(self.store.close)
-        note_closed(self.owner.owner_id)
         return handed_over
+
+    @property
+    def folder(self) -> Path:
+        return self.root / ".remit"
+
+    @property
+    def is_attached(self) -> bool:
+        """Opened by an agent: the owner of its tree runs what is delegated here."""
+        return self._attachment is not None
 
     # ---- delegating
 
@@ -249,92 +246,258 @@ class Remit(Looking):
         caller, origin = self._caller()
         return await accept.start(call(agent, **asked), caller, self._deps, self.engine, origin)
 
-    def _caller(self) -> tuple[Any, Origin | None]:
-        """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around.
+    def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
+        """Inside an agent, a delegation is always its child: limits cannot be avoided. Callers of an API are known by their origin."""
+        from remit.runtime.engine import CURRENT
 
-        From outside, whoever came in by a door is known by its origin (`core.origin`)."""
-        running = self.engine.current()
-        if running is not None:
-            if running.engine is not self.engine:
+        current = CURRENT.get()
+        if current is not None:
+            if current.engine is not self.engine:
                 from remit.agents.attach.address import not_yours
 
-                raise not_yours(running.delegation.agent)
-            return running, None
+                raise not_yours(current.delegation.agent)
+            return current, None
         origin = ORIGIN.get()
-        if origin is None and self._signals is not None:
-            return None, self._signals.origin()
-        if origin is not None and origin.parent is not None:
-            running = self.engine.running.get(origin.parent)
-            if running is None or running.is_settled:
+        if origin is None:
+            return None, None if self._telemetry is None else self._telemetry.origin()
+        if origin.parent is not None:
+            current = self.engine.find(origin.parent)
+            if current is None or current.is_settled:
                 raise Refused(
                     "The delegation that this token was given to has ended.", code="CALLER_REFUSED", advice="Ask with a token of your own."
                 )
-        return running, origin
+        return current, origin
 
-    async def reload(self) -> list[str]:
-        """Read the policy again at once; returns what is wrong with it. Agents stay as they were when the project was opened."""
-        from remit.wiring import rules_read_again
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, whichever process runs it; how each node ended.
+
+        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to tidy up."""
+        if self._attachment is not None:
+            return await self._attachment.cancel(session_id, reason)
+        return await self.engine.cancel(session_id, reason, source, force=force)
+
+    async def recover(self) -> "Recovered":
+        """Resume or settle the delegations of dead processes, and kill the processes that they left."""
+        from remit.runtime.engine import Recovered
 
         self._must_be_open()
-        return [] if self._attachment is not None else list(rules_read_again(self._deps.policy))
+        return Recovered() if self._attachment is not None else await self.engine.recover()
+
+    # ---- agents and policy
 
     def register(self, agent: "FunctionAgent | AgentPort") -> None:
         from remit.agents.function import FunctionAgent
 
         self._must_be_open()
         if self._attachment is not None:
-            self._attachment.lend(self.directory, self._carriers(agent) if isinstance(agent, FunctionAgent) else agent)
+            self._attachment.lend(self.directory, self._executors(agent) if isinstance(agent, FunctionAgent) else agent)
             return
         self.directory.register(agent)
         self._limit_slots(agent.spec)
-        self.engine._fill()  # it may have more slots than it had
 
     def unregister(self, name: str) -> None:
-        """Of an agent that was registered while this was open; what it runs goes on."""
+        """An agent that was registered while this was open; its running delegations continue."""
         self.directory.unregister(name)
-        self.engine.slots.limit(name, None)
+        self.engine.limit_slots(name, None)
+
+    async def reload(self) -> list[str]:
+        """Read the policy again; returns its problems. Agents stay as they were when the project was opened."""
+        from remit.policy.engine import ProjectPolicy
+
+        self._must_be_open()
+        if self._attachment is not None or not isinstance(self._deps.policy, ProjectPolicy):
+            return []
+        return list(self._deps.policy.reload())
 
     def note_access(self, entry: Mapping[str, Any]) -> None:
-        """Into the audit log: who was turned away at a door."""
+        """Write a refused caller to the audit log."""
         from remit.policy.audit import note_access
 
         note_access(self.folder, entry, self.clock.wall)
 
-    def _limit_slots(self, spec: AgentSpec) -> None:
-        """Settings before the agent's own declaration."""
-        limit = self.settings.slots_for(spec.name)
-        self.engine.slots.limit(spec.name, spec.slots if limit is None else limit)
+    # ---- reading: the store answers for all processes of the project
 
-    # ---- ending and repairing
+    async def describe(self, session_id: str) -> Record:
+        """The record of a delegation."""
+        record = await off_loop(self.store.get, session_id)
+        if record is None:
+            raise Misused(f"There is no delegation {session_id[:80]}.", code="INVALID_TARGET", advice="`remit history` lists them.")
+        return record
 
-    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it; how each node ended. Also when another process runs it.
+    async def tree(self, session_id: str) -> list[Record]:
+        """The whole tree a delegation belongs to, callers before their children."""
+        record = await self.describe(session_id)
+        return await off_loop(self.store.tree, record.root_id)
 
-        `force`: processes that were started for it here are killed at once; otherwise they have `kill_grace_seconds` to tidy up."""
-        from remit.engines.embedded.recovery import cancel_anywhere
+    async def children(self, session_id: str) -> list[Record]:
+        return await off_loop(self.store.children, session_id)
 
-        if self._attachment is not None:
-            return await self._attachment.cancel(session_id, reason)
-        kill = self._carriers.processes.stop_at_once if force else None
-        return await cancel_anywhere(self.engine, session_id, reason, source, self._reap, kill)
+    async def events(self, session_id: str, after: int = 0) -> list[Event]:
+        return await off_loop(self.store.events, session_id, after)
 
-    async def recover(self) -> "Recovered":
-        """Find what dead processes were running: resume it or settle it, and end the processes they left."""
-        from remit.engines.embedded.peers import sweep_bells
-        from remit.engines.embedded.recovery import Recovered, recover
+    async def live(self) -> list[Record]:
+        """Everything queued or running in this project, whichever process runs it."""
+        return await off_loop(self.store.live)
 
+    async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
+        """Finished and live delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
+        return await off_loop(self.store.history, history_query(status, query))
+
+    async def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
+        """The events of a delegation as they come, whichever process runs it, from the one after number `after`; the last is its return.
+
+        Nothing waits for a slow reader, and nothing is kept for it."""
+        async with contextlib.aclosing(self._reader.follow(session_id, after)) as events:
+            async for event in events:
+                yield event
+
+    async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
+        """The return of a delegation, waiting up to `wait_seconds` for it."""
+        return await self._reader.result(session_id, wait_seconds)
+
+    async def metrics(self, since_seconds: float | None = None) -> "Metrics":
+        """Of the delegations of the last `since_seconds`, or of all on record, whichever process ran them."""
+        from remit.core.metrics import metrics_of
+
+        now = self.clock.wall()
+        since = None if since_seconds is None else now - since_seconds
+        return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
+
+    def export_state(self) -> dict[str, Any]:
+        """The registry: what is active, how many are known, and the list with those settled within the retention.
+
+        At most the newest 1,000 settled ones; `history` has them all.
+        """
+        kept_since = self.clock.wall() - self.settings.retention_seconds
+        live = self.store.live()
+        begun_since = kept_since - self.settings.longest_timeout_seconds
+        newest = self.store.history(HistoryQuery(since=begun_since, limit=1000))
+        recent = [record for record in newest if record.settled_at is not None and record.settled_at >= kept_since]
+        return {
+            "active": len(live),
+            "total": self.store.count(),
+            "abandoned": dict(self.engine.abandoned()) if self._attachment is None else {},
+            "list": [registry_entry(record) for record in (*live, *recent)],
+        }
+
+    # ---- lifecycle events: of this process alone
+
+    def on_event(self, listener: Callable[[LifecycleEvent], None], kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
+        """Call `listener` when a delegation starts or ends here, on the event loop, until the returned function is called.
+
+        `kinds`: what to listen for instead; `EVERYTHING` is also each step, the output of delegations, and requests at APIs."""
+        return self._listening_engine().listen(listener, kinds)
+
+    def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
+        """The same as an iterator, `async for`: events from now on, until this is closed."""
+        return self._listening_engine().lifecycle_events(kinds)
+
+    def note_visit(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+        """Report that an API admitted a request, or refused it with `error`."""
+        self.engine.report_access(api, principal, error)
+
+    def _listening_engine(self) -> "Engine":
         self._must_be_open()
         if self._attachment is not None:
-            return Recovered()
-        if self._recovery is None or self._recovery.done():
-            sweep_bells(self.engine.run_folder)
-            self._recovery = self.engine.spawn(recover(self.engine, self.engine.run_folder, self._reap))
-        try:
-            return await asyncio.shield(self._recovery)  # ours, and shared: whoever stops waiting does not stop it half-way
-        except asyncio.CancelledError:
-            if self._recovery.cancelled() and not self._is_open:
-                raise Misused("This Remit was closed while it recovered.", advice="Open it again.") from None
-            raise
+            raise Misused("An agent's own Remit runs nothing itself.", advice="Listen where its tree is run.")
+        return self.engine
+
+    def _must_be_open(self) -> None:
+        if not self._is_open:
+            raise Misused("This Remit is not open.", advice="Use it inside `async with Remit.open(…) as remit:`.")
+
+    # ---- putting the parts together
+
+    @property
+    def _project(self) -> str:
+        """Names the project in the marks of its processes."""
+        return hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
+
+    async def _open_telemetry(self) -> "Telemetry | None":
+        from remit.runtime.telemetry.telemetry import open_telemetry
+
+        return await open_telemetry(
+            self.settings, self.owner.owner_id, find=lambda name: self.directory.find(name), live=lambda: self.engine.live()
+        )
+
+    async def _make_deps(self) -> "RuntimeDeps":
+        from remit.runtime.deps import Rules, RuntimeDeps
+
+        settings = self.settings
+        return RuntimeDeps(
+            root=self.root,
+            agents=self.directory,
+            rules=Rules(
+                limits_for=settings.limits_for,
+                routing=settings.routing,
+                max_depth=settings.max_depth,
+                cycles_by_task=settings.cycles == "task",
+                budget=settings.budget,
+            ),
+            clock=self.clock,
+            note_errors=self._note_errors,
+            policy=await off_loop(self._open_policy),
+            approver=self._given.approver,
+            approval_seconds=settings.approval_seconds,
+        )
+
+    def _make_engine(self) -> "Engine":
+        from remit.engines.embedded.embedded import EmbeddedEngine
+        from remit.runtime.engine import EngineConfig, EngineOptions
+
+        settings, telemetry = self.settings, self._telemetry
+        options = EngineOptions(
+            slots_total=settings.slots_total,
+            queue_limit=settings.queue_limit,
+            ageing_seconds=settings.ageing_seconds,
+            kill_grace_seconds=settings.kill_grace_seconds,
+            block_limit_seconds=settings.block_limit_seconds,
+            chunk_limit_bytes=settings.chunk_limit_bytes,
+            project=self._project,
+            accept_env=settings.accept_env,
+            commit_in_loop=settings.durability != "power",
+            retention_seconds=settings.retention_seconds,
+            cleanup_seconds=settings.cleanup_seconds,
+            history_days=settings.history_days,
+        )
+        config = EngineConfig(
+            deps=self._deps,
+            store=self.store,
+            owner=self.owner,
+            folder=self.folder,
+            options=options,
+            middleware=() if telemetry is None else telemetry.middleware,
+            listeners=() if telemetry is None else telemetry.listeners,
+            caller_token=self._caller_token,
+            reap=self._reap,
+            kill=self._kill_processes,
+        )
+        return (self._given.engine or EmbeddedEngine)(config)
+
+    def _make_attach_server(self) -> "Switchboard":
+        from remit.agents.attach.board import Switchboard, spec_to_wire
+
+        def facts() -> dict[str, Any]:
+            """What an attached process must know of this one."""
+            return {
+                "root": str(self.root),
+                "database": str(self.folder / "remit.db") if self._given.store is None else None,
+                "owner_id": self.owner.owner_id,
+                "agents": [spec_to_wire(spec) for spec in self.directory.specs()],
+            }
+
+        return Switchboard(
+            self.engine,
+            self._deps,
+            self.store,
+            facts,
+            run_folder=self.folder / "run",
+            project=self._project,
+            kill_grace_seconds=self.settings.kill_grace_seconds,
+        )
+
+    def _caller_token(self, live: "LiveDelegation") -> str:
+        return "" if self._attach_server is None else self._attach_server.token_for(live)
 
     def _reap(self, owner_id: str) -> int:
         from remit.agents.process.pool import marker
@@ -346,46 +509,41 @@ class Remit(Looking):
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
 
-    # ---- wiring
+    def _kill_processes(self, session_ids: Collection[str]) -> None:
+        self._executors.processes.stop_at_once(session_ids)
+
+    def _limit_slots(self, spec: AgentSpec) -> None:
+        """Settings before the agent's own declaration."""
+        limit = self.settings.slots_for(spec.name)
+        self.engine.limit_slots(spec.name, spec.slots if limit is None else limit)
 
     def _load_directory(self, root: Path | None) -> None:
-        """Of the agents given, and of those of the project at `root`, if one is named."""
+        """The agents given, and those of the project at `root`, if one is named."""
         from remit.agents.directory import Directory
         from remit.agents.executors import Executors
         from remit.agents.process.pool import ProcessPool
+        from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
         from remit.models.client import Models
         from remit.system.settings_files import environment_of
-        from remit.wiring import routed_by_agents
 
-        self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         grace = self.settings.kill_grace_seconds
-        told = environment_of(self.settings)
-        pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=told)
-        self.models = Models(self.settings, self.root)
-        self._carriers = Executors(pool, grace, self.models, self, self.root)
-        self.directory = Directory(self._carriers, self._carriers.define)
-        for given in self._given:
-            self.directory.register(given)
+        pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment_of(self.settings))
+        self.models = Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
+        self._executors = Executors(pool, grace, self.models, self, self.root)
+        directory = self.directory = Directory(self._executors, self._executors.define)
+        for given in self._given.agents:
+            directory.register(given)
         if root is not None:
-            self.directory.load_folder(root / ".remit" / "agents")
-            self.directory.load_definitions(root, self.settings)
-            self.directory.load_entry_points()
-        offer_built_in(self.directory, self.settings, self.models)
-        offer_assistant(self.directory, self.settings, self.models, self)
-        self.settings = routed_by_agents(self.settings, self.directory)
-
-    def _facts(self) -> dict[str, Any]:
-        """What an attached process must know of this one."""
-        from remit.agents.attach.board import spec_to_wire
-
-        return {
-            "root": str(self.root),
-            "database": str(self.folder / "remit.db") if self._store_given is None else None,
-            "owner_id": self.owner.owner_id,
-            "agents": [spec_to_wire(spec) for spec in self.directory.specs()],
-        }
+            directory.load_folder(root / ".remit" / "agents")
+            directory.load_definitions(root, self.settings)
+            directory.load_entry_points()
+        offer_built_in(directory, self.settings, self.models)
+        offer_assistant(directory, self.settings, self.models, self)
+        routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go
+        directory.when_changed(lambda: routes.follow(directory.routed_specs()))
+        self.settings = replace(self.settings, routing=routes.table)
 
     def _open_store(self) -> Store:
         from remit.stores.sqlite import SqliteStore
@@ -393,6 +551,33 @@ class Remit(Looking):
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
         store.owner_id = self.owner.owner_id
         return store
+
+    def _open_policy(self) -> Policy:
+        """The rules given, else the project's, else the default."""
+        from remit.policy.engine import open_policy
+
+        given = self._given.policy
+        if given is not None and not isinstance(given, str | Path):
+            return given
+        return open_policy(self.folder, self.settings.policy_mode, owner=self.owner.owner_id, clock=self.clock, given=given)
+
+    def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
+        """Into the error ledger; a cancellation that was asked for is not an error."""
+        from remit.runtime.error_ledger import ErrorOccurrence
+
+        for error in (error for error in errors if error.code != "CANCELLED"):
+            self._ledger_writer.post(
+                ErrorOccurrence(
+                    error=error,
+                    agent=delegation.agent,
+                    command=delegation.command,
+                    session_id=delegation.session_id,
+                    task_number=delegation.task.task_number if delegation.task else None,
+                    path=delegation.lineage.path,
+                    root_id=delegation.lineage.root_id,
+                    stack_trace=stack_trace,
+                )
+            )
 
 
 def run(agent: str, /, *, root: str | Path = ".", agents: Iterable["FunctionAgent | AgentPort"] = (), **asked: Any) -> Return:

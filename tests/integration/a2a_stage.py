@@ -85,7 +85,7 @@ async def a2a_stage(
     async with contextlib.AsyncExitStack() as closing:
         remit = await closing.enter_async_context(Remit.open(root, agents=functions, settings={"builtin_agents": [], **settings}))
         service = Service(remit)
-        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.running.get)
+        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
         listening = socket.create_server(("127.0.0.1", 0))
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
         server = grpc.aio.server(interceptors=[AuthInterceptor(authenticator)])

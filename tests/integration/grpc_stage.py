@@ -114,7 +114,7 @@ async def grpc_stage(
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = replace(remit.settings.serve, **serve)
-        authenticator = Authenticator(remit.folder, known, running=remit.engine.running.get)
+        authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
         authenticator.open()
         closing.callback(authenticator.close)
         service = Service(remit)

@@ -107,7 +107,7 @@ async def http_stage(
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})
         remit.settings = replace(remit.settings, serve=replace(remit.settings.serve, **serve))
         await closing.enter_async_context(remit)
-        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.running.get)
+        authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
         authenticator.open()
         closing.callback(authenticator.close)
         service = Service(remit)

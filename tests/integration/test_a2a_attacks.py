@@ -82,9 +82,9 @@ async def test_of_answers_that_come_at_once_one_is_taken_and_cancelling_reaches_
         given = [one_task(clients[number % 3], answer, return_immediately=True) for number, answer in enumerate(answers)]
         tasks = await asyncio.gather(*given, return_exceptions=True)
         refused = [one for one in tasks if isinstance(one, A2AError)]
-        assert (len(refused), len(stage.remit.engine.running)) == (5, 1), tasks
+        assert (len(refused), len(stage.remit.engine.live())) == (5, 1), tasks
         assert state_name(await clients[0].cancel_task(CancelTaskRequest(id=asked.id))) == "CANCELED"
-        assert not stage.remit.engine.running
+        assert not stage.remit.engine.live()
         assert len(RUNS) == 1
 
 

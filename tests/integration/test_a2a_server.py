@@ -130,7 +130,7 @@ async def test_leaving_a_stream_ends_nothing_and_it_is_subscribed_to_again(stage
         assert (await anext(again)).task.id == first.task.id
         cancelled = await client.cancel_task(CancelTaskRequest(id=first.task.id))
         assert state_name(cancelled) == "CANCELED"
-        assert first.task.id not in stage.remit.engine.running
+        assert first.task.id not in stage.remit.engine.live()
         rest = [event async for event in again]
         assert state_name(rest[-1].status_update) == "CANCELED"
 

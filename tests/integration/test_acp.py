@@ -284,7 +284,7 @@ async def test_at_the_soft_deadline_it_is_asked_to_hand_in_and_that_is_its_answe
     async with stage.remit("hands-in") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=40)
         await stage.wait_prompted()
-        running = remit.engine.running[handle.session_id]
+        running = remit.engine.live()[handle.session_id]
         running.hand_in = True
         running.hand_in_event.set()
         result = await handle.result()

@@ -129,9 +129,9 @@ async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
 
 async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(stage: Stage) -> None:
     client = await stage.client(stage.token("waits", ONLY, streams=1))
-    known = set(stage.remit.engine.running)
+    known = set(stage.remit.engine.live())
     waiting = asyncio.ensure_future(client.post("/v1/tasks?wait=30", json={"target": "slow", "parameters": {"seconds": 20}}))
-    while not (new := set(stage.remit.engine.running) - known):  # noqa: ASYNC110 - nobody tells
+    while not (new := set(stage.remit.engine.live()) - known):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
     (task_id,) = new
     assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).status_code == 429

@@ -51,7 +51,7 @@ class Stage:
     def __init__(self, remit: Remit, far: "Far") -> None:
         self.remit, self.far = remit, far
         self.service = Service(remit)
-        self.authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.running.get, audit=remit.note_access)
+        self.authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access)
 
     def principal(self, name: str, **grants: Any) -> Principal:
         return self.authenticator.authenticate(bearer(self.authenticator.tokens.new(name, Grants(**grants))[1]))
@@ -64,7 +64,7 @@ class Stage:
         """A delegation of `far` that runs, as the engine knows it."""
         handle = await self.remit.start("far", timeout=30)
         await asyncio.wait_for(self.far.is_there.wait(), 10)
-        return self.remit.engine.running[handle.session_id]
+        return self.remit.engine.live()[handle.session_id]
 
 
 class Far:
@@ -205,7 +205,7 @@ async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stag
 async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage, tmp_path: Path) -> None:
     running = await stage.running()
     token = stage.authenticator.token_for(running)
-    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, running=stage.remit.engine.running.get)
+    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, running=stage.remit.engine.find)
     for wrong in (token[:-1], f"{token}A", elsewhere.token_for(running), "rmd_"):
         assert code_of(stage.authenticator.authenticate, bearer(wrong)) == "UNAUTHENTICATED"
         assert "unknown" in why(stage)
@@ -214,7 +214,7 @@ async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage,
     later = Authenticator(
         stage.remit.folder,
         stage.remit.settings.serve,
-        running=stage.remit.engine.running.get,
+        running=stage.remit.engine.find,
         audit=stage.remit.note_access,
         clock=clock,
     )

@@ -13,7 +13,6 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.core.events import Event, EventKind
-from remit.engines.embedded.running import Running
 
 
 class Talk:
@@ -54,35 +53,33 @@ async def until_read(events: list[Event], message: str) -> None:
     await until(lambda: any(event.body.get("message") == message for event in events))
 
 
-async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Path, monkeypatch: Any) -> None:
-    """Counted in questions to the store and wakings, which no busy machine can change."""
+def counted(remit: Remit, method: str) -> list[tuple[Any, ...]]:
+    """The calls of a method of its store, from now on."""
+    calls: list[tuple[Any, ...]] = []
+    real = getattr(remit.store, method)
+
+    def called(*given: Any) -> Any:
+        calls.append(given)
+        return real(*given)
+
+    setattr(remit.store, method, called)
+    return calls
+
+
+async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Path) -> None:
+    """Counted in questions to the store, which no busy machine can change."""
     talk = Talk()
-    woken = 0
-    plain = Running.woken
-
-    async def counted(self: Running) -> None:
-        nonlocal woken
-        woken += 1
-        await plain(self)
-
-    monkeypatch.setattr(Running, "woken", counted)
     async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
         handle = await remit.start("talks")
-        readers = [asyncio.create_task(all_of(remit, handle.session_id)) for _ in range(1000)]
-        await until(lambda: woken == 1000)
-        asked = 0
-
-        def asking(*given: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            return store_get(*given)
-
-        store_get, remit.store.get = remit.store.get, asking  # type: ignore[method-assign] # only counted
+        seen: list[Event] = []
+        readers = [asyncio.create_task(read_into(seen, remit, handle.session_id)) for _ in range(1000)]
+        await until(lambda: len(seen) == 7000)  # the steps before it ran
+        asked, looked = counted(remit, "get"), counted(remit, "heads")
         await asyncio.sleep(0.3)
-        assert (woken, asked, remit.engine.watcher.looks) == (1000, 0, 0)
+        assert (len(asked), len(looked)) == (0, 0)
         talk.say(None)
-        results = await asyncio.wait_for(asyncio.gather(*readers), 20)
-        assert len({tuple(event.number for event in events) for events in results}) == 1
+        await asyncio.wait_for(asyncio.gather(*readers), 20)
+        assert len(seen) == 1000 * len({event.number for event in seen})
 
 
 async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Path) -> None:
@@ -94,25 +91,18 @@ async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Pa
 
     async with Remit.open(tmp_path, agents=[talk.agent, quick]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
         handle = await here.start("talks")
-        reads = 0
-        get = there.store.get
-
-        def asking(session_id: str) -> Any:
-            nonlocal reads
-            reads += 1
-            return get(session_id)
-
-        there.store.get = asking  # type: ignore[method-assign] # only counted
+        reads, looks = counted(there, "get"), counted(there, "heads")
         readers = [asyncio.create_task(all_of(there, handle.session_id)) for _ in range(1000)]
-        await until(lambda: reads == 2000)  # each reads, is told once that it was looked at, and reads again
-        reads, looks = 0, there.engine.watcher.looks
+        await until(lambda: len(reads) == 2000)  # each reads, is told once that it was looked at, and reads again
+        reads.clear()
+        looks.clear()
         await asyncio.sleep(0.2)
-        assert (reads, there.engine.watcher.looks - looks) == (0, 0), "nothing was written, nothing is looked at"
+        assert (len(reads), len(looks)) == (0, 0), "nothing was written, nothing is looked at"
         for _ in range(3):
             await here.delegate("quick")
             await asyncio.sleep(0.1)
-        assert reads == 0, "somebody wrote, and nothing of theirs"
-        assert 1 <= there.engine.watcher.looks - looks <= 8
+        assert not reads, "somebody wrote, and nothing of theirs"
+        assert 1 <= len(looks) <= 8
         talk.say(None)
         await asyncio.wait_for(asyncio.gather(*readers), 20)
 
@@ -161,14 +151,17 @@ async def test_whoever_leaves_a_stream_is_forgotten_by_the_watcher(tmp_path: Pat
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
         handle = await here.start("talks")
+        looks = counted(there, "heads")
         reader = asyncio.create_task(all_of(there, handle.session_id))
-        await until(lambda: there.engine.watcher.looks > 0)
+        await until(lambda: bool(looks))
         reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await reader
-        assert there.engine.watcher._watched == {}
-        talk.say(None)
+        talk.say("a", None)
         await handle.result()
+        looks.clear()
+        await asyncio.sleep(0.2)
+        assert not looks
 
 
 async def test_events_are_given_out_when_they_are_on_record(tmp_path: Path) -> None:
@@ -249,8 +242,9 @@ async def test_closing_ends_those_who_wait_for_others(tmp_path: Path) -> None:
         handle = await here.start("talks")
         there = Remit.open(tmp_path, agents=[talk.agent])
         async with there:
+            looks = counted(there, "heads")
             reader = asyncio.create_task(all_of(there, handle.session_id))
-            await until(lambda: there.engine.watcher.looks > 0)
+            await until(lambda: bool(looks))
         (outcome,) = await asyncio.wait_for(asyncio.gather(reader, return_exceptions=True), 5)
         assert isinstance(outcome, Exception)
         talk.say(None)

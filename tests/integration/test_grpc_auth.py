@@ -110,7 +110,7 @@ async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: St
 
     error = await refusal(to_its_end())
     assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
-    assert len(stage.remit.engine.running) == 2  # whoever leaves, or is sent away, ends nothing
+    assert len(stage.remit.engine.live()) == 2  # whoever leaves, or is sent away, ends nothing
 
 
 async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -> None:

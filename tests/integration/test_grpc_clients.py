@@ -63,9 +63,9 @@ async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
     async with Client(stage.address) as client:
         calling = asyncio.ensure_future(client.delegate(**ENDLESS))
         async with asyncio.timeout(20):
-            while not stage.remit.engine.running:  # noqa: ASYNC110 - there is no event to wait for
+            while not stage.remit.engine.live():  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.02)
-            task_id = next(iter(stage.remit.engine.running))
+            task_id = next(iter(stage.remit.engine.live()))
             await asyncio.sleep(0.3)
         calling.cancel()
         with contextlib.suppress(asyncio.CancelledError):

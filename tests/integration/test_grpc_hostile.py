@@ -148,7 +148,7 @@ async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage:
         for call in calls:
             call.cancel()
     await until(lambda: stage.authenticator._streams.count("orchestrator") == 0)
-    assert task_id in stage.remit.engine.running
+    assert task_id in stage.remit.engine.live()
     await works(stage)
 
 

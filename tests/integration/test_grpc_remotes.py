@@ -107,14 +107,14 @@ async def test_the_deadline_is_ours_and_what_was_done_by_then_is_kept(tmp_path: 
         assert (early.status, early.summary) == ("partial", "Half of it was done in time.")
         late = await near.delegate("far-slow", timeout=1.0)
         assert (late.status, late.stop_reason) == ("partial", "deadline")
-        await until(lambda: not far.remit.engine.running)  # and over there nothing goes on
+        await until(lambda: not far.remit.engine.live())  # and over there nothing goes on
 
 
 async def test_stopping_here_stops_there(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (near, far):
         handle = await near.start("far-slow", timeout=60)
-        await until(lambda: far.remit.engine.running)
-        there = next(iter(far.remit.engine.running))
+        await until(lambda: far.remit.engine.live())
+        there = next(iter(far.remit.engine.live()))
         await asyncio.sleep(0.2)
         await near.cancel(handle.session_id, "enough")
         ended = await far.remit.result(there, wait_seconds=10)
@@ -127,7 +127,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
         from remit.server.grpc.server import grpc_server
 
         handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
-        await until(lambda: far.remit.engine.running)
+        await until(lambda: far.remit.engine.live())
         await asyncio.sleep(0.2)
         await far.door.stop(0.0)  # the work itself goes on
         again = await grpc_server(far.service, far.authenticator, far.remit.settings.serve)

@@ -212,7 +212,7 @@ async def test_a_call_that_is_cancelled_while_it_is_refused_is_refused_whole(rem
 async def test_those_who_follow_what_is_being_begun_miss_nothing_when_whoever_began_it_leaves(remit: Remit) -> None:
     starting = asyncio.create_task(remit.start("quick"))
     await asyncio.sleep(0)
-    (session_id,) = remit.engine.running
+    (session_id,) = remit.engine.live()
     following = asyncio.create_task(_kinds_of(remit, session_id))
     starting.cancel()
     assert "complete" in await asyncio.wait_for(following, 60)
@@ -225,7 +225,7 @@ async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothi
         holder = await service.begin(call(), asked)
         again = asyncio.create_task(service.begin(call(), asked))
         await asyncio.sleep(0)
-        assert len(remit.engine.running) == 2
+        assert len(remit.engine.live()) == 2
         again.cancel()
         finishing = asyncio.create_task(service.finish())
         with pytest.raises(asyncio.CancelledError):
@@ -238,16 +238,8 @@ async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothi
 
 async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit) -> None:
     """Its caller was cancelled by nobody."""
-    journal_closed, engine = remit.engine.journal.close, remit.engine
-    refused: list[asyncio.Task[Any]] = []
-
-    async def closed() -> None:
-        await journal_closed()
-        refused.append(asyncio.create_task(remit.start("quick", idle=-1)))
-
-    engine.journal.close = closed  # type: ignore[method-assign]
-    await engine.close()
-    handle = await asyncio.wait_for(refused[0], 60)
+    await remit.engine.close()
+    handle = await asyncio.wait_for(remit.start("quick", idle=-1), 60)
     assert "idle" in (await handle.result()).errors[0].message
 
 
@@ -420,10 +412,10 @@ async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_w
         assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
         assert left == [93], "of its tree; the limits of its principal are not said yet"
         record = await service.record(call(who), session_id)
-        assert record.caller_info is not None
-        assert (record.caller_info.principal, record.caller_info.door, record.caller_info.session) == ("token:poor", "grpc", "talk")
-        assert (record.caller_info.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
-        purse = await remit.engine.purses.of("token:poor")
+        assert record.came is not None
+        assert (record.came.principal, record.came.door, record.came.session) == ("token:poor", "grpc", "talk")
+        assert (record.came.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
+        purse = await remit.engine.principal_budget("token:poor")
         assert (purse.delegations, purse.tokens, purse.alive) == (1, 8, 0)
         assert (await done(service, call(who), "quick")).ok
         assert purse.limits == Limits(tokens=10)

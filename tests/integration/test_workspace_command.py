@@ -19,7 +19,6 @@ from remit.runtime.workspace_cleanup import remove_metadata, remove_unchanged
 from remit.runtime.workspaces import METADATA_FILE, REMOVAL_MARK, metadata_folder
 from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
-from remit.upkeep import clean_up, clear_removable_workspaces
 from support.cli import start
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
@@ -108,7 +107,7 @@ async def test_one_with_anything_in_it_stays_and_is_named(project: Path, kind: s
         result = await stopped(remit)
         assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
         assert any("Its workspace stays" in warning for warning in result.warnings)
-        await clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
     assert work_folders(project) == [result.session_id]
 
 
@@ -117,7 +116,7 @@ async def test_one_that_saved_where_it_was_goes_only_when_it_has_left_the_regist
     async with Remit.open(project, agents=[hanging("worktree", "saves")], settings={"retention_seconds": 0}) as remit:
         result = await stopped(remit)
         assert work_folders(project) == [result.session_id]
-        await clear_removable_workspaces(remit.engine, remit.settings)
+        await remit.engine.clean_up()
     assert is_cleared(project)
 
 
@@ -154,7 +153,7 @@ async def test_what_a_crash_left_goes_at_the_next_opening_only_if_nothing_is_in_
         assert ("workspace" in record.result.extra) == (does == "writes")
         if does == "nothing":
             await until(lambda: is_cleared(project), seconds=10)
-        await clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
     assert work_folders(project) == ([record.session_id] if does == "writes" else [])
 
 
@@ -194,10 +193,10 @@ async def test_one_that_was_never_ready_is_cleared_when_its_delegation_ended_lon
     async with Remit.open(project, agents=[hanging("worktree", "saves")], clock=clock.as_clock()) as remit:
         result = await stopped(remit)
         (metadata_folder(project, result.session_id) / METADATA_FILE).unlink()
-        await clear_removable_workspaces(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert work_folders(project) == [result.session_id]
         clock.jump(2 * 3600)
-        await clear_removable_workspaces(remit.engine, remit.settings)
+        await remit.engine.clean_up()
     assert is_cleared(project)
 
 

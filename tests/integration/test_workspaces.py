@@ -546,14 +546,12 @@ async def test_kill_9_in_the_middle_of_a_merge_loses_nothing(project: Path, wher
 
 
 async def test_what_was_forgotten_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
-    from remit.upkeep import clean_up
-
     async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
         kept = await remit.delegate("edit.worktree")
-        await clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert work_folders(project) == [kept.session_id]
         remit.store.prune(settled_before=remit.clock.wall() + 1)
-        await clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
     assert work_folders(project) == []
     assert f"remit/{kept.session_id}" in branches(project)
     assert git(project, "worktree", "list").count("\n") == 1

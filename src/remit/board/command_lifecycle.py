@@ -29,8 +29,8 @@ from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
-from remit.engines.embedded.embedded import CURRENT
 from remit.runtime.context import LEVELS, context_files, level_of
+from remit.runtime.engine import CURRENT
 from remit.system.threads import off_loop
 
 T = TypeVar("T")

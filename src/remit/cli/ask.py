@@ -30,8 +30,8 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engines.embedded.peers import below
 from remit.runtime.context import Handle
+from remit.runtime.liveness import below
 
 Model = Annotated[
     str | None,

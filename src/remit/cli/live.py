@@ -23,7 +23,7 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engines.embedded.peers import Stuck, below, is_gone, living_owners
+from remit.runtime.liveness import Stuck, below, is_gone, living_owners
 
 if TYPE_CHECKING:
     from remit.app import Remit

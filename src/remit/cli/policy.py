@@ -210,8 +210,8 @@ def _place(rule: "Rule", source: str) -> str:
 
 
 def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
-    from remit.engines.embedded.peers import below
     from remit.policy.audit import entries
+    from remit.runtime.liveness import below
 
     with open_record(folder) as record:
         store = need_record(record)

@@ -42,7 +42,7 @@ from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.engines.embedded.peers import living_owners, signs_with_children, stuck
+from remit.runtime.liveness import living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,7 +62,7 @@ def show(
     as_json: Json = False,
 ) -> Exit:
     """Show a delegation: tree, times, return with artifacts, evidence and errors, and what it said."""
-    from remit.engines.embedded.peers import below
+    from remit.runtime.liveness import below
 
     folder = find_root(root)
     with open_record(folder) as found:
@@ -440,7 +440,7 @@ def follow(
 def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> Iterator["tuple[Event, str]"]:
     """Events with the agent they are of, those that were before first; ends when the delegation is settled, or nobody runs it any more."""
 
-    from remit.engines.embedded.peers import below
+    from remit.runtime.liveness import below
 
     watch = Watch(store)
     stamp: int | None = None

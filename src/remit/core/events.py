@@ -26,6 +26,8 @@ NOT_REACHED = float("nan")
 """The time of a step that was not reached, while it is collected; the store gives None."""
 BEFORE_RUN = 7
 """The steps that are recorded before the agent runs; the rest are recorded when it is settled."""
+LAST = len(STEPS) + 1
+"""The number of the last event of a delegation without output: after all steps."""
 
 
 class EventKind(StrEnum):

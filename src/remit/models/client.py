@@ -109,12 +109,13 @@ PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_S
 
 
 class Models:
-    def __init__(self, settings: Settings, root: Path | None = None) -> None:
-        """`root`: of the project, for the files of local models."""
+    def __init__(
+        self, settings: Settings, root: Path | None = None, on_call: "Callable[[SpendSink, ModelCall], None] | None" = None
+    ) -> None:
+        """`root`: of the project, for the files of local models. `on_call`: told of each model that was asked, and how it ended."""
         self._settings = settings
         self._connections = Connections(settings, root)
-        self.hear: Callable[[SpendSink, ModelCall], None] | None = None
-        """Told of each model that was asked, and what came of it (`signals`); None: nobody wants to know."""
+        self._on_call = on_call
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
@@ -184,7 +185,7 @@ class Models:
                 continue
             all_lack = False
             attempt = _Attempt(self._settings, purse, question, connection, is_last=place == len(ready) - 1)
-            asked = await attempt.made(tried) if self.hear is None else await self._heard(purse, one, attempt, tried)
+            asked = await attempt.made(tried) if self._on_call is None else await self._heard(purse, one, attempt, tried)
             if asked is not None:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
@@ -199,8 +200,8 @@ class Models:
             raise
         finally:
             used = None if asked is None else (asked.input_tokens, asked.output_tokens)
-            if self.hear is not None:
-                self.hear(purse, ModelCall(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
+            if self._on_call is not None:
+                self._on_call(purse, ModelCall(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
 
     async def write(
         self,

@@ -28,7 +28,8 @@ from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.authorize import Principals, asked_for, effects_of, judged_all, refusal, standing
 from remit.runtime.context import Handle, level_of
-from remit.runtime.deps import Caller, Engine, RuntimeDeps, Submission
+from remit.runtime.deps import Caller, RuntimeDeps, Submission
+from remit.runtime.engine import Engine
 
 
 @dataclass(slots=True, kw_only=True)

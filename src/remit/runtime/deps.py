@@ -14,7 +14,6 @@ from remit.core.ports import AgentPort
 from remit.core.redaction import SecretValues
 from remit.core.result import Return
 from remit.core.routing import RoutingTable
-from remit.runtime.context import Handle
 
 
 class Agents(Protocol):
@@ -106,23 +105,3 @@ class Submission:
 
 
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))
-
-
-class Engine(Protocol):
-    """Runs delegations and keeps them: run this one, tell how it ends, cancel it. The embedded one, or a distributed one."""
-
-    async def run(self, submission: Submission) -> Return:
-        """Recorded before it runs, settled before this returns; by its deadline, whatever the agent does."""
-        ...
-
-    async def start(self, submission: Submission) -> Handle:
-        """Like `run`, but back as soon as it is recorded."""
-        ...
-
-    async def refuse(self, submission: Submission) -> Return:
-        """Record a refusal; nothing runs."""
-        ...
-
-    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it; how each ended, node by node."""
-        ...

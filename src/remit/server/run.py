@@ -159,7 +159,7 @@ class Apis:
         if "metrics" in names:
             from remit.runtime.telemetry.metrics import prometheus_page
 
-            found += metrics_routes(prometheus_page(self._remit.engine))
+            found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find, self._remit.clock))
         return found
 
     async def _start_grpc(self) -> None:
@@ -218,7 +218,7 @@ def authenticator_for(remit: "Remit") -> Authenticator:
         remit.note_visit(api, principal, info)
 
     return Authenticator(
-        remit.folder, remit.settings.serve, running=remit.engine.running.get, audit=remit.note_access, report=report, clock=remit.clock
+        remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
     )
 
 
@@ -281,11 +281,11 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
                 try:
                     listener.opened(Opened(root=str(remit.root), doors=doors.addresses(), token_file=str(doors.token_file)))
                     await _until_stopped(remit, doors, told, listener)
-                    listener.stopping(len(remit.engine.running), remit.settings.serve.stop_seconds)
+                    listener.stopping(len(remit.engine.live()), remit.settings.serve.stop_seconds)
                     await _finished(remit, doors, told)
                 finally:
                     withdraw(run_folder)
-            left = len([one for one in remit.engine.running.values() if one.parent is None])
+            left = len([one for one in remit.engine.live().values() if one.parent is None])
             handed_over = await remit.close(hand_over=True)
             listener.stopped(Stopped(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
 

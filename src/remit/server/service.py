@@ -17,17 +17,16 @@ from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused
-from remit.core.events import Event, EventKind, Step
+from remit.core.events import LAST, Event, EventKind, Step
 from remit.core.ids import is_session_id
 from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.tracing import parse
-from remit.engines.embedded.events import LAST
-from remit.engines.embedded.handles import LocalHandle
-from remit.engines.embedded.peers import below, is_gone, living_owners
 from remit.runtime.context import Handle, SettledHandle
+from remit.runtime.engine import LiveHandle
+from remit.runtime.liveness import below, is_gone, living_owners
 from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, parts_of
 from remit.runtime.tool.delegate_results import (
     ANSWERED,
@@ -184,7 +183,7 @@ class Service:
         flow finds are raised like those of `read`."""
         if self.is_stopping:
             raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
-        is_whole = request.also.get("resume") is None and self._engine is not None
+        is_whole = request.also.get("resume") is None and not self.remit.is_attached
         handle = await (self._started_here(call, request) if is_whole else self._started_apart(call, request))
         if isinstance(handle, SettledHandle):
             self.tool.must_be_faultless(request, await handle.result())
@@ -226,7 +225,7 @@ class Service:
         given = self._budget_of(principal)
         if given is None or principal.parent is not None:
             return given
-        purse = await self.remit.engine.purses.of(principal.name, given.limits)
+        purse = await self.remit.engine.principal_budget(principal.name, given.limits)
         purse.opened_at = given.opened_at
         return purse
 
@@ -244,9 +243,8 @@ class Service:
         """Until everything that this process runs has ended. Cancelling it ends nothing."""
         while self._starting:
             await asyncio.wait(self._starting)
-        while running := list(self._running.values()):
-            await asyncio.wait([one.done for one in running])
-            await asyncio.sleep(0)
+        if not self.remit.is_attached:
+            await self.remit.engine.wait_idle()
 
     async def look(self, call: Call, task_id: str) -> DelegateResult:
         return (await self.looked(call, task_id))[1]
@@ -298,9 +296,9 @@ class Service:
         """The return of a delegation begun just now, if it ends within so long. Nothing is read from the store for local ones."""
         if seconds <= 0:
             return None
-        if not isinstance(handle, LocalHandle | SettledHandle):
+        if not isinstance(handle, LiveHandle | SettledHandle):
             await self.minded(await self.remit.describe(handle.session_id))
-        if isinstance(handle, LocalHandle):
+        if isinstance(handle, LiveHandle):
             return await handle.result_within(seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -371,12 +369,7 @@ class Service:
     @property
     def _running(self) -> Mapping[str, Any]:
         """Delegations of this process; none if it is attached to the tree of another one."""
-        engine = self._engine
-        return {} if engine is None else engine.running
-
-    @property
-    def _engine(self) -> Any:
-        return getattr(self.remit, "engine", None)
+        return {} if self.remit.is_attached else self.remit.engine.live()
 
     def _must(self, call: Call, doing: Permission) -> None:
         if not call.principal.may(doing):

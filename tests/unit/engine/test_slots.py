@@ -80,8 +80,8 @@ def test_the_order_between_two_who_wait_is_the_same_at_every_moment(waiting: lis
 
 def test_what_a_lender_declares_does_not_limit_an_agent_of_our_own() -> None:
     slots = Slots(8, queue_limit=8, ageing_seconds=30.0)
-    slots.limit("tool", 1, is_lent=True)
-    slots.limit("tool", 5, is_lent=True)
+    slots.limit("tool", 1, is_default=True)
+    slots.limit("tool", 5, is_default=True)
     slots.take("tool")
     assert not slots.is_free("tool"), "the first lender's word stands among lenders"
     slots.limit("tool", None)

@@ -90,9 +90,7 @@ async def test_whoever_wants_starts_and_ends_only_hears_nothing_else(tmp_path: P
         every: list[LifecycleEvent] = []
         remit.on_event(few.append)
         stop = remit.on_event(every.append, EVERYTHING)
-        assert remit.engine.listeners.wants_more
         stop()
-        assert not remit.engine.listeners.wants_more
         await remit.delegate("talker")
         with pytest.raises(Misused, match=r"delegation\.step"):
             remit.on_event(few.append, ["delegation.jump"])  # type: ignore[list-item]

@@ -57,7 +57,7 @@ def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str
 
 
 async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
-    page = prometheus_page(remit.engine)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for fail in (False, False, True):
         await remit.delegate("shelf.look", fail=fail)
     running = await remit.start("waits")
@@ -82,7 +82,7 @@ async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
 
 
 async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
-    page = prometheus_page(remit.engine)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):
         await remit.delegate(f"invented{number}")
     ORIGIN.set(Origin(caller_info=CallerInfo("token:alice", "http", "talk 7")))
@@ -106,7 +106,7 @@ async def test_beyond_a_limit_names_count_as_others(tmp_path: Path) -> None:
         return quick
 
     async with Remit.open(tmp_path, agents=[made(number) for number in range(MAX_SERIES + 20)]) as remit:
-        page = prometheus_page(remit.engine)
+        page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
         for number in range(MAX_SERIES + 20):
             await remit.delegate(f"t{number}")
         found = samples(page)
@@ -115,7 +115,7 @@ async def test_beyond_a_limit_names_count_as_others(tmp_path: Path) -> None:
 
 
 async def test_visitors_are_counted_by_door_and_reason(remit: Remit) -> None:
-    page = prometheus_page(remit.engine)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
     remit.note_visit("http", "token:ci")
     remit.note_visit("grpc", None, error)
@@ -151,7 +151,7 @@ async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, principal
     import httpx
     from starlette.applications import Starlette
 
-    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine)))
+    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find, remit.clock)))
 
     async def entered(scope: Any, receive: Any, send: Any) -> None:
         scope["remit.principal"] = principal
@@ -180,7 +180,7 @@ def test_there_is_a_rule_for_each_threshold_and_its_copy_in_the_docs_is_this_one
 async def test_every_rule_asks_for_what_the_page_really_gives(remit: Remit) -> None:
     import yaml
 
-    page = prometheus_page(remit.engine)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     await remit.delegate("shelf.look")
     found = samples(page)
     given: dict[str, set[str]] = {}

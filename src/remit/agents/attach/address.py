@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from remit.core.caller_token import CALLER
 from remit.core.errors import Misused
-from remit.engines.embedded.embedded import CURRENT
+from remit.runtime.engine import CURRENT
 
 if TYPE_CHECKING:
     from remit.agents.attach.board import Run
@@ -101,8 +101,8 @@ def token_here() -> str | None:
     if lent is not None:
         return lent.token
     running = CURRENT.get()
-    if running is not None and running.engine.token_for is not None:
-        return running.engine.token_for(running)
+    if running is not None and (token := running.process_environment().get(CALLER)):
+        return token
     return os.environ.get(CALLER) or None
 
 

@@ -18,8 +18,8 @@ from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.engines.embedded.embedded import CURRENT
 from remit.runtime.context import Context, Handle
+from remit.runtime.engine import CURRENT
 from remit.stores.sqlite import open_to_look
 from remit.system.threads import off_loop
 
@@ -72,7 +72,7 @@ class Attachment:
             self._store = open_to_look(Path(self.facts["database"]))
             return self._store
         board = OPEN_HERE.get(self.facts["owner_id"])
-        return board.engine.store if board is not None else cast("Store", _NoRecord())
+        return board.store if board is not None else cast("Store", _NoRecord())
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -153,7 +153,7 @@ class Attachment:
             run = Run(self.line, fields["run"], fields["facts"])
             self._runs[run.number] = run
             board = OPEN_HERE.get(self.facts["owner_id"])
-            CURRENT.set(None if board is None else board.engine.running.get(run.session_id))  # also where its owner is this process
+            CURRENT.set(None if board is None else board.engine.find(run.session_id))  # also where its owner is this process
             try:
                 return await carried_out(self._own[fields["agent"]], run, fields["facts"])
             finally:

@@ -7,11 +7,13 @@ import hmac
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,13 +28,11 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.caller_token import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import to_jsonable
-from remit.core.ports import AgentPort
+from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
-from remit.engines.embedded.context_backend import EngineBackend
-from remit.engines.embedded.embedded import EmbeddedEngine
-from remit.engines.embedded.running import Running
 from remit.runtime.context import Context
 from remit.runtime.deps import Agents, RuntimeDeps
+from remit.runtime.engine import CURRENT, Engine, LiveDelegation
 from remit.system.processes import has_proc, look, mark_of, process_start
 from remit.system.threads import off_loop
 
@@ -53,11 +53,10 @@ class BorrowedAgent:
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        backend = ctx.backend
-        assert isinstance(backend, EngineBackend)
-        visit, running = self._visit, backend.running
+        visit, running = self._visit, CURRENT.get()
+        assert running is not None
         if visit.pid is not None:
-            running.carrier = (visit.pid, process_start(visit.pid) or "")
+            visit.executes(running, (visit.pid, process_start(visit.pid) or ""))
         run = visit.begin_run(running)
         telling: asyncio.Task[None] | None = None
         try:
@@ -269,12 +268,12 @@ LASTING = frozenset({"delegate", "start", "gather"})
 
 class Visit:
     def __init__(self, board: "Switchboard") -> None:
-        self._board = board
+        self.board = board
         self._desks: dict[int, CallersDesk] = {}
         """By the number of the run; 0 is the delegation that the token is of."""
         self._runs = 0
         self.line = Line(self, board.engine.spawn, limit=HELLO_BYTES, lasting=LASTING)
-        self._patience = board.engine.loop.call_later(HELLO_SECONDS, self._lose_patience)
+        self._patience = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._lose_patience)
         self.pid: int | None = None
 
     @property
@@ -289,7 +288,7 @@ class Visit:
             return await self._hello(name, body)
         if name == "cancel":
             source = f"{self._desks[0].running.delegation.agent} ({self._desks[0].running.delegation.session_id})"
-            return await self._board.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
+            return await self.board.engine.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
         try:
             backend = self._desks.get(body.get("run", 0))
             if backend is None:
@@ -300,11 +299,11 @@ class Visit:
 
     def lost(self) -> None:
         self._patience.cancel()
-        self._board.forget(self)
+        self.board.forget(self)
 
     def _lose_patience(self) -> None:
         if self.line.is_answering:  # it has said hello, and it is we who take our time
-            self._patience = self._board.engine.loop.call_later(HELLO_SECONDS, self.line.cut)
+            self._patience = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.line.cut)
         else:
             self.line.cut()
 
@@ -315,19 +314,23 @@ class Visit:
             raise Refused("Say hello first.")
         try:
             peer = peer_of(sock)
-            running = await self._board.admit(self, body["token"], peer)
+            running = await self.board.admit(self, body["token"], peer)
         except RemitError:
-            self._board.engine.loop.call_later(0.2, self.line.cut)  # when it has heard why
+            asyncio.get_running_loop().call_later(0.2, self.line.cut)  # when it has heard why
             raise
         self._patience.cancel()
         self.pid = peer.pid
         self.line.trust()
         self._desks[0] = CallersDesk(running, self)
-        return {"version": VERSION, "session_id": running.delegation.session_id, **self._board.facts()}
+        return {"version": VERSION, "session_id": running.delegation.session_id, **self.board.facts()}
 
     # ---- runs of agents that are borrowed from it
 
-    def begin_run(self, running: Running) -> int:
+    def executes(self, running: LiveDelegation, process: tuple[int, str]) -> None:
+        """This process, by pid and start, executes the delegation: its own processes may speak for it."""
+        self.board.executors[running] = process
+
+    def begin_run(self, running: LiveDelegation) -> int:
         self._runs += 1
         self._desks[self._runs] = CallersDesk(running, self)
         return self._runs
@@ -339,13 +342,10 @@ class Visit:
 class CallersDesk(Service):
     """What may be asked on behalf of one delegation: all that a worker may (`agents.process.service`), and to lend agents."""
 
-    def __init__(self, running: Running, visit: Visit) -> None:
+    def __init__(self, running: LiveDelegation, visit: Visit) -> None:
         super().__init__(running.ctx)
         self.running = running
         self._visit = visit
-        backend = running.ctx.backend
-        assert isinstance(backend, EngineBackend)
-        self.backend = backend
         self._calls |= {"delegate": self._delegate_with, "start": self._start_with}
 
     async def answer(self, name: object, body: dict[str, Any]) -> Any:
@@ -356,23 +356,23 @@ class CallersDesk(Service):
 
     async def _delegate_with(self, request: object, borrow: object = None) -> Any:
         asked = request_from_wire(request)
-        return (await self.backend.delegate(asked, self._deps(asked, borrow))).to_dict()
+        return (await self.running.delegate(asked, self._deps(asked, borrow))).to_dict()
 
     async def _start_with(self, request: object, borrow: object = None) -> str:
         asked = request_from_wire(request)
-        handle = await self.backend.start(asked, self._deps(asked, borrow))
+        handle = await self.running.start(asked, self._deps(asked, borrow))
         self._handles[handle.session_id] = handle
         return handle.session_id
 
     def _deps(self, request: Request, borrow: object) -> RuntimeDeps | None:
-        """The deps, with an agent in it that only the attached process has, for this one request."""
+        """The dependencies with an agent that only the attached process has, for this one request."""
         if borrow is None:
             return None
-        engine = self.running.engine
+        server = self._visit.board
         agent = self._borrowed(request.agent, borrow)
-        if engine.deps.agents.find(request.agent) is None:
-            engine.slots.limit(agent.spec.name, agent.spec.slots, is_lent=True)
-        return replace(engine.deps, agents=_WithOneMore(agent, engine.deps.agents))
+        if server.deps.agents.find(request.agent) is None:
+            server.engine.limit_slots(agent.spec.name, agent.spec.slots, is_default=True)
+        return replace(server.deps, agents=_WithOneMore(agent, server.deps.agents))
 
     def _borrowed(self, name: str, borrow: object) -> BorrowedAgent:
         if not isinstance(borrow, Mapping):
@@ -382,7 +382,7 @@ class CallersDesk(Service):
         is_process = spec.isolation is Isolation.PROCESS
         # From here it is like an agent on a thread: it can be told to stop and be left behind. After a crash nobody has it any more.
         spec = replace(spec, name=agent_name(name), resumable=False, isolation=spec.isolation if is_process else Isolation.THREAD)
-        grace = self.running.engine.options.kill_grace_seconds + (KILLING_SECONDS if is_process else 0.0)
+        grace = self._visit.board.kill_grace_seconds + (KILLING_SECONDS if is_process else 0.0)
         return BorrowedAgent(spec, self._visit, fault, grace)
 
 
@@ -409,35 +409,51 @@ TRIES_NOTED = 5
 log = logging.getLogger("remit.switchboard")
 OPEN_HERE: dict[str, "Switchboard"] = {}
 """Those of this process, by owner: a record in memory can be looked at here alone."""
-Cancel = Callable[[str, str, str], Awaitable[list[dict[str, Any]]]]
 
 
 class Switchboard:
-    def __init__(self, engine: EmbeddedEngine, facts: Callable[[], dict[str, Any]], cancel: Cancel) -> None:
-        """`facts`: what an attached process is told of the project. `cancel`: of session, reason and source."""
+    def __init__(
+        self,
+        engine: Engine,
+        deps: RuntimeDeps,
+        store: Store,
+        facts: Callable[[], dict[str, Any]],
+        *,
+        run_folder: Path,
+        project: str,
+        kill_grace_seconds: float,
+    ) -> None:
+        """`facts`: what an attached process is told of the project."""
         self.engine = engine
+        self.deps = deps
+        self.store = store
         self.facts = facts
-        self.cancel = cancel
-        self._path = address_of(engine.run_folder, engine.owner.owner_id)
+        self.kill_grace_seconds = kill_grace_seconds
+        self.executors: WeakKeyDictionary[LiveDelegation, tuple[int, str]] = WeakKeyDictionary()
+        """The processes, pid and start, that execute delegations for us; others are executed by this process or its workers."""
+        self._tokens: WeakKeyDictionary[LiveDelegation, str] = WeakKeyDictionary()
+        self._project = project
+        self._loop = asyncio.get_running_loop()
+        self._path = address_of(run_folder, engine.owner.owner_id)
         self._is_listening = self._is_closed = False
         self._making = threading.Lock()
         self._server: asyncio.Server | None = None
         self._strangers: list[Visit] = []
         self._known: set[Visit] = set()
         self._tries: dict[str, int] = {}
-        engine.token_for = self.token_for
         OPEN_HERE[engine.owner.owner_id] = self
 
     # ---- tokens
 
-    def token_for(self, running: Running) -> str:
+    def token_for(self, running: LiveDelegation) -> str:
         """From any thread: an agent on a thread of its own asks here too."""
-        if running.token is None:
+        token = self._tokens.get(running)
+        if token is None:
             with self._making:
                 self._listen()
-                if running.token is None:
-                    running.token = CallerToken(running.delegation.session_id, new_secret(), str(self._path)).encode()
-        return running.token
+                fresh = CallerToken(running.delegation.session_id, new_secret(), str(self._path)).encode()
+                token = self._tokens.setdefault(running, fresh)
+        return token
 
     def _listen(self) -> None:
         if self._is_listening or self._is_closed:
@@ -451,9 +467,9 @@ class Switchboard:
         self._is_listening = True
 
         async def serve() -> None:
-            self._server = await self.engine.loop.create_unix_server(self._connected, sock=sock)
+            self._server = await asyncio.get_running_loop().create_unix_server(self._connected, sock=sock)
 
-        self.engine.loop.call_soon_threadsafe(lambda: self.engine.spawn(serve()))
+        self._loop.call_soon_threadsafe(lambda: self.engine.spawn(serve()))
 
     async def close(self) -> None:
         self._is_closed = True
@@ -479,15 +495,16 @@ class Switchboard:
             self._strangers.remove(visit)
         self._known.discard(visit)
 
-    async def admit(self, visit: Visit, text: str, peer: Peer) -> Running:
+    async def admit(self, visit: Visit, text: str, peer: Peer) -> LiveDelegation:
         """The delegation whose token this is, used by a process of its own. Raises `Refused`."""
         if peer.uid is not None and peer.uid != os.getuid():
             raise _refused("It belongs to another user.")
         token = decode(text)
-        running = self.engine.running.get(token.session_id)
+        running = self.engine.find(token.session_id)
         if running is None or running.is_settled:
             raise _refused(await self._why_unknown(token.session_id))
-        if running.token is None or not hmac.compare_digest(running.token, text):
+        given = self._tokens.get(running)
+        if given is None or not hmac.compare_digest(given, text):
             raise self._note(running, peer, "altered: its secret is not the one that was given out")
         if not await off_loop(is_kin, peer.pid, self._kin(running)):
             raise self._note(running, peer, "used outside of the processes of its delegation")
@@ -502,23 +519,22 @@ class Switchboard:
             self._known.add(visit)
         return running
 
-    def _kin(self, running: Running) -> Kin:
-        options, owner = self.engine.options, self.engine.owner
+    def _kin(self, running: LiveDelegation) -> Kin:
         return Kin(
             session_id=running.delegation.session_id,
             owner_pid=os.getpid(),
-            mark_prefix=marker(options.project, owner.owner_id),
+            mark_prefix=marker(self._project, self.engine.owner.owner_id),
             has_own_processes=running.agent.spec.isolation is Isolation.PROCESS,
-            carrier=running.carrier,
+            carrier=self.executors.get(running),
         )
 
     async def _why_unknown(self, session_id: str) -> str:
-        record = await off_loop(self.engine.store.get, session_id)
+        record = await off_loop(self.store.get, session_id)
         if record is None:
             return f"It was not given out here: {session_id} is unknown."
         return f"It has expired: {record.agent} ({session_id}) has ended ({record.state})."
 
-    def _note(self, running: Running, peer: Peer, what: str) -> Refused:
+    def _note(self, running: LiveDelegation, peer: Peer, what: str) -> Refused:
         """Somebody tries: the delegation's record and the ledger say so (a few times)."""
         session_id = running.delegation.session_id
         tries = self._tries[session_id] = self._tries.get(session_id, 0) + 1
@@ -526,7 +542,7 @@ class Switchboard:
         if tries <= TRIES_NOTED:
             running.notice(message)
             error = ErrorInfo(type="caller", message=message, code=REFUSED, recoverable=False, recommendation=UNSET)
-            self.engine.deps.note_errors(running.delegation, [error], "")
+            self.deps.note_errors(running.delegation, [error], "")
         return _refused(f"It was {what}.")
 
 

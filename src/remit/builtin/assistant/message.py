@@ -27,12 +27,12 @@ from remit.core.errors import Stopped as HasEnded
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
-from remit.engines.embedded.peers import below
 from remit.models.client import Models
 from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
+from remit.runtime.liveness import below
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of, shortened
 from remit.runtime.tool.delegate_requests import DelegateError
 from remit.runtime.tool.delegate_results import DelegateResult, result_of_record

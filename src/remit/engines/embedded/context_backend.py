@@ -139,7 +139,7 @@ class EngineBackend:
         return self._running.workspace
 
     def environment(self) -> dict[str, str]:
-        return self._alive().told_environment()
+        return self._alive().process_environment()
 
     @property
     def saved(self) -> Any:

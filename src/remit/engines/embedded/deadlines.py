@@ -1,7 +1,6 @@
 """Deadlines and the watchdog: when to look at which delegation, and what to do when an agent blocks the event loop."""
 
 import asyncio
-import contextvars
 import ctypes
 import dis
 import heapq
@@ -11,13 +10,15 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pydantic
+
+from remit.runtime.engine import CURRENT
 
 if TYPE_CHECKING:
     from remit.engines.embedded.running import Running
@@ -132,13 +133,11 @@ class Watchdog:
         loop: asyncio.AbstractEventLoop,
         deadlines: Deadlines,
         block_limit_seconds: float,
-        current: "contextvars.ContextVar[Running | None]",
-        living: "Callable[[], Iterable[Running]]",
+        living: "Callable[[], Mapping[str, Running]]",
     ) -> None:
         self._loop = loop
         self._deadlines = deadlines
         self._limit = block_limit_seconds
-        self._current = current
         self._living = living
         self._alive = 0
         self._beat_at = time.monotonic()
@@ -250,11 +249,12 @@ class Watchdog:
 
     def whose_turn(self) -> "Running | None":
         """The delegation of ours whose code the loop is running now."""
-        running = self._current.get()
-        return running if running is not None and running.engine.watchdog is self else None
+        current = CURRENT.get()
+        running = None if current is None else self._living().get(current.delegation.session_id)
+        return running if running is current else None
 
     def _running_of(self, task: "asyncio.Task[Any]") -> "Running | None":
-        return next((running for running in self._living() if running.task is task), None)
+        return next((running for running in list(self._living().values()) if running.task is task), None)
 
     def interrupt(self, running: "Running", frame: FrameType | None) -> None:
         """On the loop's thread, inside whatever blocks it."""

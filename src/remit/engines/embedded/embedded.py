@@ -5,47 +5,57 @@ How it is ended before its time is in `ending`; how a dead process's delegations
 """
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from remit.core.budget import Budget, Limits
 from remit.core.deadline import Clock
-from remit.core.errors import Misused, Unavailable
-from remit.core.ports import Store
-from remit.core.record import BeginDelegation, Owner, SettleDelegation, StartDelegation
+from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.events import Event
+from remit.core.lifecycle import OUTCOMES, LifecycleKind
+from remit.core.record import BeginDelegation, SettleDelegation, StartDelegation
 from remit.core.result import Return, StopReason
 from remit.core.states import State, move
-from remit.engines.embedded import ending, handles
+from remit.engines.embedded import ending, handles, recovery
 from remit.engines.embedded.context_backend import EngineBackend
 from remit.engines.embedded.deadlines import Deadlines, Watchdog
-from remit.engines.embedded.events import Listeners, Watcher, tell_queued, tell_settled, tell_started
+from remit.engines.embedded.events import EventStreams
 from remit.engines.embedded.handles import LocalHandle, until_recorded
 from remit.engines.embedded.journal import Clash, Journal, KeyTaken, Overruled, Problem
+from remit.engines.embedded.maintenance import Maintenance
+from remit.engines.embedded.peers import WakeupPipe
 from remit.engines.embedded.replay import look_back
 from remit.engines.embedded.running import Running
-from remit.engines.embedded.slots import EngineOptions, Purses, Slots
+from remit.engines.embedded.slots import PrincipalBudgets, Slots
 from remit.runtime import reply
 from remit.runtime.accept import redrawn
 from remit.runtime.context import Context, Handle, SettledHandle
-from remit.runtime.deps import RuntimeDeps, Submission
+from remit.runtime.deps import Submission
+from remit.runtime.engine import CURRENT, EngineConfig, Middleware, Perform, Recovered
+from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
+from remit.runtime.liveness import closed_path, remove_dead_pipes
+from remit.runtime.perform import Work, perform
 from remit.system.threads import off_loop
 
-CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)
-"""The delegation whose agent runs in this context: what it delegates by any other way is still its child."""
+WAKEUP_SECONDS = 0.01
+"""Between two looks for cancel requests, however often this process is woken."""
 
 
 class EmbeddedEngine:
-    def __init__(self, deps: RuntimeDeps, store: Store, owner: Owner, folder: Path, options: EngineOptions) -> None:
+    def __init__(self, config: EngineConfig) -> None:
+        deps, store, options = config.deps, config.store, config.options
         self.deps = deps
         self.root = deps.root
         self.clock: Clock = deps.clock
         self.store = store
-        self.owner = owner
-        self.scratch_root = folder / "scratch"
-        self.run_folder = folder / "run"
+        self.owner = config.owner
+        self.caller_token = config.caller_token
+        self.scratch_root = config.folder / "scratch"
+        self.run_folder = config.folder / "run"
         self.options = options
         self.chunk_limit_bytes = options.chunk_limit_bytes
         self.loop = asyncio.get_running_loop()
@@ -54,33 +64,125 @@ class EmbeddedEngine:
         self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
         self.slots = Slots(options.slots_total, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds)
-        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT, lambda: list(self.running.values()))
+        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, lambda: self.running)
         self.running: dict[str, Running] = {}
-        self.abandoned: dict[str, str] = {}
+        self.unstoppable: dict[str, str] = {}
         """Agents that could not be stopped, by session: what is left of them no longer counts."""
-        self.listeners = Listeners()
+        self.bus = LifecycleBus(config.listeners)
         self.declared: dict[str, set[str]] = {}
         """The paths of artifacts that living delegations declared as theirs, by session."""
         self.pending: dict[str, reply.Stop | None] = {}
         """Taken over from a dead process and not run again yet; with the cancellation that came meanwhile, if one did."""
-        self.recover: Callable[[], Awaitable[Any]] | None = None
-        """How to look after what dead processes left; given by whoever opened this."""
-        self.token_for: Callable[[Running], str] | None = None
-        """Gives a delegation the token by which what its processes delegate is known as its own; set by whoever listens for them."""
-        self.watcher = Watcher(store, self.run_folder, lambda: self.recover)
-        self.purses = Purses(self)
-        self.dress: Callable[[Running, contextvars.Context], None] | None = None
-        """Puts more into the context that an agent runs in; set by whoever has something there (`signals`)."""
+        self.streams = EventStreams(store, self.run_folder, self.find, self.recover)
+        self.budgets = PrincipalBudgets(store, self.clock, self.loop)
+        self.perform = _wrapped(config)
+        self._reap = config.reap
+        self._kill = config.kill
+        self._pipe: WakeupPipe | None = None
+        self._wakeups = asyncio.Event()
+        self.recovers_again_at = 0.0
+        """When delegations that wait for their agent to come back are looked at again."""
+        self._recovery: asyncio.Task[Recovered] | None = None
+        self._maintenance = Maintenance(
+            config,
+            self.journal,
+            lambda session_id: session_id in self.running or session_id in self.pending,
+            lambda: list(self.unstoppable),
+            self.take_cancels,
+        )
         self.tasks: set[asyncio.Task[Any]] = set()
         self.clearing: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 
     # ---- the port
 
-    @staticmethod
-    def current() -> Running | None:
-        """The delegation whose agent is calling, on the loop or on a thread of its own."""
-        return CURRENT.get()
+    def live(self) -> Mapping[str, Running]:
+        return self.running
+
+    def find(self, session_id: str) -> Running | None:
+        return self.running.get(session_id)
+
+    def abandoned(self) -> Mapping[str, str]:
+        return self.unstoppable
+
+    def message(self, session_id: str, text: str) -> bool:
+        running = self.running.get(session_id)
+        if running is None or running.is_settled:
+            return False
+        running.notice(text)
+        return True
+
+    async def wait_idle(self) -> None:
+        while running := list(self.running.values()):
+            await asyncio.wait([one.done for one in running])
+            await asyncio.sleep(0)
+
+    def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
+        return self.streams.follow(session_id, after)
+
+    async def result(self, session_id: str, wait_seconds: float) -> Return | None:
+        return await self.streams.result(session_id, wait_seconds)
+
+    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
+        return self.bus.listen(listener, kinds)
+
+    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents:
+        return self.bus.read(kinds)
+
+    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+        self.bus.access(api, principal, self.clock.wall(), error)
+
+    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
+        self.slots.limit(agent, slots, is_default=is_default)
+        self._fill()
+
+    async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
+        return await self.budgets.get(principal, limits)
+
+    async def clean_up(self) -> None:
+        await self._maintenance.clean_up()
+
+    async def open(self, *, recover: bool = True) -> Recovered:
+        """Enrolled and reachable by other processes before anything runs."""
+        self._pipe = WakeupPipe(self.run_folder, self.owner.owner_id, self._wakeups.set)
+        self.spawn(self._take_cancels_when_woken())
+        await self.journal.call(lambda store: store.enrol(self.owner))
+        recovered = await self.recover() if recover else Recovered()
+        self.spawn(self._maintenance.run())
+        return recovered
+
+    async def recover(self) -> Recovered:
+        if self._recovery is None or self._recovery.done():
+            remove_dead_pipes(self.run_folder)
+            self._recovery = self.spawn(recovery.recover(self, self.run_folder, self._reap))
+        try:
+            return await asyncio.shield(self._recovery)  # shared: a caller that stops waiting does not stop it half-way
+        except asyncio.CancelledError:
+            if self._recovery.cancelled() and self.is_closed:
+                raise Misused("This Remit was closed while it recovered.", advice="Open it again.") from None
+            raise
+
+    async def drain(self) -> list[str]:
+        if self._recovery is not None and not self._recovery.done():  # the next process recovers the rest
+            self._recovery.cancel()
+            await asyncio.wait([self._recovery])
+        return await recovery.drain(self)
+
+    async def _take_cancels_when_woken(self) -> None:
+        while True:
+            await self._wakeups.wait()
+            self._wakeups.clear()
+            await self.take_cancels()
+            await asyncio.sleep(WAKEUP_SECONDS)
+
+    async def take_cancels(self) -> None:
+        """Carry out what other processes asked for."""
+        with contextlib.suppress(Unavailable):  # asked again at the next wake-up, or by maintenance
+            for request in await self.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
+                if request.session_id in self.pending:
+                    self.pending[request.session_id] = reply.Stop(reason=StopReason.CANCELLED, source=request.source, detail=request.reason)
+                elif (running := self.running.get(request.session_id)) is not None:
+                    self.spawn(ending.cancel_tree(self, running, request.reason, request.source))
 
     async def run(self, submission: Submission) -> Return:
         if submission.delegation.resumes is not None and not await look_back(self, submission):
@@ -103,9 +205,8 @@ class EmbeddedEngine:
     async def refuse(self, submission: Submission) -> Return:
         return await handles.refuse(self, submission)
 
-    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
-        running = self.running.get(session_id)
-        return [] if running is None else await ending.cancel_tree(self, running, reason, source)
+    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+        return await recovery.cancel_anywhere(self, session_id, reason, source, self._reap, self._kill if force else None)
 
     def stop(self, running: Running, stop: reply.Stop) -> None:
         ending.stop(self, running, stop)
@@ -153,7 +254,7 @@ class EmbeddedEngine:
         self._register(running)
         running.be_looked_at(running.next_look())
         self._recorded(running, None)
-        self.watcher.tell(running.delegation.session_id)
+        self.streams.watcher.tell(running.delegation.session_id)
 
     def _register(self, running: Running) -> None:
         running.budget.enter()
@@ -193,8 +294,8 @@ class EmbeddedEngine:
             self._launch(running)
         else:
             running.place = self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
-            if self.listeners.wants_more:
-                tell_queued(self, running)
+            if self.bus.wants_details:
+                running.publish_steps(State.QUEUED)
             self._fill()
 
     def _not_recorded(self, running: Running, problem: Problem) -> None:
@@ -245,14 +346,13 @@ class EmbeddedEngine:
             running.be_looked_at(running.next_look())  # silence is counted from here
         running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
         self.watchdog.started()
-        if self.listeners:
-            tell_started(self, running)
+        if self.bus.has_listeners:
+            running.publish_steps(State.RUNNING)
+            self.bus.started(running.delegation, self.clock.wall())
 
     def _context_of(self, running: Running) -> contextvars.Context:
         context = self._neutral.copy()
         context.run(CURRENT.set, running)
-        if self.dress is not None:
-            self.dress(running, context)
         return context
 
     def settle(self, running: Running, result: Return) -> None:
@@ -305,8 +405,9 @@ class EmbeddedEngine:
             running.parent.add_failure(result)
         running.rouse()
         running.tell(result)
-        if self.listeners:
-            tell_settled(self, running, result)
+        if self.bus.has_listeners:
+            running.publish_steps(reply.state_of(result))
+            self.bus.ended(running.delegation, result, self.clock.wall(), running.tokens, running.cost, running.step_times)
         # Each closes a circle (task, context, backend): opened here, so that what has ended is freed at once, not by the collector.
         running.task = None
         running.ctx = None  # type: ignore[assignment]
@@ -370,7 +471,7 @@ class EmbeddedEngine:
             ending.tell_hand_in(running)
         running.be_looked_at(max(running.next_look(), now))
 
-    def spawn(self, coroutine: Any) -> "asyncio.Task[Any]":
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """A task of the engine's own: owned here, ended with the engine."""
         task = self.loop.create_task(coroutine, context=self._neutral.copy())
         self.tasks.add(task)
@@ -390,13 +491,37 @@ class EmbeddedEngine:
         for running in list(self.running.values()):
             running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         await ending.cleared(self)
-        self.listeners.close()
-        self.watcher.close()
+        self.bus.close()
+        self.streams.close()
         self.watchdog.close()
         self.deadlines.close()
         for task in list(self.tasks):
             task.cancel()
+        await self._leave_store()
+        if self._pipe is not None:
+            self._pipe.close()
+
+    async def _leave_store(self) -> None:
+        """Outcomes that are not written yet are found and settled by the next process."""
+        with contextlib.suppress(Unavailable):
+            if not self.journal.owes and not self.running:
+                await off_loop(self.store.dismiss, self.owner.owner_id)
+                return
+        with contextlib.suppress(OSError):
+            closed_path(self.run_folder, self.owner.owner_id).touch()
 
 
 def _is_waiting(running: Running) -> bool:
     return not running.is_settled and running.stop is None
+
+
+def _wrapped(config: EngineConfig) -> Perform:
+    """`perform` with the middleware around it."""
+    found: Perform = perform
+    for middleware in reversed(config.middleware):
+        found = partial(_call, middleware, found)
+    return found
+
+
+def _call(middleware: Middleware, inner: Perform, work: Work) -> Awaitable[Return]:
+    return middleware(work, inner)

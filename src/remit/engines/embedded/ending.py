@@ -21,7 +21,6 @@ from remit.engines.embedded.running import CHILDREN_SECONDS, Running
 from remit.runtime import reply
 from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
-from remit.runtime.perform import perform
 from remit.runtime.reply import PartialWork, Stop, describe_exception
 from remit.runtime.workspace_cleanup import remove_unchanged
 from remit.runtime.workspace_session import (
@@ -63,7 +62,7 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
     late: Return | None = None
     crash: BaseException | None = None
     try:
-        late = await perform(running)
+        late = await engine.perform(running)
     except asyncio.CancelledError:
         late = running.held
         if (task := asyncio.current_task()) is not None:
@@ -306,7 +305,7 @@ async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, session
     found = await harvest(hunt, seconds=_seconds_to_gather(engine, running))
     changes, told = await diff
     # Whoever could not be stopped may write there still; and an agent's own session may be tied to the folder that it began in.
-    if not engine.abandoned and running.saved is None:
+    if not engine.unstoppable and running.saved is None:
         session.is_removable = await is_removable(session.workspace, changes, (*found.artifacts, *late), seconds=until - engine.loop.time())
     return await with_workspace_changes(
         session.workspace, found, changes, told if session.is_removable else (kept_message(session.workspace), *told)

@@ -14,21 +14,23 @@ from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record, RecordDelegation
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.engines.embedded.events import LOOK_SECONDS, ending, follow, known, tell_refused
+from remit.engines.embedded.ending import cancel_tree
+from remit.engines.embedded.events import LOOK_SECONDS, known
 from remit.engines.embedded.journal import Clash, Problem
-from remit.engines.embedded.peers import ring
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redrawn
 from remit.runtime.context import Handle, SettledHandle, final_event
 from remit.runtime.deps import Submission
+from remit.runtime.engine import LiveHandle
+from remit.runtime.liveness import wake
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engines.embedded.embedded import EmbeddedEngine
 
 
-class LocalHandle:
+class LocalHandle(LiveHandle):
     __slots__ = ("_caller", "_engine", "_running")
 
     def __init__(self, running: Running, engine: "EmbeddedEngine", caller: Running | None = None) -> None:
@@ -107,7 +109,7 @@ class LocalHandle:
                 await running.woken()
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))
+        return list(await cancel_tree(self._engine, self._running, reason, "its caller"))
 
 
 async def until_recorded(running: Running) -> str | None:
@@ -184,8 +186,9 @@ async def refuse(engine: "EmbeddedEngine", submission: Submission) -> Return:
     if refusal.metadata.session_id == submission.delegation.session_id:
         refusal = await _recorded(engine, submission, refusal)
         engine.deps.note_errors(submission.delegation, refusal.errors, "")
-        if engine.listeners:
-            tell_refused(engine, submission.delegation, refusal, submission.step_times)
+        if engine.bus.has_listeners:
+            engine.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
+            engine.bus.ended(submission.delegation, refusal, engine.clock.wall(), 0, 0.0, submission.step_times)
     if isinstance(submission.caller, Running):
         submission.caller.add_failure(refusal)
     return refusal
@@ -281,14 +284,14 @@ async def result_of(engine: "EmbeddedEngine", holder: Record) -> Return:
     """The result of a delegation that somebody runs: here, in another process, or, when that has died, here after recovery."""
     if holder.result is not None:
         return holder.result
-    return await ending(engine.store, engine.watcher, engine.running.get, holder.session_id)
+    return await engine.streams.outcome(holder.session_id)
 
 
 async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Record, reason: str, source: str) -> bool:
     """Ask the owner to cancel; whether anybody heard it."""
     request = CancelRequest(session_id=asked.session_id, reason=reason, source=source, at=engine.clock.wall())
     await engine.journal.call(lambda store: store.request_cancel(request))
-    return ring(run_folder, asked.owner)
+    return wake(run_folder, asked.owner)
 
 
 async def acknowledged(store: Store, asked: Record) -> list[dict[str, Any]]:
@@ -351,8 +354,7 @@ class ElsewhereHandle:
 
     async def stream(self) -> AsyncIterator[Event]:
         """Until it is settled, at most until our own deadline."""
-        engine = self._engine
-        events = follow(engine.store, engine.watcher, engine.running.get, self._session_id)
+        events = self._engine.follow(self._session_id)
         loop = asyncio.get_running_loop()
         while (left := self._delegation.deadline.hard_at - loop.time()) > 0:
             try:

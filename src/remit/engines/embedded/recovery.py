@@ -6,10 +6,8 @@ only when its process is gone and its pipe has no reader."""
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import EventKind
@@ -18,39 +16,25 @@ from remit.core.record import Record, SettleDelegation
 from remit.core.redaction import is_redacted
 from remit.core.result import StopReason
 from remit.engines.embedded import events, handles
-from remit.engines.embedded.embedded import EmbeddedEngine
-from remit.engines.embedded.ending import below, clear_later, let_go
-from remit.engines.embedded.events import tell_ended
-from remit.engines.embedded.peers import FOLDER, awaited, is_dead
+from remit.engines.embedded.ending import below, cancel_tree, clear_later, let_go
 from remit.engines.embedded.replay import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
+from remit.runtime.engine import Recovered
 from remit.runtime.harvest import HarvestRequest, harvest
+from remit.runtime.liveness import EXPECTED_FOLDER, closed_path, expected_agents, is_dead
 from remit.runtime.reply import Stop
 from remit.runtime.workspace_session import describe_workspace, kept_message, left_in_workspace
 from remit.runtime.workspaces import find_workspace
 from remit.system.threads import off_loop
 
+if TYPE_CHECKING:
+    from remit.engines.embedded.embedded import EmbeddedEngine
+
 log = logging.getLogger("remit.engine")
-_LOOKS_AT: WeakKeyDictionary[EmbeddedEngine, float] = WeakKeyDictionary()
-"""When each looks again after what it left waiting."""
 
 
-@dataclass(slots=True)
-class Recovered:
-    """What recovery found and did."""
-
-    resumed: list[str] = field(default_factory=list)
-    settled: list[str] = field(default_factory=list)
-    owners: list[str] = field(default_factory=list)
-    killed: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.resumed or self.settled or self.killed)
-
-
-async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str], int]) -> Recovered:
+async def recover(engine: "EmbeddedEngine", run_folder: Path, reap: Callable[[str], int]) -> Recovered:
     """Settle or resume what dead owners left. `reap` kills the processes marked with an owner and says how many."""
     report = Recovered()
     # What is live first, then who is there: an owner that comes in between is seen, and its work is not taken for nobody's.
@@ -65,13 +49,14 @@ async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str]
         report.killed += await off_loop(reap, owner_id)
         await _take_over(engine, owner_id, report, waiting)
         await engine.journal.call(lambda store, owner_id=owner_id: store.dismiss(owner_id))  # type: ignore[misc]
+        closed_path(run_folder, owner_id).unlink(missing_ok=True)
         report.owners.append(owner_id)
     return report
 
 
-async def _left_waiting(engine: EmbeddedEngine, live: list[Record]) -> set[str]:
+async def _left_waiting(engine: "EmbeddedEngine", live: list[Record]) -> set[str]:
     """The trees whose agent is elsewhere, not back yet, and may do it again. At the first deadline of them somebody looks again."""
-    known = await off_loop(awaited, engine.run_folder.parent / FOLDER) if live else frozenset()
+    known = await off_loop(expected_agents, engine.run_folder.parent / EXPECTED_FOLDER) if live else frozenset()
     now = engine.clock.wall()
     roots = [
         record
@@ -79,21 +64,21 @@ async def _left_waiting(engine: EmbeddedEngine, live: list[Record]) -> set[str]:
         if record.parent_id is None and record.agent in known and engine.deps.agents.find(record.agent) is None
         if record.deadline_at > now and not is_redacted(record.parameters)
     ]
-    if roots and engine.recover is not None:
+    if roots:
         soonest = engine.loop.time() + min(record.deadline_at for record in roots) - now
-        if not engine.loop.time() < _LOOKS_AT.get(engine, 0.0) <= soonest + 0.5:  # one that looks is enough
-            _LOOKS_AT[engine] = soonest
+        if not engine.loop.time() < engine.recovers_again_at <= soonest + 0.5:  # one that looks is enough
+            engine.recovers_again_at = soonest
             engine.spawn(_look_again(engine, soonest))
     return {record.root_id for record in roots}
 
 
-async def _look_again(engine: EmbeddedEngine, at: float) -> None:
+async def _look_again(engine: "EmbeddedEngine", at: float) -> None:
     await asyncio.sleep(at - engine.loop.time())
-    if engine.recover is not None and not engine.is_closed:
+    if not engine.is_closed:
         await engine.recover()
 
 
-async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered, waiting: set[str]) -> None:
+async def _take_over(engine: "EmbeddedEngine", owner_id: str, report: Recovered, waiting: set[str]) -> None:
     def take(store: Store) -> list[Record]:
         left = [record.session_id for record in store.live() if record.owner == owner_id and record.root_id not in waiting]
         return store.take_over(left, of=owner_id, to=engine.owner.owner_id)
@@ -113,7 +98,7 @@ async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered, w
                 report.settled.append(record.session_id)
 
 
-async def _resume(engine: EmbeddedEngine, record: Record, kept: list[Record], owner_id: str) -> bool:
+async def _resume(engine: "EmbeddedEngine", record: Record, kept: list[Record], owner_id: str) -> bool:
     """Run it again, unless it was cancelled meanwhile; one that cannot be is settled, and keeps nobody from opening the project."""
     stop = engine.pending.get(record.session_id)
     try:
@@ -131,7 +116,7 @@ async def _resume(engine: EmbeddedEngine, record: Record, kept: list[Record], ow
     return False
 
 
-async def _settle_strays(engine: EmbeddedEngine, live: list[Record], report: Recovered) -> None:
+async def _settle_strays(engine: "EmbeddedEngine", live: list[Record], report: Recovered) -> None:
     """Ours on record, and run by nobody here: left by a recovery that ended half-way."""
     for record in live:
         session_id = record.session_id
@@ -140,7 +125,7 @@ async def _settle_strays(engine: EmbeddedEngine, live: list[Record], report: Rec
             report.settled.append(session_id)
 
 
-def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
+def _to_be_resumed(engine: "EmbeddedEngine", taken: list[Record]) -> set[str]:
     """Resumable roots, and below them resumable children, which go on when their caller asks for them again."""
     kept: set[str] = set()
     for record in sorted(taken, key=lambda r: r.depth):
@@ -150,7 +135,7 @@ def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
     return kept
 
 
-def _can_run_again(engine: EmbeddedEngine, record: Record) -> bool:
+def _can_run_again(engine: "EmbeddedEngine", record: Record) -> bool:
     """It is there, it declared itself resumable, and it still takes the parameters that were recorded: all of them, secrets too."""
     agent = engine.deps.agents.find(record.agent)
     if agent is None or not agent.spec.resumable or is_redacted(record.parameters):
@@ -162,7 +147,7 @@ def _can_run_again(engine: EmbeddedEngine, record: Record) -> bool:
     return True
 
 
-async def cancel_left_behind(engine: EmbeddedEngine, asked: Record, stop: reply.Stop) -> list[dict[str, str]]:
+async def cancel_left_behind(engine: "EmbeddedEngine", asked: Record, stop: reply.Stop) -> list[dict[str, str]]:
     """Cancel what a dead process was running: settled as cancelled with what it left, never run again to be cancelled."""
 
     def take(store: Store) -> list[Record]:
@@ -178,7 +163,7 @@ async def cancel_left_behind(engine: EmbeddedEngine, asked: Record, stop: reply.
     return [{"session_id": record.session_id, "agent": record.agent, "state": "stopped"} for record in taken]
 
 
-async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record], owner_id: str) -> None:
+async def _settle_unclaimed(engine: "EmbeddedEngine", root: Running, kept: list[Record], owner_id: str) -> None:
     """When a resumed root has ended, what it did not ask for again is settled too: nothing stays live without a runner."""
     await asyncio.wait([root.done])
     if root.told is None:
@@ -190,7 +175,7 @@ async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Re
                 await _settle_crashed(engine, record, owner_id)
 
 
-async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str) -> None:
+async def _settle_crashed(engine: "EmbeddedEngine", record: Record, owner_id: str) -> None:
     """Partial / AGENT_CRASHED with what can be harvested."""
     pid = owner_id.partition("-")[0]
     detail = (
@@ -204,7 +189,7 @@ async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str)
     await _settle(engine, record, reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail))
 
 
-async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> None:
+async def _settle(engine: "EmbeddedEngine", record: Record, stop: reply.Stop) -> None:
     """The outcome of a delegation that nobody runs any more, through the same door as every other."""
     delegation = delegation_of(record, engine)
     agent = engine.deps.agents.find(record.agent)
@@ -223,13 +208,13 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     if left.removable_workspace is not None:
         clear_later(engine, left.removable_workspace)
     engine.pending.pop(record.session_id, None)
-    engine.watcher.tell(record.session_id)
+    engine.streams.watcher.tell(record.session_id)
     engine.deps.note_errors(delegation, result.errors, "")
-    if engine.listeners:
-        tell_ended(engine, delegation, result, tokens, cost, settled.step_times)
+    if engine.bus.has_listeners:
+        engine.bus.ended(delegation, result, now, tokens, cost, settled.step_times)
 
 
-async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.PartialWork:
+async def _left_behind(engine: "EmbeddedEngine", record: Record) -> reply.PartialWork:
     events = await off_loop(engine.store.events, record.session_id)
     declared = tuple(artifact_of(e) for e in events if e.kind is EventKind.ARTIFACT)
     scratch = engine.scratch_root / record.session_id
@@ -250,8 +235,8 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.PartialW
     if workspace is None:
         found = await harvest(hunt)
         return reply.PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
-    found, is_spare = await left_in_workspace(workspace, hunt, scratch, record.agent)
-    if is_spare and saved is None:  # an agent's own session may be tied to the folder that it began in
+    found, is_removable = await left_in_workspace(workspace, hunt, scratch, record.agent)
+    if is_removable and saved is None:  # an agent's own session may be tied to the folder that it began in
         return reply.PartialWork(
             artifacts=found.artifacts, warnings=found.warnings, data=data or None, removable_workspace=record.session_id
         )
@@ -263,7 +248,7 @@ STOP_SECONDS = 1.5
 NOTICE = "Handed over: its orchestrator was told to stop. It goes on when the project is served or opened again."
 
 
-async def hand_over(engine: "EmbeddedEngine") -> list[str]:
+async def drain(engine: "EmbeddedEngine") -> list[str]:
     """The sessions of the roots that are left to others. Nothing runs of them when this returns, but for code that will not be stopped:
     that ends with the process, and nothing is heard of it any more."""
     engine.slots.is_shut = True
@@ -320,7 +305,7 @@ async def cancel_anywhere(
     if running is not None and kill is not None:
         return await _killed(engine, running, reason, source, kill)
     if running is not None:
-        return await engine.cancel(session_id, reason, source)
+        return await cancel_tree(engine, running, reason, source)
     record = await events.known(engine.store, session_id)
     if record.state.is_settled:
         return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
@@ -337,7 +322,7 @@ async def _killed(
     engine: "EmbeddedEngine", running: Running, reason: str, source: str, kill: Callable[[Collection[str]], None]
 ) -> list[dict[str, Any]]:
     nodes = frozenset(node.delegation.session_id for node in below(running))
-    cancelling = engine.spawn(engine.cancel(running.delegation.session_id, reason, source))
+    cancelling = engine.spawn(cancel_tree(engine, running, reason, source))
     await asyncio.sleep(0)  # it is cancelled first, so that its death is no crash
     kill(nodes)
     ended: list[dict[str, Any]] = await asyncio.shield(cancelling)

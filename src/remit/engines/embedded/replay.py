@@ -29,7 +29,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     agent = engine.deps.agents.find(record.agent)
     assert agent is not None
     tree = await off_loop(engine.store.tree, record.root_id)
-    budget = _spent_budget(engine, record, tree, parent, await engine.purses.of_restored(record) if parent is None else None)
+    budget = _spent_budget(engine, record, tree, parent, await engine.budgets.restore(record) if parent is None else None)
     submission = Submission(
         delegation=delegation_of(record, engine),
         agent=agent,
@@ -232,7 +232,7 @@ def earlier_of(engine: "EmbeddedEngine", submission: Submission) -> "Earlier":
             break
         record = engine.store.get(session_id)
         if record is None and session_id != submission.delegation.resumes:
-            break  # forgotten by the history: what came after it is still there
+            break  # forgotten by the history: what caller_info after it is still there
         if record is None:
             raise Misused(f"There is no delegation {session_id} to resume.", code="INVALID_TARGET", advice="`remit history` lists them.")
         if record.agent != agent:

@@ -17,11 +17,11 @@ from remit.core.policy import PendingApproval
 from remit.core.ports import AgentPort
 from remit.core.record import AppendEvent
 from remit.core.redaction import redact_bytes
+from remit.core.request import Request
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.tracing import VARIABLE, traceparent_of
-from remit.engines.embedded.events import tell_reached, tell_said
-from remit.runtime.context import Context, Repair
+from remit.runtime.context import Context, Handle, Repair
 from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.perform import Work
 from remit.runtime.reply import Stop
@@ -115,12 +115,6 @@ class Running:
     saved: Any = None
     replay: "Replay | None" = None
 
-    # ---- its processes
-    token: str | None = None
-    """By which they show that they are its own; made when first asked for."""
-    carrier: tuple[int, str] | None = None
-    """The process, pid and start, that carries it out for us; None: this one, or a worker below it."""
-
     def __init__(self, submission: Submission, engine: "EmbeddedEngine", parent: "Running | None") -> None:
         assert submission.agent is not None
         self.engine = engine
@@ -169,6 +163,16 @@ class Running:
                 return found
             node = node.parent
 
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+        from remit.engines.embedded.context_backend import EngineBackend
+
+        return await EngineBackend(self).delegate(request, deps)
+
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
+        from remit.engines.embedded.context_backend import EngineBackend
+
+        return await EngineBackend(self).start(request, deps)
+
     # ---- time
 
     def elapsed(self) -> float:
@@ -209,8 +213,11 @@ class Running:
         while step < last:
             step += 1
             self.step_times[step] = now
-        if self.engine.listeners.wants_more:
-            tell_reached(self)
+        if self.engine.bus.wants_details:
+            self.publish_steps(self.state)
+
+    def publish_steps(self, state: State) -> None:
+        self.steps_told = self.engine.bus.steps(self.delegation, state, self.step_times, self.steps_told)
 
     def notice(self, message: str) -> None:
         self.say(EventKind.NOTICE, {"message": message})
@@ -249,10 +256,10 @@ class Running:
 
         return acceptance_environment(self.engine.options.accept_env) | self._marks()
 
-    def told_environment(self) -> dict[str, str]:
+    def process_environment(self) -> dict[str, str]:
         """For the agent's own processes: what they delegate is its child."""
-        token_for = self.engine.token_for
-        return self._marks() if token_for is None else {**self._marks(), CALLER: token_for(self)}
+        token = None if self.engine.caller_token is None else self.engine.caller_token(self)
+        return {**self._marks(), CALLER: token} if token else self._marks()
 
     def _marks(self) -> dict[str, str]:
         session_id = self.delegation.session_id
@@ -297,8 +304,8 @@ class Running:
             self.chunks = []
         self.chunks.append(event)
         engine.journal.write(AppendEvent(event), self._written)
-        if engine.listeners.wants_more:
-            tell_said(self, event)
+        if engine.bus.wants_details:
+            engine.bus.said(self.delegation, self.state, event)
         self.rouse()
 
     def _written(self, _problem: object) -> None:
@@ -385,7 +392,7 @@ class Running:
     def abandon(self, what: str) -> Callable[[], None]:
         """It could not be stopped: it is left behind, and listed until it ends. Call what this gives when it has."""
         self.is_abandoned = True
-        abandoned, session_id = self.engine.abandoned, self.delegation.session_id
+        abandoned, session_id = self.engine.unstoppable, self.delegation.session_id
         abandoned[session_id] = what
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
 

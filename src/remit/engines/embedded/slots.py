@@ -3,32 +3,14 @@
 import asyncio
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remit.core.budget import Budget, Limits
+from remit.core.deadline import Clock
+from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import Priority
 from remit.system.threads import off_loop
-
-if TYPE_CHECKING:
-    from remit.engines.embedded.embedded import EmbeddedEngine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    slots_total: int = 256
-    queue_limit: int = 10_000
-    ageing_seconds: float = 30.0
-    kill_grace_seconds: float = 0.25
-    block_limit_seconds: float = 2.0
-    chunk_limit_bytes: int = 4 * 1024 * 1024
-    project: str = "remit"
-    """Names the project in the marks of its processes."""
-    accept_env: tuple[str, ...] = ()
-    """Variables that acceptance commands get beside the usual ones."""
-    commit_in_loop: bool = True
-    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
 
 
 class Slots:
@@ -45,9 +27,9 @@ class Slots:
         self._lanes: dict[str, list[list[Any]]] = {}
         self._count = 0
 
-    def limit(self, agent: str, slots: int | None, *, is_lent: bool = False) -> None:
-        """An agent's own declaration, unless the settings say otherwise. One that is lent has no say where there is a limit already."""
-        if not is_lent:
+    def limit(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
+        """`is_default`: only where there is no limit yet."""
+        if not is_default:
             self._limits.pop(agent, None)
         if slots is not None:
             self._limits.setdefault(agent, slots)
@@ -109,49 +91,53 @@ class Slots:
         return None
 
 
-class Purses:
-    def __init__(self, engine: "EmbeddedEngine") -> None:
-        self._engine = engine
-        self._open: dict[str, Budget] = {}
+class PrincipalBudgets:
+    """Budgets that outlive a delegation tree: one per authenticated principal, shared by all of its trees.
+
+    Spending before this process started is read from the store once per principal; later spending is counted in memory."""
+
+    def __init__(self, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._clock = clock
+        self._loop = loop
+        self._budgets: dict[str, Budget] = {}
         self._read_at: dict[str, float] = {}
-        """Wall clock: what was asked for before is counted."""
+        """Wall clock: delegations created before it are counted."""
         self._reading = asyncio.Lock()
 
-    async def of(self, principal: str, limits: Limits | None = None) -> Budget:
-        """`limits`: those it has now; None: as they were last said."""
-        purse = self._open.get(principal)
-        if purse is None:
-            async with self._reading:  # two at once would have a scope each
-                purse = self._open.get(principal) or await self._opened(principal)
+    async def get(self, principal: str, limits: Limits | None = None) -> Budget:
+        """`limits`: those it has now; None: the latest."""
+        budget = self._budgets.get(principal)
+        if budget is None:
+            async with self._reading:  # two at once would have a budget each
+                budget = self._budgets.get(principal)
+                if budget is None:
+                    budget = Budget(Limits(), opened_at=self._loop.time())
+                    await self._read(principal, budget)
+                    self._budgets[principal] = budget
         if limits is not None:
-            purse.limits = limits
-        return purse
+            budget.limits = limits
+        return budget
 
-    async def of_restored(self, record: Record) -> Budget | None:
-        """The one that a delegation of a dead process draws from again: it is counted there, and enters once more."""
+    async def restore(self, record: Record) -> Budget | None:
+        """The budget that a recovered delegation draws from; the delegation is already counted in it."""
         if record.caller_info is None:
             return None
         principal = record.caller_info.principal
-        purse = await self.of(principal)
-        if record.created_at >= self._read_at[principal]:  # another process began it since: what that drew is not counted yet
+        budget = await self.get(principal)
+        if record.created_at >= self._read_at[principal]:  # created by another process since then: its spending is not counted yet
             async with self._reading:
-                await self._read(principal, purse)
-        purse.delegations -= 1
-        return purse
+                await self._read(principal, budget)
+        budget.delegations -= 1
+        return budget
 
-    async def _opened(self, principal: str) -> Budget:
-        purse = Budget(Limits(), opened_at=self._engine.loop.time())
-        await self._read(principal, purse)
-        self._open[principal] = purse
-        return purse
-
-    async def _read(self, principal: str, purse: Budget) -> None:
-        """Never less than is known here: what is not written yet has been drawn all the same."""
-        self._read_at[principal] = self._engine.clock.wall()
-        drawn = await off_loop(self._engine.store.drawn, principal)
-        purse.delegations = max(purse.delegations, drawn.delegations)
-        purse.tokens = max(purse.tokens, drawn.tokens)
-        purse.cost = max(purse.cost, drawn.cost)
+    async def _read(self, principal: str, budget: Budget) -> None:
+        """Never less than is known here: spending that is not written yet counts all the same."""
+        self._read_at[principal] = self._clock.wall()
+        drawn = await off_loop(self._store.drawn, principal)
+        budget.delegations = max(budget.delegations, drawn.delegations)
+        budget.tokens = max(budget.tokens, drawn.tokens)
+        budget.cost = max(budget.cost, drawn.cost)
         if drawn.since is not None:
-            age = max(0.0, self._engine.clock.wall() - drawn.since)
-            purse.opened_at = min(purse.opened_at, self._engine.loop.time() - age)
+            age = max(0.0, self._clock.wall() - drawn.since)
+            budget.opened_at = min(budget.opened_at, self._loop.time() - age)

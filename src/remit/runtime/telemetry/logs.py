@@ -9,16 +9,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from remit.core.delegation import ORIGIN
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.redaction import redact_text
 from remit.core.tracing import context_of
-from remit.engines.embedded.embedded import CURRENT
-
-if TYPE_CHECKING:
-    from remit.engines.embedded.embedded import EmbeddedEngine
+from remit.runtime.engine import CURRENT, Engine
 
 LOGGERS = ("remit", "opentelemetry")
 MAX_CHARACTERS = 20_000
@@ -116,9 +113,9 @@ def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextI
     return undo
 
 
-def log_lifecycle(engine: "EmbeddedEngine") -> Callable[[], None]:
+def log_lifecycle(engine: Engine) -> Callable[[], None]:
     """Log each delegation that starts or ends and each refused caller, until the returned function is called."""
-    return engine.listeners.hear(_write, _HEARD)
+    return engine.listen(_write, _HEARD)
 
 
 def _write(event: LifecycleEvent) -> None:

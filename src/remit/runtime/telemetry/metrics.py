@@ -6,22 +6,21 @@ bounded: agents that are not registered, and names beyond a limit, count as `(ot
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 
+from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
 from remit.core.states import State
+from remit.runtime.engine import Engine
 from remit.runtime.telemetry import names
-from remit.runtime.telemetry.names import Instrument, Kind
-
-if TYPE_CHECKING:
-    from remit.engines.embedded.embedded import EmbeddedEngine
+from remit.runtime.telemetry.names import Find, Instrument, Kind, Live
 
 MAX_SERIES = 200
 """Targets with their operations and kinds of principals; what comes after counts as `(others)`. With all outcomes this is below the SDK's
@@ -29,9 +28,6 @@ limit of 2,000 series."""
 PRINCIPALS = ("orchestrator", "token", "cert", "delegation")
 """Kinds of principals; all others count as `other`."""
 WINDOW_PARTS = 10
-_HEARD = (
-    LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
-)  # fmt: skip
 _NOT_TIMED = (State.REFUSED, State.CANCELLED)
 
 
@@ -60,8 +56,10 @@ class Window:
 class EngineMetrics:
     """The instruments of one engine, read by one reader of the SDK."""
 
-    def __init__(self, engine: "EmbeddedEngine", reader: MetricReader, resource: Resource | None = None) -> None:
-        self._engine = engine
+    def __init__(self, find: Find, live: Live, reader: MetricReader, resource: Resource | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._find = find
+        self._live = live
+        self._clock = clock
         self._window = Window()
         self._labels: set[tuple[str, str, str]] = set()
         self._provider = MeterProvider([reader], resource or Resource.get_empty(), shutdown_on_exit=False)
@@ -76,10 +74,8 @@ class EngineMetrics:
                 )
             else:
                 meter.create_observable_gauge(one.name, [self._observer(one)], one.unit, one.words)
-        self._stop = engine.listeners.hear(self._hear, _HEARD)
 
     def close(self, timeout_seconds: float) -> None:
-        self._stop()
         self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
 
     def model_called(self, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
@@ -89,7 +85,7 @@ class EngineMetrics:
         for kind, tokens in zip(("input", "output"), used or (), strict=False):
             self._instruments[names.MODEL_USAGE].record(tokens, _labelled(names.MODEL_USAGE, (*labels, kind)))
 
-    def _hear(self, event: LifecycleEvent) -> None:
+    def on_event(self, event: LifecycleEvent) -> None:
         if event.kind is LifecycleKind.STARTED:
             target, operation, _ = self._names(event)
             self._count(names.STARTED, (target, operation), 1.0)
@@ -115,7 +111,7 @@ class EngineMetrics:
         labels = (event.target, event.operation or "", principal if principal in PRINCIPALS else "other")
         if labels in self._labels:
             return labels
-        if len(self._labels) >= MAX_SERIES or self._engine.deps.agents.find(event.agent) is None:
+        if len(self._labels) >= MAX_SERIES or self._find(event.agent) is None:
             return (OTHERS, "", labels[2])
         self._labels.add(labels)
         for state in names.ENDINGS:  # all outcomes at zero: Prometheus sees a rise only from a value it has seen
@@ -134,12 +130,12 @@ class EngineMetrics:
     def _gauge(self, instrument: Instrument) -> Mapping[tuple[str, ...], float]:
         if instrument in (names.RUNNING, names.QUEUED):
             found: dict[tuple[str, ...], float] = {}
-            for running in list(self._engine.running.values()):
+            for running in list(self._live().values()):
                 if (running.state is State.QUEUED) == (instrument is names.QUEUED):
                     target = (running.delegation.agent.partition(".")[0],)
                     found[target] = found.get(target, 0.0) + 1
             return found
-        recent = self._window.read(self._engine.clock.wall())
+        recent = self._window.read(self._clock.wall())
         if instrument is names.ERROR_RATES[0]:
             return {(name,): share.rate for name, share in recent.errors_by_target.items() if share.rate is not None}
         if instrument is names.ERROR_RATES[1]:
@@ -154,14 +150,15 @@ def _labelled(instrument: Instrument, values: Sequence[str]) -> dict[str, str]:
     return dict(zip(instrument.labels, values, strict=True))
 
 
-def prometheus_page(engine: "EmbeddedEngine") -> Callable[[str], tuple[bytes, str]]:
+def prometheus_page(engine: Engine, find: Find, clock: Clock = SYSTEM_CLOCK) -> Callable[[str], tuple[bytes, str]]:
     """Makes the page and its content type from what is accepted: Prometheus' text format, or OpenMetrics if asked for."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder
 
     registry = CollectorRegistry()
-    EngineMetrics(engine, PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry))
+    reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
+    engine.listen(EngineMetrics(find, engine.live, reader, clock=clock).on_event, names.METRIC_EVENTS)
     open_metrics = "application/openmetrics-text"
 
     def page(accept: str = "") -> tuple[bytes, str]:

@@ -5,11 +5,15 @@ spans and `delegation.*` of instruments. Instruments have the same names for Pro
 `/metrics` or by way of a collector. Values only. Used by the rest of `signals` and by the tests of its documentation.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from remit.core.lifecycle import LifecycleKind
 from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET, LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL, Metric
+from remit.core.ports import AgentPort
 from remit.core.states import LIVE, State
+from remit.runtime.engine import LiveDelegation
 
 SCOPE = "remit"
 """Of instrumentation."""
@@ -173,6 +177,15 @@ MODEL_USAGE = Instrument(
     buckets=MODEL_TOKENS,
 )
 INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, VISITS, *RATES, *ERROR_RATES, MODEL_DURATION, MODEL_USAGE)
+
+
+METRIC_EVENTS = (
+    LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
+)  # fmt: skip
+Find = Callable[[str], AgentPort | None]
+"""An agent by its name."""
+Live = Callable[[], Mapping[str, LiveDelegation]]
+"""Live delegations of this process, by session."""
 
 
 def label(name: str) -> str:

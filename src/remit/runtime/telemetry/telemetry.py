@@ -18,12 +18,17 @@ from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
 from remit.core.settings import Settings
+from remit.runtime.engine import CURRENT, Middleware
+from remit.runtime.lifecycle import Listener
+from remit.runtime.telemetry.names import METRIC_EVENTS, Find, Live
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.engines.embedded.embedded import EmbeddedEngine
-    from remit.models.client import Models
-    from remit.models.messages import ModelCall
+    from remit.runtime.telemetry.metrics import EngineMetrics
+    from remit.runtime.telemetry.traces import Traces
+
+ModelCall = tuple[str, str, float, tuple[int, int] | None, str]
+"""Provider, model, seconds, tokens in and out (None: it did not answer), error."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -41,20 +46,43 @@ class Wanted:
     over_grpc: bool = False
 
 
-class Signals:
-    """Running export; `close` ends it within two seconds, whatever the collector does."""
+class Telemetry:
+    """Export of one `Remit`: what its engine and its models call. `close` ends it within two seconds, whatever the collector does."""
 
     def __init__(
-        self, origin: Callable[[], Origin | None], stops: Sequence[Callable[[], None]], shutdowns: Sequence[Callable[[], None]]
+        self, metrics: "EngineMetrics | None", traces: "Traces | None", live: Live, shutdowns: Sequence[Callable[[], None]]
     ) -> None:
-        self.origin = origin
-        """Where the caller of a delegation stands in a trace of its own; None: nowhere."""
-        self._stops = stops
+        self._metrics = metrics
+        self._traces = traces
+        self._live = live
         self._shutdowns = shutdowns
 
+    @property
+    def middleware(self) -> tuple[Middleware, ...]:
+        return () if self._traces is None else (self._traces.perform,)
+
+    @property
+    def listeners(self) -> tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...]:
+        found: list[tuple[Listener, tuple[LifecycleKind, ...]]] = []
+        if self._metrics is not None:
+            found.append((self._metrics.on_event, METRIC_EVENTS))
+        if self._traces is not None:
+            found.append((self._traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)))
+        return tuple(found)
+
+    def origin(self) -> Origin | None:
+        """Where the caller of a delegation stands in a trace of its own; None: nowhere."""
+        return None if self._traces is None else self._traces.origin()
+
+    def model_called(self, spender: Any, call: ModelCall) -> None:
+        """A language model was asked on behalf of `spender`, a context."""
+        if self._metrics is not None:
+            self._metrics.model_called(*call)
+        live = CURRENT.get() or self._live().get(getattr(spender, "session_id", ""))
+        if self._traces is not None and live is not None:
+            self._traces.asked(live.delegation, *call)
+
     async def close(self) -> None:
-        for stop in self._stops:
-            stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns))
@@ -87,14 +115,14 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-async def open_signals(engine: "EmbeddedEngine", models: "Models", settings: Settings) -> Signals | None:
-    """None: nothing is wanted; or it is by the environment alone, and not installed, which is said in the log."""
+async def open_telemetry(settings: Settings, owner_id: str, *, find: Find, live: Live) -> Telemetry | None:
+    """None: not configured; or only the environment configures it and OpenTelemetry is not installed, which is logged."""
     asked_for = wanted(settings, os.environ)
     if asked_for is None:
         return None
     try:
         await off_loop(_load)
-        return _begin(asked_for, engine, models, settings)
+        return _begin(asked_for, settings, owner_id, find, live)
     except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for what exporters are told wrongly
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
         if asked_for.url is None:  # a variable of the machine's, meant for whoever can
@@ -109,16 +137,15 @@ def _load() -> None:
     importlib.import_module("remit.runtime.telemetry.traces")
 
 
-def _begin(asked_for: Wanted, engine: "EmbeddedEngine", models: "Models", settings: Settings) -> Signals:
+def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: Find, live: Live) -> Telemetry:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     from remit.runtime.telemetry.metrics import EngineMetrics
-    from remit.runtime.telemetry.traces import Traces, origin_here, set_current
+    from remit.runtime.telemetry.traces import Traces
 
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is no news on a terminal
-    resource = _resource(engine, settings)
-    stops: list[Callable[[], None]] = []
+    resource = _resource(owner_id, settings)
     shutdowns: list[Callable[[], None]] = []
     metrics: EngineMetrics | None = None
     traces: Traces | None = None
@@ -127,17 +154,13 @@ def _begin(asked_for: Wanted, engine: "EmbeddedEngine", models: "Models", settin
         reader = PeriodicExportingMetricReader(
             exporter, export_interval_millis=1000 * settings.signals.metric_seconds, export_timeout_millis=1000 * EXPORT_SECONDS
         )
-        metrics = EngineMetrics(engine, reader, resource)
+        metrics = EngineMetrics(find, live, reader, resource)
         shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
     if asked_for.traces:
         processor = BatchSpanProcessor(_exporter(asked_for, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
-        agents = engine.deps.agents
-        traces = Traces(processor.on_end, resource, lambda name: _spec(agents, name), content=settings.signals.content)
-        stops.append(engine.listeners.hear(traces.ended, (LifecycleKind.COMPLETED, LifecycleKind.FAILED)))
-        engine.dress = lambda running, context: set_current(running.delegation, context)
+        traces = Traces(processor.on_end, resource, find, content=settings.signals.content)
         shutdowns.append(processor.shutdown)
-    models.hear = _hearing(engine, metrics, traces)
-    return Signals(origin_here if asked_for.traces else _nowhere, stops, shutdowns)
+    return Telemetry(metrics, traces, live, shutdowns)
 
 
 def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
@@ -152,34 +175,12 @@ def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
     return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
 
 
-def _hearing(engine: "EmbeddedEngine", metrics: Any, traces: Any) -> "Callable[[Any, ModelCall], None]":
-    from remit.engines.embedded.embedded import CURRENT
-
-    def hear(purse: Any, call: "ModelCall") -> None:
-        if metrics is not None:
-            metrics.model_called(*call)
-        running = CURRENT.get() or engine.running.get(getattr(purse, "session_id", ""))
-        if traces is not None and running is not None:
-            traces.asked(running.delegation, *call)
-
-    return hear
-
-
-def _resource(engine: "EmbeddedEngine", settings: Settings) -> Any:
+def _resource(owner_id: str, settings: Settings) -> Any:
     """What the environment says of this program holds, but for the name that the settings give it."""
     from opentelemetry.sdk.resources import Resource
 
-    attributes = {"service.instance.id": engine.owner.owner_id}
+    attributes = {"service.instance.id": owner_id}
     name = settings.signals.service_name
     if name != "remit" or not os.environ.get("OTEL_SERVICE_NAME"):
         attributes["service.name"] = name
     return Resource.create(attributes)
-
-
-def _spec(agents: Any, name: str) -> Any:
-    agent = agents.find(name)
-    return None if agent is None else agent.spec
-
-
-def _nowhere() -> None:
-    return None

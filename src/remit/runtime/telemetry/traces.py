@@ -6,7 +6,6 @@ has two: its tree's (`invoke_workflow`) and its own. Steps of the flow are event
 and go along only where `signals.content` says so; secrets never do. Needs the SDK of OpenTelemetry.
 """
 
-import contextvars
 import json
 import os
 import time
@@ -20,14 +19,16 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
 
-from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.events import STEPS
 from remit.core.lifecycle import LifecycleEvent
 from remit.core.redaction import redact_parameters, redact_text, redact_value
+from remit.core.result import Return
 from remit.core.states import State
 from remit.core.tracing import Traceparent, caller_context, context_of, parent_of, parse, tree_of
-from remit.runtime.telemetry.names import SCOPE, Attribute, Span
+from remit.runtime.engine import Perform
+from remit.runtime.perform import Work
+from remit.runtime.telemetry.names import SCOPE, Attribute, Find, Span
 
 CONTENT_CHARACTERS = 8_192
 NAME_CHARACTERS = 300
@@ -39,10 +40,10 @@ Put = Callable[[ReadableSpan], None]
 
 
 class Traces:
-    def __init__(self, put: Put, resource: Resource, spec_of: Callable[[str], AgentSpec | None], *, content: bool) -> None:
+    def __init__(self, put: Put, resource: Resource, find: Find, *, content: bool) -> None:
         self._put = put
         self._resource = resource
-        self._spec_of = spec_of
+        self._find = find
         self._has_content = content
         self._scope = InstrumentationScope(SCOPE)
 
@@ -56,7 +57,8 @@ class Traces:
         if not here.is_sampled:  # whoever asked keeps no trace of it
             return
         attributes = self._attributes(delegation, event)
-        spec = self._spec_of(delegation.agent)
+        agent = self._find(delegation.agent)
+        spec = None if agent is None else agent.spec
         if spec is not None:
             attributes[Attribute.KIND] = spec.kind
         is_remote = spec is not None and spec.kind in REMOTE_KINDS
@@ -130,6 +132,20 @@ class Traces:
         words = event.state if error is None else redact_text(error.message)[:500] if self._has_content else error.code
         return Status(StatusCode.ERROR, _sound(words))
 
+    async def perform(self, work: Work, inner: Perform) -> Return:
+        """Middleware: spans that the agent's own libraries make hang below the delegation's. The context ends with the agent's task."""
+        span = api.NonRecordingSpan(span_context(context_of(work.delegation)))
+        otel_context.attach(api.set_span_in_context(span, otel_context.Context()))
+        return await inner(work)
+
+    def origin(self) -> Origin | None:
+        """The span that the calling program has open: the tree hangs below it. None: it has none."""
+        span = api.get_current_span().get_span_context()
+        if not span.is_valid:
+            return None
+        given = Traceparent(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
+        return None if parse(str(given)) is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
+
     # ---- questions to models
 
     def asked(self, delegation: Delegation, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
@@ -186,21 +202,6 @@ class Traces:
 
 def span_context(of: Traceparent, *, is_remote: bool = False) -> api.SpanContext:
     return api.SpanContext(int(of.trace_id, 16), int(of.span_id, 16), is_remote, api.TraceFlags(of.flags))
-
-
-def set_current(delegation: Delegation, context: contextvars.Context) -> None:
-    """In the context its agent runs in: spans that the agent's own libraries make hang below the delegation's."""
-    span = api.NonRecordingSpan(span_context(context_of(delegation)))
-    context.run(lambda: otel_context.attach(api.set_span_in_context(span, otel_context.Context())))
-
-
-def origin_here() -> Origin | None:
-    """Of a program that has a span open where it delegates: the tree hangs below that. None: it has none."""
-    span = api.get_current_span().get_span_context()
-    if not span.is_valid:
-        return None
-    given = Traceparent(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
-    return None if parse(str(given)) is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 
 
 def _named(span: Span, delegation: Delegation) -> dict[str, str]:

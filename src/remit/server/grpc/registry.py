@@ -28,8 +28,8 @@ from remit.core.jsonable import clean_text
 from remit.core.policy import Effect
 from remit.core.ports import Store
 from remit.core.settings import ServeSettings
-from remit.engines.embedded.peers import FOLDER, awaited
-from remit.engines.embedded.running import Running
+from remit.runtime.engine import LiveDelegation
+from remit.runtime.liveness import EXPECTED_FOLDER, expected_agents
 from remit.runtime.output_schema import checked_schema
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.authenticator import Authenticator
@@ -267,7 +267,7 @@ class Registry(rpc.AgentServiceServicer):
                 if offered.is_safe_to_repeat:
                     self._awaited.add(name, there[-1].principal)
 
-    def _token_for(self, running: Running) -> str:
+    def _token_for(self, running: LiveDelegation) -> str:
         """With it the agent can delegate in turn."""
         with contextlib.suppress(RemitError, ModuleNotFoundError):
             return self._authenticator.token_for(running)
@@ -279,12 +279,12 @@ def _digest(secret: str) -> bytes:
 
 
 class AwaitedOperations:
-    """Operations of registered agents that are waited for after this server is killed, as small files (`engine.peers`).
+    """Operations of registered agents that are waited for after this server is killed, as small files (`runtime.liveness`).
 
     So their work is not settled as crashed when the project is opened again, but continues when the agent is back."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / FOLDER
+        self._folder = folder / EXPECTED_FOLDER
         self._ours: dict[str, str] = {}
 
     def add(self, operation: str, principal: str) -> None:
@@ -301,7 +301,7 @@ class AwaitedOperations:
     def read(self, store: Store) -> dict[str, tuple[str, float]]:
         """By operation, its principal and for how many seconds work waits for it. The others are removed. Blocking."""
         ends: dict[str, float] = {}
-        names = awaited(self._folder)
+        names = expected_agents(self._folder)
         for record in store.live() if names else ():
             if record.agent in names:
                 ends[record.agent] = max(record.deadline_at, ends.get(record.agent, 0.0))

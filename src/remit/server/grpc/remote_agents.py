@@ -22,10 +22,9 @@ from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitErro
 from remit.core.jsonable import clean_text
 from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.tracing import traceparent_of
-from remit.engines.embedded.context_backend import EngineBackend
-from remit.engines.embedded.running import Running
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.runtime.context import Context
+from remit.runtime.engine import CURRENT, LiveDelegation
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.system.threads import off_loop
@@ -64,6 +63,7 @@ class Work:
     work_id: str = ""
     instance: "Instance | None" = None
     runs: int = 0
+    started_wall: float = 0.0
     is_handing_in: bool = False
 
 
@@ -290,7 +290,7 @@ class Arguments(NamedTuple):
 class RemoteAgent:
     __slots__ = ("_is_safe", "_operation", "_pool", "_token_for", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, is_safe: bool, token_for: Callable[[Running], str]) -> None:
+    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, is_safe: bool, token_for: Callable[[LiveDelegation], str]) -> None:
         self.spec = spec
         self._pool = pool
         self._operation = operation
@@ -307,9 +307,8 @@ class RemoteAgent:
 
     async def perform(self, ctx: Context, arguments: Arguments) -> Any:
         await self._check_schema(arguments.parameters)
-        backend = ctx.backend
-        assert isinstance(backend, EngineBackend)
-        running = backend.running
+        running = CURRENT.get()
+        assert running is not None
         order = pb.WorkOrder(
             operation=self._operation,
             parameters=struct_of(arguments.parameters),
@@ -325,6 +324,7 @@ class RemoteAgent:
             ctx=ctx,
             done=asyncio.get_running_loop().create_future(),
             pinned=arguments.pinned,
+            started_wall=running.started_wall,
             runs=running.attempt - 1 if self._is_safe else 0,  # resumed work waits for its agent to come back
         )
         telling = running.engine.spawn(self._tell_hand_in(ctx, work))
@@ -380,24 +380,25 @@ def handle_message(pool: Pool, instance: Instance, message: pb.AgentMessage) -> 
     said = getattr(message, kind)
     work = instance.works.get(said.work_id)
     if kind in ("done", "failed"):
-        outcome = _failure(said) if kind == "failed" else _result(said, work.ctx) if work is not None else None
+        outcome = _failure(said) if kind == "failed" else _result(said, work) if work is not None else None
         pool.settle(instance, said.work_id, outcome)
     elif work is not None:
         with contextlib.suppress(RemitError):  # the delegation has ended
             try:
-                _apply(work.ctx, kind, said)
+                _apply(work, kind, said)
             except RemitError as error:
                 work.ctx.progress(f"A message of the agent was refused: {error.message}")
 
 
-def _apply(ctx: Any, kind: str, said: Any) -> None:
+def _apply(work: Work, kind: str, said: Any) -> None:
+    ctx = work.ctx
     match kind:
         case "progress":
             ctx.progress(said.message, said.fraction if said.HasField("fraction") and math.isfinite(said.fraction) else None)
         case "output":
             ctx.emit(json_of(said.chunk))
         case "artifact":
-            if (fault := _foreign_file(ctx, said.path)) is not None:
+            if (fault := _foreign_file(work, said.path)) is not None:
                 raise Misused(fault)
             ctx.artifact(said.path, said.type or "data", said.summary)
         case "spent":  # negative amounts give nothing back
@@ -405,22 +406,23 @@ def _apply(ctx: Any, kind: str, said: Any) -> None:
             ctx.spend(tokens=min(MOST_TOKENS, max(0, said.tokens)), cost=max(0.0, cost))
 
 
-def _foreign_file(ctx: Any, path: str) -> str | None:
+def _foreign_file(work: Work, path: str) -> str | None:
     """Who sees a return may read its artifacts. So an agent may not hand in files of remit or git, or files that existed before its
     work."""
+    ctx = work.ctx
     try:
         place, root = Path(ctx.root, path).resolve(), Path(ctx.root).resolve()
         top = place.relative_to(root).parts[:1]
         if top and top[0].casefold() in _RESERVED_FOLDERS and not place.is_relative_to(ctx.scratch.resolve()):
             return f"{path!r:.200} is not its to hand in."
-        if place.stat().st_mtime < ctx.backend.running.started_wall - FILE_CLOCK_LAG_SECONDS:
+        if place.stat().st_mtime < work.started_wall - FILE_CLOCK_LAG_SECONDS:
             return f"{path!r:.200} existed before its work began."
     except (OSError, ValueError, RuntimeError):
         return None  # whether it exists is checked with the return
     return None
 
 
-def _result(said: pb.WorkDone, ctx: Any) -> Any:
+def _result(said: pb.WorkDone, work: Work) -> Any:
     """The value; for `is_return` the return, or the error that it is invalid."""
     value = json_of(said.result) if said.HasField("result") else None
     received = read_answer(value)
@@ -430,7 +432,7 @@ def _result(said: pb.WorkDone, ctx: Any) -> Any:
             return InvalidReturn([f"artifacts: more than {MOST_NAMED}"])
         for one in named:
             path = one.get("path") if isinstance(one, dict) else one
-            if isinstance(path, str) and (fault := _foreign_file(ctx, path)) is not None:
+            if isinstance(path, str) and (fault := _foreign_file(work, path)) is not None:
                 return InvalidReturn([f"artifacts: {fault}"])
     if not said.is_return:
         return value

@@ -15,8 +15,8 @@ from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, 
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
-from remit.engines.embedded.handles import LocalHandle
 from remit.runtime.context import Handle
+from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_requests import parameters_schema, parts_of
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.server.grpc.auth_interceptor import Context, entered
@@ -120,7 +120,7 @@ class TaskService(rpc.TaskServiceServicer):
         wait_seconds = wait_seconds_of(request)
         call = _with_conversation(entered(), request.session_id)
         handle = await self._service.begin(call, self._arguments(call, request))
-        if isinstance(handle, LocalHandle):
+        if isinstance(handle, LiveHandle):
             task = await self._running_here(handle, wait_seconds)
         else:
             task = await self._settled_or_elsewhere(call, handle, wait_seconds)
@@ -138,7 +138,7 @@ class TaskService(rpc.TaskServiceServicer):
             target, operation = self._service.choose(call, operation or ""), None
         return {"target": target, "operation": operation, **arguments_of(request)}
 
-    async def _running_here(self, handle: LocalHandle, wait_seconds: float) -> pb.Task:
+    async def _running_here(self, handle: LiveHandle, wait_seconds: float) -> pb.Task:
         """Nothing is read from the store."""
         delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
         if returned is not None:

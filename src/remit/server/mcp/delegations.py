@@ -23,8 +23,8 @@ from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.settings import Settings
 from remit.core.tracing import parse
-from remit.engines.embedded.peers import Stuck, below, living_owners, signs_with_children, stuck
 from remit.runtime.context import Handle
+from remit.runtime.liveness import Stuck, below, living_owners, signs_with_children, stuck
 from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds, parameters_schema
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of

@@ -223,7 +223,7 @@ async def served_to_others(
 ) -> AsyncIterator[None]:
     from remit.server.run import authenticator_for
 
-    if getattr(remit, "engine", None) is None:
+    if remit.is_attached:
         raise Misused("An agent cannot serve its project to other machines.", advice="Listen on loopback: --host 127.0.0.1")
     own = remit.settings.serve
     settings = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts))

@@ -1,4 +1,4 @@
-"""Upkeep: old scratch folders and old history go, what is still needed stays, and nothing that goes wrong ends it (S2.7)."""
+"""Maintenance removes old scratch folders and history, keeps what is needed, and survives errors."""
 
 import asyncio
 import shutil
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, agent, upkeep
+from remit import Context, Remit, agent
+from remit.engines.embedded import maintenance
 from remit.testing import JumpingClock, Scripted, hang
 from remit.testing.engine_samples import until
 
@@ -48,11 +49,11 @@ async def test_scratch_folders_of_what_left_the_registry_are_removed(tmp_path: P
         living = sleeper.contexts[0].scratch
         strange = plain.parent / "notes-of-a-person"
         strange.mkdir()
-        await upkeep.clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert plain.is_dir(), "it is still in the registry"
         clock.jump(2 * HOUR)
         fresh = await scratch_of(remit)
-        await upkeep.clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert not plain.exists()
         assert (kept / "note.txt").is_file(), "a return names it"
         assert living.is_dir()
@@ -68,19 +69,19 @@ async def test_history_is_forgotten_after_the_days_that_were_asked_for_and_never
         living = await remit.start("sleeper")
         clock.jump(31 * DAY)
         young = await remit.delegate("worker")
-        await upkeep.clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert {record.session_id for record in await remit.history()} == {living.session_id, young.session_id}
         assert await remit.events(old.session_id) == []
     async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as remit:
         clock.jump(10_000 * DAY)
-        await upkeep.clean_up(remit.engine, remit.settings)
+        await remit.engine.clean_up()
         assert len(await remit.history()) == 2
 
 
-async def test_an_error_of_the_disk_does_not_end_the_upkeep(
+async def test_maintenance_continues_after_a_disk_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(upkeep, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(maintenance, "TURN_SECONDS", 0.02)
     refuses = True
     real = shutil.rmtree
 
@@ -94,20 +95,20 @@ async def test_an_error_of_the_disk_does_not_end_the_upkeep(
     async with Remit.open(tmp_path, agents=[scribbles], clock=clock.as_clock(), settings={"cleanup_seconds": 0.05}) as remit:
         folder = await scratch_of(remit)
         clock.jump(2 * HOUR)
-        await until(lambda: "Upkeep went wrong; it goes on" in caplog.text)
+        await until(lambda: "Maintenance failed; it continues" in caplog.text)
         assert folder.is_dir()
         refuses = False
         await until(lambda: not folder.exists())
 
 
-async def test_a_cancel_whose_bell_was_not_heard_is_carried_out_by_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "TURN_SECONDS", 0.02)
-    monkeypatch.setattr(upkeep, "SWEEP_SECONDS", 0.05)
+async def test_a_cancel_request_whose_wakeup_was_lost_is_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(maintenance, "CANCELS_SECONDS", 0.05)
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[sleeper]) as remit:
         handle = await remit.start("sleeper")
         async with Remit.open(tmp_path, agents=[]) as other:
-            for bell in remit.engine.run_folder.glob(f"{remit.owner.owner_id}.bell"):
+            for bell in (tmp_path / ".remit" / "run").glob(f"{remit.owner.owner_id}.bell"):
                 bell.unlink()
             asked = asyncio.create_task(other.cancel(handle.session_id, "not wanted"))
             assert (await asyncio.wait_for(handle.result(), 3)).stop_reason == "cancelled"

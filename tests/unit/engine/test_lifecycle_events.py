@@ -9,8 +9,8 @@ import pytest
 
 from remit import Remit, agent
 from remit.core.errors import Misused
-from remit.core.lifecycle import LifecycleEvent
-from remit.engines.embedded.events import LifecycleEvents, Listeners
+from remit.core.lifecycle import LifecycleEvent, LifecycleKind
+from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents
 
 
 @agent("shelf.look")
@@ -30,8 +30,8 @@ async def caller(ctx: Any) -> str:
     return "done"
 
 
-def told(happenings: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
-    return [(str(one.kind).removeprefix("delegation."), one.agent, one.success) for one in happenings]
+def told(events: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
+    return [(str(one.kind).removeprefix("delegation."), one.agent, one.success) for one in events]
 
 
 async def test_each_delegation_is_told_when_it_starts_and_how_it_ended(tmp_path: Path) -> None:
@@ -71,7 +71,6 @@ async def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
         stop()
         await remit.delegate("shelf.look")
         assert len(heard) == 2
-        assert not remit.engine.listeners
 
 
 async def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
@@ -88,45 +87,45 @@ async def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
 
 async def test_the_iterator_gives_them_in_order_and_ends_with_the_remit(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look]) as remit:
-        happenings = remit.happenings()
+        events = remit.happenings()
         await asyncio.gather(*(remit.delegate("shelf.look") for _ in range(3)))
-        reading = asyncio.ensure_future(_all(happenings))
+        reading = asyncio.ensure_future(_all(events))
     found = await asyncio.wait_for(reading, 5)
     assert len(found) == 6
-    assert happenings.lost == 0
+    assert events.lost == 0
 
 
-async def _all(happenings: LifecycleEvents) -> list[LifecycleEvent]:
-    return [one async for one in happenings]
+async def _all(events: LifecycleEvents) -> list[LifecycleEvent]:
+    return [one async for one in events]
 
 
 async def test_an_iterator_that_nobody_reads_keeps_the_newest_only() -> None:
-    listeners = Listeners()
-    happenings = LifecycleEvents(listeners, room=2)
+    bus = LifecycleBus()
+    events = LifecycleEvents(bus, limit=2)
     for number in range(5):
-        listeners.tell(_happening(f"sess_{number}"))
-    happenings.close()
-    assert [one.session_id for one in await _all(happenings)] == ["sess_3", "sess_4"]
-    assert happenings.lost == 3
+        bus.publish(_event(f"sess_{number}"))
+    events.close()
+    assert [one.session_id for one in await _all(events)] == ["sess_3", "sess_4"]
+    assert events.lost == 3
 
 
 async def test_several_may_read_the_same_iterator_and_one_may_give_up() -> None:
-    listeners = Listeners()
-    happenings = listeners.read()
-    first, second = (asyncio.ensure_future(anext(happenings)) for _ in range(2))
+    bus = LifecycleBus()
+    events = bus.read()
+    first, second = (asyncio.ensure_future(anext(events)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
-    listeners.tell(_happening("sess_1"))
+    bus.publish(_event("sess_1"))
     assert (await asyncio.wait_for(second, 5)).session_id == "sess_1"
 
 
 async def test_a_forgotten_iterator_is_not_listened_for() -> None:
-    listeners = Listeners()
-    happenings = listeners.read()
-    assert len(listeners) == 1
-    del happenings
+    bus = LifecycleBus()
+    events = bus.read()
+    assert bus.has_listeners
+    del events
     gc.collect()
-    assert not listeners
+    assert not bus.has_listeners
 
 
 async def test_a_closed_remit_cannot_be_listened_to(tmp_path: Path) -> None:
@@ -147,9 +146,7 @@ async def test_metrics_are_of_what_is_on_record(tmp_path: Path) -> None:
         assert (await again.metrics(since_seconds=-10)).total == 0
 
 
-def _happening(session_id: str) -> LifecycleEvent:
-    from remit.core.lifecycle import LifecycleKind
-
+def _event(session_id: str) -> LifecycleEvent:
     return LifecycleEvent(
         kind=LifecycleKind.STARTED, at=0.0, session_id=session_id, root_id=session_id, parent_id=None, depth=1, target="a", operation=None,
         state="running",

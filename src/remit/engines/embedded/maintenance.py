@@ -1,0 +1,128 @@
+"""Maintenance in the background: the write-ahead log, old scratch folders, unused workspaces, history beyond its limit.
+
+Also takes cancel requests whose wake-up did not arrive."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Awaitable, Callable
+
+from remit.core.errors import Unavailable
+from remit.core.record import Record
+from remit.engines.embedded.journal import Journal
+from remit.runtime.engine import EngineConfig
+from remit.runtime.liveness import living_owners
+from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, finish_removal, remove_forgotten, remove_unchanged, remove_unfinished
+from remit.runtime.workspaces import DIFF, list_workspaces
+from remit.system.threads import off_loop
+
+TURN_SECONDS = 1.0
+CANCELS_SECONDS = 30.0
+WORKSPACES_PER_TURN = 50
+
+log = logging.getLogger("remit.maintenance")
+
+
+class Maintenance:
+    def __init__(
+        self,
+        config: EngineConfig,
+        journal: Journal,
+        is_in_use: Callable[[str], bool],
+        abandoned: Callable[[], list[str]],
+        take_cancels: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`is_in_use`: whether this engine has a session; `abandoned`: sessions whose agent could not be stopped."""
+        self._root = config.deps.root
+        self._clock = config.deps.clock
+        self._store = config.store
+        self._owner_id = config.owner.owner_id
+        self._folder = config.folder
+        self._options = config.options
+        self._journal = journal
+        self._is_in_use = is_in_use
+        self._abandoned = abandoned
+        self._take_cancels = take_cancels
+
+    async def run(self) -> None:
+        """Until it is cancelled. A step that fails is tried again at its next turn."""
+        loop = asyncio.get_running_loop()
+        swept = cleaned = loop.time()
+        step: Callable[[], Awaitable[None]] = self.remove_unused_workspaces  # left by a crash, or by a program that ended at once
+        while True:
+            try:
+                await step()
+                step = self._checkpoint_log
+                now = loop.time()
+                if now - swept >= CANCELS_SECONDS:
+                    swept = now
+                    await self._take_cancels()
+                if now - cleaned >= self._options.cleanup_seconds:
+                    cleaned = now
+                    await self.clean_up()
+            except Unavailable:
+                pass  # the database is busy or full: reported where it matters
+            except Exception:  # the boundary of a background task that must not end
+                log.exception("Maintenance failed; it continues")
+            await asyncio.sleep(TURN_SECONDS)
+
+    async def _checkpoint_log(self) -> None:
+        await off_loop(self._store.optimize)
+
+    async def clean_up(self) -> None:
+        """Delegations beyond the retention lose their scratch folder; those beyond `history_days` are forgotten."""
+        await off_loop(self._remove_old_scratch, self._clock.wall() - self._options.retention_seconds)
+        if self._options.history_days is not None:
+            oldest = self._clock.wall() - self._options.history_days * 86_400
+            await self._journal.call(lambda store: store.prune(settled_before=oldest))
+        await off_loop(self._forget_old_workspaces)
+        await self.remove_unused_workspaces()
+
+    async def remove_unused_workspaces(self) -> None:
+        """Workspaces without changes, one after the other, so that this can be ended at any time."""
+        now = self._clock.wall()
+        for record in await off_loop(self._unused_workspaces, now - self._options.retention_seconds):
+            if (
+                not await off_loop(remove_unchanged, self._root, record.session_id)
+                and now - (record.settled_at or now) > UNFINISHED_SECONDS
+            ):
+                await off_loop(remove_unfinished, self._root, record.session_id)
+
+    def _unused_workspaces(self, before: float) -> list[Record]:
+        """Worth asking git about: settled, not of another living process, and no return names a file in them."""
+        sessions = [name for name in list_workspaces(self._root) if not self._is_in_use(name)]
+        records = [record for record in map(self._store.get, sessions) if record is not None and record.result is not None]
+        if not records:
+            return []
+        others = living_owners(self._store, self._folder / "run") - {self._owner_id}
+        busy = {record.root_id for record in map(self._store.get, self._abandoned()) if record is not None}
+        free = [record for record in records if record.owner not in others and record.root_id not in busy]
+        return [record for record in free if self._may_be_unused(record, before)][:WORKSPACES_PER_TURN]
+
+    def _may_be_unused(self, record: Record, before: float) -> bool:
+        """With a checkpoint it is kept for a while: an agent's own session may be tied to the folder that it began in."""
+        assert record.result is not None
+        ours = (".remit/work/", f".remit/scratch/{record.session_id}/{DIFF.partition('.')[0]}")
+        if any(artifact.path.startswith(ours) for artifact in record.result.artifacts):
+            return False
+        is_old = record.settled_at is not None and record.settled_at <= before
+        return is_old or self._store.checkpoint(record.session_id) is None
+
+    def _forget_old_workspaces(self) -> None:
+        """Workspaces of delegations that are no longer on record; work in them stays on their branches."""
+        for session_id in list_workspaces(self._root):
+            if self._is_in_use(session_id) or self._store.get(session_id) is not None or finish_removal(self._root, session_id):
+                continue
+            if not remove_forgotten(self._root, session_id):
+                log.warning("The workspace of %s could not be removed", session_id)
+
+    def _remove_old_scratch(self, before: float) -> None:
+        """Unless a return names a file in it."""
+        scratch = self._folder / "scratch"
+        for path in scratch.iterdir() if scratch.is_dir() else ():
+            record = self._store.get(path.name)
+            if record is None or record.settled_at is None or record.settled_at > before:
+                continue
+            inside = f"{path.relative_to(self._root).as_posix()}/"
+            if record.result is None or not any(artifact.path.startswith(inside) for artifact in record.result.artifacts):
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,249 @@
+"""The engine port: everything that clients of an engine use. The embedded engine implements it; another engine needs nothing else.
+
+An engine records a delegation before it runs it, keeps its deadline, and records its outcome before its caller hears of it.
+"""
+
+import contextvars
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.core.budget import Budget, Limits
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.core.events import Event
+from remit.core.lifecycle import OUTCOMES, LifecycleKind
+from remit.core.ports import AgentPort, Store
+from remit.core.record import Owner
+from remit.core.request import Request
+from remit.core.result import Return
+from remit.core.states import State
+from remit.runtime.context import Context, Handle
+from remit.runtime.deps import Caller, RuntimeDeps, Submission
+from remit.runtime.lifecycle import LifecycleEvents, Listener
+from remit.runtime.perform import Work
+
+
+class LiveDelegation(Caller, Protocol):
+    """A delegation that an engine of this process queues or runs."""
+
+    @property
+    def engine(self) -> "Engine": ...
+    @property
+    def agent(self) -> AgentPort: ...
+    @property
+    def parent(self) -> "LiveDelegation | None": ...
+    @property
+    def state(self) -> State:
+        """Queued or running; then the state it ended in."""
+        ...
+
+    @property
+    def is_settled(self) -> bool: ...
+    @property
+    def attempt(self) -> int:
+        """1, and one more for each time it was resumed after a crash."""
+        ...
+
+    @property
+    def started_wall(self) -> float: ...
+    @property
+    def ctx(self) -> Context:
+        """The context of its agent, while that runs."""
+        ...
+
+    def notice(self, message: str) -> None:
+        """Add a notice to its events."""
+        ...
+
+    def process_environment(self) -> dict[str, str]:
+        """For processes of its agent: what they delegate becomes its child."""
+        ...
+
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+        """Run a child and wait for it. `deps`: other dependencies than the engine's, for a directory with more agents."""
+        ...
+
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
+
+
+CURRENT: contextvars.ContextVar[LiveDelegation | None] = contextvars.ContextVar("remit_current", default=None)
+"""The delegation whose agent runs in this context. An engine sets it around each agent: what that delegates is its child."""
+
+
+class LiveHandle(Handle):
+    """The handle of a delegation that this process runs: its state is known without reading the store."""
+
+    @property
+    @abstractmethod
+    def delegation(self) -> Delegation: ...
+    @property
+    @abstractmethod
+    def is_queued(self) -> bool: ...
+    @abstractmethod
+    async def result_within(self, seconds: float) -> Return | None:
+        """The return if it comes within `seconds`."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found and did."""
+
+    resumed: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+    killed: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.resumed or self.settled or self.killed)
+
+
+Perform = Callable[[Work], Awaitable[Return]]
+Middleware = Callable[[Work, Perform], Awaitable[Return]]
+"""Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Settings of an engine, as plain values."""
+
+    slots_total: int = 256
+    queue_limit: int = 10_000
+    ageing_seconds: float = 30.0
+    kill_grace_seconds: float = 0.25
+    block_limit_seconds: float = 2.0
+    chunk_limit_bytes: int = 4 * 1024 * 1024
+    project: str = "remit"
+    """Names the project in the marks of its processes."""
+    accept_env: tuple[str, ...] = ()
+    """Variables that acceptance commands get besides the usual ones."""
+    commit_in_loop: bool = True
+    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
+    retention_seconds: float = 3600.0
+    cleanup_seconds: float = 3600.0
+    history_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What an engine is made of."""
+
+    deps: RuntimeDeps
+    store: Store
+    owner: Owner
+    folder: Path
+    """`.remit` of the project."""
+    options: EngineOptions = EngineOptions()
+    middleware: tuple[Middleware, ...] = ()
+    """The first is the outermost."""
+    listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = ()
+    caller_token: Callable[[LiveDelegation], str] | None = None
+    """Token by which processes of a delegation are recognised as its own. Called from any thread."""
+    reap: Callable[[str], int] = lambda _owner_id: 0
+    """Kill the processes that a dead owner left; how many. Blocking."""
+    kill: Callable[[Collection[str]], None] = lambda _session_ids: None
+    """Kill the processes of these sessions now, without grace."""
+
+
+class Engine(Protocol):
+    """Runs delegations and records them."""
+
+    @property
+    def owner(self) -> Owner:
+        """This process, as it is enrolled in the store."""
+        ...
+
+    # ---- delegations
+
+    async def run(self, submission: Submission) -> Return:
+        """Recorded before it runs, settled before this returns; by its deadline, whatever the agent does."""
+        ...
+
+    async def start(self, submission: Submission) -> Handle:
+        """Like `run`, but returns when it is recorded. A caller that is cancelled meanwhile has started it whole, or not at all."""
+        ...
+
+    async def refuse(self, submission: Submission) -> Return:
+        """Record a refusal; nothing runs."""
+        ...
+
+    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it, whichever process runs it; how each node ended. `force`: without grace."""
+        ...
+
+    def message(self, session_id: str, text: str) -> bool:
+        """Add a notice to the events of a live delegation; False if this process does not run it."""
+        ...
+
+    # ---- reading
+
+    def live(self) -> Mapping[str, LiveDelegation]:
+        """Delegations that this process queues or runs, by session. A view: copy it before awaiting."""
+        ...
+
+    def find(self, session_id: str) -> LiveDelegation | None: ...
+    def abandoned(self) -> Mapping[str, str]:
+        """Agents that could not be stopped and still run, by session."""
+        ...
+
+    async def wait_idle(self) -> None:
+        """Until nothing is live. Cancelling it ends nothing."""
+        ...
+
+    def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Events with a number above `after`, whichever process runs the delegation; the last is its return."""
+        ...
+
+    async def result(self, session_id: str, wait_seconds: float) -> Return | None:
+        """The return if it comes within `wait_seconds`, whichever process runs the delegation."""
+        ...
+
+    # ---- lifecycle events
+
+    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
+        """Call `listener` on the event loop until the returned function is called."""
+        ...
+
+    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents: ...
+    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+        """Publish that an API admitted a request, or refused it with `error`."""
+        ...
+
+    # ---- limits
+
+    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
+        """How many delegations of `agent` run at once; None: no limit of its own. `is_default`: only if it has no limit yet."""
+        ...
+
+    async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
+        """The budget that all trees of an authenticated principal share; `limits`: those it has now."""
+        ...
+
+    # ---- the engine's own life
+
+    async def open(self, *, recover: bool = True) -> Recovered:
+        """Enrol this process, then recover. Called once, before anything else."""
+        ...
+
+    async def recover(self) -> Recovered:
+        """Resume or settle the delegations of dead processes."""
+        ...
+
+    async def clean_up(self) -> None:
+        """Remove old scratch folders, unused workspaces and history beyond its limit. Also done now and then by itself."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """A background task outside of any delegation; cancelled when the engine closes."""
+        ...
+
+    async def drain(self) -> list[str]:
+        """Stop resumable delegations without settling them, so that the next process continues them; their root sessions."""
+        ...
+
+    async def close(self) -> None:
+        """Stop and settle what is live, write everything, leave the store."""
+        ...

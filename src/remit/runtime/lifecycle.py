@@ -1,0 +1,199 @@
+"""Lifecycle events of one engine: listeners that are called on the event loop, and readers that iterate over them."""
+
+import asyncio
+import logging
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, Misused
+from remit.core.events import NOT_REACHED, STEPS, Event
+from remit.core.lifecycle import AT_DOORS, OUTCOMES, LifecycleEvent, LifecycleKind
+from remit.core.result import Return
+from remit.core.states import State
+from remit.runtime.reply import state_of
+
+UNREAD_LIMIT = 10_000
+_NO_BODY: Mapping[str, Any] = MappingProxyType({})
+_LOG = logging.getLogger("remit")
+
+Listener = Callable[[LifecycleEvent], None]
+
+
+class LifecycleBus:
+    """Publishes lifecycle events. An event that no listener wants is not made."""
+
+    def __init__(self, listeners: Iterable[tuple[Listener, Iterable[LifecycleKind]]] = ()) -> None:
+        self._listeners: list[tuple[Listener, frozenset[LifecycleKind]]] = []
+        self._wanted: frozenset[LifecycleKind] = frozenset()
+        self.has_listeners = False
+        self.wants_details = False
+        """A listener wants more of delegations than starts and ends."""
+        self._readers: weakref.WeakSet[LifecycleEvents] = weakref.WeakSet()
+        for listener, kinds in listeners:
+            self.listen(listener, kinds)
+
+    def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
+        """Call `listener` for these kinds until the returned function is called."""
+        entry = (listener, _known(kinds))
+        self._listeners.append(entry)
+        self._changed()
+        return partial(self._remove, entry)
+
+    def read(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
+        reader = LifecycleEvents(self, kinds=kinds)
+        self._readers.add(reader)
+        return reader
+
+    def close(self) -> None:
+        self._listeners.clear()
+        self._changed()
+        for reader in list(self._readers):
+            reader.close()
+
+    def publish(self, event: LifecycleEvent) -> None:
+        for listener, kinds in tuple(self._listeners):
+            if event.kind not in kinds:
+                continue
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - users' code: whatever it raises must not become the delegation's
+                _LOG.warning("A listener of remit's events raised.", exc_info=True)
+
+    # ---- what an engine reports
+
+    def started(self, delegation: Delegation, at: float) -> None:
+        self.publish(_event(LifecycleKind.STARTED, delegation, at, State.RUNNING))
+
+    def said(self, delegation: Delegation, state: State, event: Event) -> None:
+        kind = LifecycleKind(f"delegation.{event.kind}")
+        if kind in self._wanted:
+            self.publish(_event(kind, delegation, event.at, state, body=event.body))
+
+    def ended(
+        self, delegation: Delegation, result: Return, at: float, tokens: int, cost: float, step_times: Sequence[float | None]
+    ) -> None:
+        kind = LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED
+        steps = tuple(NOT_REACHED if step is None else step for step in step_times)
+        self.publish(_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
+
+    def steps(self, delegation: Delegation, state: State, step_times: Sequence[float | None], begin: int = 0) -> int:
+        """Steps from position `begin` that were reached, in order, each with its own time. Returns the next position to publish."""
+        if LifecycleKind.STEP not in self._wanted:
+            return begin
+        for position in range(begin, len(step_times)):
+            at = step_times[position]
+            if at is not None and at == at:  # reached: neither None nor NOT_REACHED
+                begin = position + 1
+                self.publish(_event(LifecycleKind.STEP, delegation, at, state, body={"step": str(STEPS[position])}))
+        return begin
+
+    def access(self, api: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
+        """A request that an API admitted, or refused with `error`."""
+        kind = LifecycleKind.ADMITTED if error is None else LifecycleKind.TURNED_AWAY
+        if kind in self._wanted:
+            self.publish(LifecycleEvent(kind=kind, at=at, door=api, principal=principal, success=error is None, error=error))
+
+    def _remove(self, entry: tuple[Listener, frozenset[LifecycleKind]]) -> None:
+        if entry in self._listeners:
+            self._listeners.remove(entry)
+            self._changed()
+
+    def _changed(self) -> None:
+        self._wanted = frozenset().union(*(kinds for _, kinds in self._listeners))
+        self.has_listeners = bool(self._listeners)
+        self.wants_details = not self._wanted <= OUTCOMES | AT_DOORS
+
+
+class LifecycleEvents:
+    """Events from now on, in order. Ends when the `Remit` is closed, or this is."""
+
+    def __init__(self, bus: LifecycleBus, limit: int = UNREAD_LIMIT, kinds: Iterable[LifecycleKind] = OUTCOMES) -> None:
+        self.lost = 0
+        """Events that were not read in time: the oldest were dropped for newer ones."""
+        self._unread: deque[LifecycleEvent] = deque()
+        self._limit = limit
+        self._is_closed = False
+        self._news = asyncio.Event()
+        itself = weakref.ref(self)  # a reader that is forgotten stops listening
+
+        def take(event: LifecycleEvent) -> None:
+            reader = itself()
+            if reader is not None:
+                reader._take(event)
+
+        weakref.finalize(self, bus.listen(take, kinds))
+
+    def __aiter__(self) -> "LifecycleEvents":
+        return self
+
+    async def __anext__(self) -> LifecycleEvent:
+        while not self._unread:
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._unread.popleft()
+
+    def close(self) -> None:
+        """Unread events can still be read."""
+        self._is_closed = True
+        self._news.set()
+
+    def _take(self, event: LifecycleEvent) -> None:
+        if self._is_closed:
+            return
+        if len(self._unread) >= self._limit:
+            self._unread.popleft()
+            self.lost += 1
+        self._unread.append(event)
+        self._news.set()
+
+
+def _event(
+    kind: LifecycleKind,
+    delegation: Delegation,
+    at: float,
+    state: State,
+    result: Return | None = None,
+    tokens: int = 0,
+    cost: float = 0.0,
+    *,
+    body: Mapping[str, Any] = _NO_BODY,
+    step_times: tuple[float, ...] = (),
+) -> LifecycleEvent:
+    lineage, caller_info = delegation.lineage, delegation.caller_info
+    target, _, operation = delegation.agent.partition(".")
+    return LifecycleEvent(
+        kind=kind,
+        at=at,
+        session_id=lineage.session_id,
+        root_id=lineage.root_id,
+        parent_id=lineage.parent_id,
+        depth=lineage.depth,
+        target=target,
+        operation=operation or None,
+        state=str(state),
+        duration_seconds=None if result is None else max(0.0, at - delegation.created_at),
+        success=None if result is None else result.ok,
+        error=result.errors[0] if result is not None and result.errors else None,
+        tokens=tokens,
+        cost=cost,
+        principal=None if caller_info is None else caller_info.principal,
+        door=(caller_info.door or None) if caller_info is not None else None,
+        body=body,
+        delegation=delegation,
+        result=result,
+        step_times=step_times,
+    )
+
+
+def _known(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
+    try:
+        return frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds))
+    except ValueError as error:
+        raise Misused(f"{error}.", advice=f"Use {', '.join(LifecycleKind)}.") from None
