@@ -420,7 +420,7 @@ def record_document(record: "Record") -> dict[str, Any]:
         "depth": record.depth,
         "path": list(record.path),
         "caller": record.caller,
-        "caller_info": record.caller_info.to_dict() if record.caller_info else None,
+        "came": record.caller_info.to_dict() if record.caller_info else None,
         "priority": record.priority.name.lower(),
         "parameters": dict(record.parameters),
         "key": record.key,

@@ -1,6 +1,5 @@
-"""The stores: `SqliteStore`, one file for several processes, and `MemoryStore`, its twin that keeps nothing."""
+"""The stores: `SqliteStore`, one file for several processes, and `MemoryStore`, the same without a file."""
 
-from remit.stores.memory import MemoryStore
-from remit.stores.sqlite import SqliteStore
+from remit.stores.sqlite import MemoryStore, SqliteStore
 
 __all__ = ["MemoryStore", "SqliteStore"]

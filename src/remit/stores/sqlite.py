@@ -1,14 +1,15 @@
-"""The store in SQLite: one file per project, shared by its processes; also opened only for looking, without changing a byte."""
+"""The stores on SQLite: `SqliteStore` (one file per project, shared by its processes), `ReadOnlyStore` and `MemoryStore`."""
 
 import os
 import shutil
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
@@ -45,9 +46,9 @@ _OF_TREE = (
 
 
 class Housekeeper:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._log = path.with_name(path.name + "-wal")
-        self._connection = database.connect(path, busy_seconds=LOG_LOCK_SECONDS)
+        self._connection = connection
         self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def move_log(self) -> None:
@@ -96,7 +97,7 @@ class SqliteStore:
         self._place = str(self.path)
         self.owner_id: str | None = None
         """When set, outcomes are written only to delegations that are still this owner's."""
-        self._lock = Lock()
+        self._lock: Lock | RLock = Lock()
         self._housekeeping_lock = Lock()
         self._readers: deque[sqlite3.Connection] = deque()
         self._is_closed = False
@@ -109,7 +110,7 @@ class SqliteStore:
         with database.speaking_of(self.path):
             self._writer = database.connect_writer(self.path, durability)
             self._identity = self._identity_now()
-            self._housekeeper = Housekeeper(self.path)
+            self._housekeeper = Housekeeper(self.path, database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS))
 
     # ---- writes
 
@@ -350,3 +351,74 @@ class ReadOnlyStore(SqliteStore):
             self._writer.close()
         if self._copies is not None:
             self._copies.cleanup()
+
+
+class _MemoryDatabase:
+    """One connection that several `MemoryStore`s share, as several processes share a file."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.lock = RLock()
+        for statement in database.statements_of("schema.sql"):
+            self.connection.execute(statement)
+
+
+class MemoryStore(SqliteStore):
+    """The same store without a file, for tests and for work that need not survive the process."""
+
+    def __init__(self, beside: "MemoryStore | None" = None) -> None:
+        """`beside`: another store whose contents this one shares, the way two processes share a database."""
+        self._database: _MemoryDatabase = _MemoryDatabase() if beside is None else beside._database
+        self._own_changes = 0
+        super().__init__(":memory:")
+
+    def _open(self, durability: Durability) -> None:
+        self._lock = self._database.lock
+        self._writer = self._database.connection
+        self._housekeeper = Housekeeper(self.path, self._writer)
+
+    def apply(self, writes: Sequence[Write]) -> WriteResult:
+        with self._counted():
+            return super().apply(writes)
+
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
+        with self._counted():
+            return super().try_apply(writes)
+
+    def prune(self, *, settled_before: float) -> int:
+        with self._counted():
+            return super().prune(settled_before=settled_before)
+
+    def _transact(
+        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
+    ) -> Found:
+        with self._counted():
+            return super()._transact(function, *given, **named)
+
+    def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        with self._lock, database.speaking_of(self.path):
+            return function(self._writer, *given, **named)
+
+    def change_stamp(self) -> int:
+        return self._writer.total_changes - self._own_changes
+
+    def optimize(self) -> None:
+        """There is no write-ahead log."""
+
+    def close(self) -> None:
+        """The database lives as long as a store that shares it."""
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            before = self._writer.total_changes
+            try:
+                yield
+            finally:
+                self._own_changes += self._writer.total_changes - before
+
+    def _identity_now(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def _check_place(self) -> None:
+        """There is no file that could be replaced."""
