@@ -1,7 +1,9 @@
-"""Output schemas of agents: which schemas are taken, and whether a value keeps to one. Bounded in time, fetches nothing."""
+"""JSON schemas of agents' data: which schemas are accepted, and whether a value conforms to one.
 
-import contextlib
-import contextvars
+Validation is jsonschema's, bounded: it fetches nothing, patterns are matched in linear time, and it stops after a million steps or two
+seconds, because both schema and data may come from an untrusted agent.
+"""
+
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,19 +20,17 @@ from remit.runtime.return_format import is_sample
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 2.0
 MESSAGE_CHARACTERS = 4000
-"""Of one fault: the library writes out whatever is faulty, a thousand times over where there are as many ways to be right."""
-_LOOK_AT_CLOCK = 256
-_CHARACTERS_A_STEP = 1000
+"""Of one fault: jsonschema writes out whatever is faulty, once for each alternative."""
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 class TooMuch(Exception):
-    """It takes too many steps."""
+    """Validation takes too long."""
 
 
-class NoPattern(Exception):
-    """It cannot be matched in linear time, or not at all."""
+class InvalidPattern(Exception):
+    """A pattern that cannot be matched in linear time, or not at all."""
 
 
 def library() -> Any:
@@ -43,120 +43,87 @@ def library() -> Any:
         raise Unavailable(
             "Data cannot be checked against an output schema: the package jsonschema is not installed.",
             code="TOOL_UNAVAILABLE",
-            advice="pip install 'remit[models]', or take output_schema out of the agent.",
+            advice="pip install 'remit[models]', or remove output_schema from the agent.",
         ) from None
-
-
-@contextlib.contextmanager
-def bounded(schema: Mapping[str, Any]) -> Iterator[Any]:
-    """A validator for as long as this lasts."""
-    from referencing import Registry
-
-    kept = _STEPS.set(_Steps())
-    try:
-        yield _judge()(dict(schema), registry=Registry())  # an empty one: the library's own would fetch what it does not know
-    finally:
-        _STEPS.reset(kept)
 
 
 @lru_cache(maxsize=512)
 def matcher(pattern: str) -> Callable[[str], bool]:
     try:
-        checks = SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
     except SchemaError:
-        raise NoPattern(f"{pattern!r:.80} is no pattern that is taken here: it must do without look-around and references back") from None
-    return checks.isinstance_python
-
-
-class _Steps:
-    __slots__ = ("count", "until")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.until = time.monotonic() + MAX_SECONDS
-
-    def step(self, many: int = 1) -> None:
-        is_time = self.count // _LOOK_AT_CLOCK != (self.count + many) // _LOOK_AT_CLOCK
-        self.count += many
-        if self.count > MAX_STEPS or (is_time and time.monotonic() > self.until):
-            raise TooMuch("it takes too many steps")
-
-
-_STEPS: contextvars.ContextVar[_Steps | None] = contextvars.ContextVar("steps", default=None)
-
-
-@lru_cache(maxsize=1)
-def _judge() -> Any:
-    jsonschema = library()
-    known: dict[str, Keyword] = dict(jsonschema.Draft202012Validator.VALIDATORS)
-    known |= {
-        "pattern": _pattern,
-        "patternProperties": _pattern_properties,
-        "additionalProperties": _additional_properties,
-        "uniqueItems": _unique_items,
-    }
-    return jsonschema.validators.extend(jsonschema.Draft202012Validator, {name: _counted(keyword) for name, keyword in known.items()})
-
-
-def _counted(keyword: Keyword) -> Keyword:
-    def counted(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        steps = _STEPS.get()
-        if steps is not None:
-            steps.step()
-        for error in keyword(judge, value, instance, schema) or ():
-            if len(error.message) > MESSAGE_CHARACTERS:
-                if steps is not None:
-                    steps.step(len(error.message) // _CHARACTERS_A_STEP)
-                half = MESSAGE_CHARACTERS // 2
-                error.message = f"{error.message[:half]} … {error.message[-half:]}"
-                error.args = (error.message,)  # an exception holds on to what it was made with
-            yield error
-
-    return counted
+        raise InvalidPattern(f"{pattern!r:.80} is not a supported pattern: look-around and back references are not supported") from None
 
 
 def _error(message: str) -> Any:
     return library().ValidationError(message)
 
 
-def _pattern(judge: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
-    if judge.is_type(instance, "string") and not matcher(pattern)(instance):
-        yield _error(f"{instance!r:.80} does not match {pattern!r}")
+def _pattern(validator: Any, value: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    if validator.is_type(instance, "string") and not matcher(value)(instance):
+        yield _error(f"{instance!r:.80} does not match {value!r}")
 
 
-def _pattern_properties(judge: Any, patterns: Mapping[str, Any], instance: Any, _schema: Any) -> Iterator[Any]:
-    if not judge.is_type(instance, "object"):
-        return
-    for pattern, inner in patterns.items():
-        matches = matcher(pattern)
-        for name, value in instance.items():
-            if matches(name):
-                yield from judge.descend(value, inner, path=name, schema_path=pattern)
+def _unique_items(validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    """In linear time; jsonschema compares each with each."""
+    if value and validator.is_type(instance, "array") and len({to_json(_sorted(one)) for one in instance}) < len(instance):
+        yield _error("has non-unique elements")
 
 
-def _additional_properties(judge: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    if not judge.is_type(instance, "object"):
-        return
-    patterns = [matcher(pattern) for pattern in schema.get("patternProperties", ())]
-    known = schema.get("properties", {})
-    extras = [name for name in instance if name not in known and not any(matches(name) for matches in patterns)]
-    if judge.is_type(allowed, "object"):
-        for name in extras:
-            yield from judge.descend(instance[name], allowed, path=name)
-    elif not allowed and extras:
-        named = ", ".join(f"{name!r:.60}" for name in extras[:5])
-        yield _error(
-            f"{named} {'is' if len(extras) == 1 else 'are'} not among {', '.join(map(repr, list(known)[:20])) or 'what is allowed'}"
-        )
+def _pattern_properties(validator: Any, value: Mapping[str, Any], instance: Any, _schema: Any) -> Iterator[Any]:
+    for regex, inner in value.items() if validator.is_type(instance, "object") else ():
+        for name in filter(matcher(regex), instance):
+            yield from validator.descend(instance[name], inner, path=name, schema_path=regex)
 
 
-def _unique_items(judge: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    if unique and judge.is_type(instance, "array") and len({to_json(_sorted(one)) for one in instance}) != len(instance):
-        yield _error("holds the same value more than once")
+def _additional_properties(validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    known, patterns = schema.get("properties", {}), [matcher(regex) for regex in schema.get("patternProperties", ())]
+    for name in instance if validator.is_type(instance, "object") else ():
+        if name not in known and not any(matches(name) for matches in patterns):
+            if value is False:
+                yield _error(f"{name!r:.60} is not among {', '.join(map(repr, list(known)[:20])) or 'what is allowed'}")
+            yield from validator.descend(instance[name], value, path=name) if isinstance(value, dict) else ()
+
+
+_KEYWORDS: dict[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
+"""Where jsonschema takes more than linear time."""
+
+
+def _bounded_validator(schema: Mapping[str, Any]) -> Any:
+    """A validator with its own count of steps."""
+    from referencing import Registry
+
+    jsonschema = library()
+    draft = jsonschema.Draft202012Validator
+    steps = itertools.count()
+    stop_at = time.monotonic() + MAX_SECONDS
+
+    def counted(keyword: Keyword) -> Keyword:
+        def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+            step = next(steps)
+            if step > MAX_STEPS or (step % 256 == 0 and time.monotonic() > stop_at):
+                raise TooMuch("it takes too many steps")
+            for error in keyword(validator, value, instance, schema) or ():
+                if len(error.message) > MESSAGE_CHARACTERS:
+                    half = MESSAGE_CHARACTERS // 2
+                    error.message = f"{error.message[:half]} … {error.message[-half:]}"
+                    error.args = (error.message,)  # an exception keeps what it was made with
+                yield error
+
+        return check
+
+    keywords = {**draft.VALIDATORS, **_KEYWORDS}
+    bounded = jsonschema.validators.extend(draft, {name: counted(keyword) for name, keyword in keywords.items()})
+    return bounded(dict(schema), registry=Registry())  # an empty registry: the default one would fetch unknown references
 
 
 def _sorted(value: Any) -> Any:
-    """The same for values that are equal: the order of names does not count, and 1.0 is 1."""
+    """`value` in a canonical order, whole floats as integers: JSON text of equal values is equal."""
     if isinstance(value, dict):
         return [["{", name, _sorted(one)] for name, one in sorted(value.items())]
     if isinstance(value, list):
@@ -208,10 +175,9 @@ def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
     """What is wrong with `data`, each fault beginning with its place; empty when it is as it should be."""
     faults: list[str] = []
     try:
-        with bounded(schema) as judge:
-            found = itertools.islice(judge.iter_errors(data), MOST_FAULTS)
-            faults.extend(f"data{_place(error.absolute_path)}: {_words(error)}" for error in found)
-    except (TooMuch, NoPattern) as error:
+        found = itertools.islice(_bounded_validator(schema).iter_errors(data), MOST_FAULTS)
+        faults.extend(f"data{_place(error.absolute_path)}: {_words(error)}" for error in found)
+    except (TooMuch, InvalidPattern) as error:
         faults.append(f"{_NOT_JUDGED}: {error}")
     except RecursionError:
         faults.append(f"{_NOT_JUDGED}: it refers to itself without end")
@@ -264,21 +230,15 @@ def _check_keyword(name: str, value: Any, where: str) -> None:
     if name == "$ref" and not (isinstance(value, str) and value.startswith("#")):
         raise _refused(where, f"only what stands in the schema itself can be referred to (#/$defs/…), not {value!r:.80}")
     if name in _REFUSED:
-        raise _refused(where, f"{name} is not taken here")
-    if name == "pattern" and isinstance(value, str):
-        _check_pattern(value, where)
-    if name == "patternProperties" and isinstance(value, dict):
-        for pattern in value:
-            _check_pattern(str(pattern), where)
-
-
-def _check_pattern(pattern: str, where: str) -> None:
-    if len(pattern) > MAX_PATTERN:
-        raise _refused(where, f"a pattern may have {MAX_PATTERN} characters, this has {len(pattern)}")
-    try:
-        matcher(pattern)
-    except NoPattern as error:
-        raise _refused(where, str(error)) from None
+        raise _refused(where, f"{name} is not supported")
+    patterns = [value] if name == "pattern" else list(value) if name == "patternProperties" and isinstance(value, dict) else []
+    for pattern in filter(lambda one: isinstance(one, str), patterns):
+        if len(pattern) > MAX_PATTERN:
+            raise _refused(where, f"a pattern may have {MAX_PATTERN} characters, this has {len(pattern)}")
+        try:
+            matcher(pattern)
+        except InvalidPattern as error:
+            raise _refused(where, str(error)) from None
 
 
 def _refused(where: str, fault: str) -> Misused:
