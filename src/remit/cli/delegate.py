@@ -217,7 +217,7 @@ def _name_faulty_rules(remit: "Remit") -> None:
     rules = project_file(remit.folder).read()
     if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":
         return
-    from remit.policy.rules import check_rules
+    from remit.policy.rule_check import check_rules
 
     for problem in check_rules(rules.text, remit.directory.specs()):
         if problem.is_error:

@@ -83,7 +83,7 @@ def _show(folder: Path, *, as_json: bool) -> Exit:
 
 
 def _schema(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.rules import known_actions, known_facts, schema_text
+    from remit.policy.rule_check import known_actions, known_facts, schema_text
 
     specs = open_directory(folder).specs()
     actions, facts = known_actions(specs), known_facts(specs)
@@ -114,7 +114,8 @@ def _init(folder: Path, *, as_json: bool) -> Exit:
 
 
 def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
-    from remit.policy.rules import File, check_rules, project_file
+    from remit.policy.rule_check import check_rules
+    from remit.policy.rules import File, project_file
 
     source = File(Path(words[0]), words[0], may_be_missing=False) if words else project_file(project_folder(folder))
     rules = source.read()
@@ -162,7 +163,8 @@ def _would(folder: Path, action: str, words: list[str], caller: str, depth: int,
 def _note_unknown(folder: Path, action: str) -> None:
     """An answer about a name that was only misspelt would mislead."""
 
-    from remit.policy.rules import action_id, known_actions
+    from remit.policy.rule_check import known_actions
+    from remit.policy.rules import action_id
 
     actions = known_actions(open_directory(folder).specs())
     if action_id(action) in actions:

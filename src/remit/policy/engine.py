@@ -1,14 +1,12 @@
 """Cedar asked: the decision on one action, and the words for it."""
 
 import logging
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cedarpy
 from pydantic_core import to_json
 
 from remit.core.deadline import Clock
@@ -17,6 +15,7 @@ from remit.core.errors import RemitError
 from remit.core.policy import Decision, Mode, Policy, PolicyRequest, Verdict
 from remit.core.redaction import redact_text
 from remit.policy.audit import AuditLog, entry_text
+from remit.policy.evaluator import Condition, Entity, EvaluationError, NotSupported, Variables, compile_rule, is_supported
 from remit.policy.rules import (
     CALLER,
     CALLERS,
@@ -35,103 +34,6 @@ from remit.policy.rules import (
 from remit.runtime.authorize import COMPUTED
 
 # ---- Cedar asked: the decision on one action, and the words for it.
-
-
-USUAL = object()
-"""Stands for every value that fits nothing."""
-_CONTEXT = {"Var": "context"}
-
-
-class Comparisons:
-    """What a fact is compared with."""
-
-    def __init__(self) -> None:
-        self.texts: set[str] = set()
-        self.patterns: set[str] = set()
-        self.members: set[str] = set()
-        self.is_only_compared = True
-        self._any: re.Pattern[str] | None = None
-        self._each: list[re.Pattern[str]] = []
-
-    def kind_of(self, value: Any) -> Any:
-        """`USUAL`, what it fits, or the value itself, to be a part of a key."""
-        if value.__class__ is str:
-            if self.is_only_compared and not self.members and value not in self.texts:
-                return self._fitting(value)
-        elif value.__class__ is list:
-            is_plain = self.is_only_compared and not self.texts and not self.patterns
-            return (frozenset(self.members.intersection(value)) or USUAL) if is_plain else tuple(value)
-        return value
-
-    def _fitting(self, value: str) -> Any:
-        """The patterns it fits; most values fit none, and one look tells that."""
-        if self._any is None:
-            self._any = re.compile("|".join(sorted(self.patterns)) or r"(?!)", re.DOTALL)
-            self._each = [re.compile(pattern, re.DOTALL) for pattern in sorted(self.patterns)]
-        if self._any.fullmatch(value) is None:
-            return USUAL
-        return tuple([number for number, pattern in enumerate(self._each) if pattern.fullmatch(value) is not None])
-
-
-def comparisons(conditions: Iterable[Any]) -> dict[str, Comparisons]:
-    """By fact, of all these conditions in Cedar's JSON: each an operator over its operands, which are such themselves."""
-    found: dict[str, Comparisons] = {}
-    stack = list(conditions)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            stack += [one for operator, inside in node.items() for one in _rest(operator, inside, found)]
-    return found
-
-
-def _rest(operator: str, inside: Any, found: dict[str, Comparisons]) -> Iterator[Any]:
-    """Notes a comparison of a fact; what else is in it has still to be looked at."""
-    if operator == "Value" or not isinstance(inside, dict | list):
-        return
-    if isinstance(inside, list):
-        yield from inside
-        return
-    if operator == "has" and inside.get("left") == _CONTEXT:
-        return  # whether it is there at all is part of the key by itself
-    fact = _fact(inside.get("left"))
-    if fact is not None and _note(operator, inside, found.setdefault(fact, Comparisons())):
-        return
-    if operator == "." and inside.get("left") == _CONTEXT:
-        found.setdefault(str(inside["attr"]), Comparisons()).is_only_compared = False
-        return
-    yield from inside.values()
-
-
-def _note(operator: str, inside: dict[str, Any], fact: Comparisons) -> bool:
-    """Whether it is a comparison with texts, and noted."""
-    right = _literal(inside.get("right"))
-    if operator == "like":
-        fact.patterns.add("".join(".*" if part == "Wildcard" else re.escape(part["Literal"]) for part in inside["pattern"]))
-        return True
-    if operator in ("==", "!=") and isinstance(right, str):
-        fact.texts.add(right)
-        return True
-    if operator == "contains" and isinstance(right, str):
-        fact.members.add(right)
-        return True
-    if operator == "containsAny" and isinstance(right, list) and all(isinstance(one, str) for one in right):
-        fact.members.update(right)
-        return True
-    return False
-
-
-def _fact(node: Any) -> str | None:
-    """The name of `context.name`."""
-    inside = node.get(".") if isinstance(node, dict) else None
-    return str(inside["attr"]) if isinstance(inside, dict) and inside.get("left") == _CONTEXT else None
-
-
-def _literal(node: Any) -> Any:
-    if isinstance(node, dict) and "Value" in node:
-        return node["Value"]
-    if isinstance(node, dict) and isinstance(node.get("Set"), list):
-        return [_literal(one) for one in node["Set"]]
-    return None
 
 
 _MEND = "Mend the rules: `remit policy check` says what is wrong."
@@ -187,40 +89,31 @@ def _shown(value: Any) -> Any:
 
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
 """Facts that nearly every request has its own value of."""
-OUTCOMES_KEPT = 4096
+SUBSETS_KEPT = 4096
 _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the rules say, in strict."""
+    """The decision of the rules, in strict mode."""
 
     verdict: Verdict
     rules: tuple[Rule, ...] = ()
-    """Those that decided; none: nothing permits it."""
+    """The rules that decided; none: nothing permits it."""
     fault: str = ""
     """A rule that forbids could not be evaluated: then it counts as if it did."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RuleSubset:
-    """The rules that can have a say about one kind of action."""
+    """The rules that can apply to one kind of action."""
 
-    rules: dict[str, Rule]
-    """By the names that Cedar gives them in this slice."""
+    rules: tuple[Rule, ...]
+    conditions: tuple[Condition, ...] | None
+    """Of each rule; None: they use more of Cedar than `evaluator` knows."""
     mentions: Mentions
-    policies: Any
-    entities: Any
-    action: dict[str, str]
-    comparisons: dict[str, Comparisons]
-    outcomes: dict[Any, Outcome] = field(default_factory=dict)
-
-    def kind_of(self, name: str, value: Any) -> Any:
-        """What of a fact makes a difference here; itself where that is not known."""
-        compared = self.comparisons.get(name)
-        if compared is None:
-            return tuple(value) if value.__class__ is list else value
-        return compared.kind_of(value)
+    action: str
+    groups: tuple[str, ...]
 
 
 class PolicyEvaluator:
@@ -228,56 +121,83 @@ class PolicyEvaluator:
 
     def __init__(self, text: str) -> None:
         self.rules = read_rules(text)
-        self._slices: dict[tuple[str, tuple[str, ...], bool], RuleSubset] = {}
+        self._subsets: dict[tuple[str, tuple[str, ...], bool], RuleSubset] = {}
 
     def judge(self, asked: PolicyRequest) -> Outcome:
-        piece = self.slice_of(asked.action, asked.effects, asked.is_delegation)
-        if not piece.rules:
-            return Outcome(verdict=Verdict.DENY)
-        mentions = piece.mentions
-        context = context_of(asked, None if mentions.everything else mentions.facts)
+        subset = self.subset_for(asked.action, asked.effects, asked.is_delegation)
+        context = context_of(asked, None if subset.mentions.everything else subset.mentions.facts)
         resource = resource_of(asked)
-        key = (
-            asked.caller if mentions.principal else None,
-            (resource["type"], resource["id"]) if mentions.resource else None,
-            tuple([(name, piece.kind_of(name, value), value.__class__) for name, value in context.items()]),
+        if subset.conditions is None or not all(map(is_supported, context.values())):
+            return _ask_cedar(subset, asked.caller, resource, context)
+        variables = Variables(
+            context, Entity(kind_of_principal(asked.caller), clean(asked.caller)), Entity(resource["type"], clean(resource["id"]))
         )
-        known = piece.outcomes.get(key)
-        if known is None:
-            if len(piece.outcomes) >= OUTCOMES_KEPT:
-                piece.outcomes.clear()
-            known = piece.outcomes[key] = _evaluated(piece, asked.caller, resource, to_json(context, inf_nan_mode="null").decode())
-        return known
+        satisfied, faults = [], []
+        for rule, holds in zip(subset.rules, subset.conditions, strict=True):
+            try:
+                if holds(variables):
+                    satisfied.append(rule)
+            except EvaluationError as error:
+                faults.append((rule, str(error)))
+        return _outcome(satisfied, faults)
 
-    def slice_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
+    def subset_for(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         key = (action, effects, is_delegation)
-        known = self._slices.get(key)
+        known = self._subsets.get(key)
         if known is None:
-            if len(self._slices) >= OUTCOMES_KEPT:
-                self._slices.clear()
-            known = self._slices[key] = self._sliced(*key)
+            if len(self._subsets) >= SUBSETS_KEPT:
+                self._subsets.clear()
+            known = self._subsets[key] = self._subset(*key)
         return known
 
-    def _sliced(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
+    def _subset(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         name, groups = action_id(action), groups_of(action, effects, is_delegation)
-        names = frozenset((name, *groups))
-        chosen = [rule for rule in self.rules if rule.covers(names)]
-        rules = {f"policy{number}": rule for number, rule in enumerate(chosen)}  # as Cedar counts them in what it is given here
+        chosen = tuple(rule for rule in self.rules if rule.covers(name, groups))
         mentions = Mentions()
-        for rule in rules.values():
+        for rule in chosen:
             mentions |= rule.mentions
-        uid = {"type": "Action", "id": name}
-        entity = {"uid": uid, "attrs": {}, "parents": [{"type": "Action", "id": group} for group in groups if group != name]}
-        return RuleSubset(
-            rules=rules,
-            mentions=mentions,
-            policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
-            entities=cedarpy.Entities.from_json_str(to_json([entity]).decode()),
-            action=uid,
-            comparisons={}
-            if mentions.everything
-            else comparisons(one["body"] for rule in chosen for one in rule.body.get("conditions", ())),
-        )
+        try:
+            conditions = tuple([compile_rule(rule.body) for rule in chosen])
+        except (NotSupported, RecursionError):
+            conditions = None
+        return RuleSubset(chosen, conditions, mentions, name, groups)
+
+
+def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> Outcome:
+    """Deny beats ask beats allow. A plain permit that cannot be evaluated permits nothing; any other rule that cannot, denies."""
+    forbids = tuple(rule for rule in satisfied if not rule.is_permit)
+    serious = next((f"rule {rule.name}: {fault}" for rule, fault in faults if not rule.is_permit or rule.asks), "")
+    if forbids or serious:
+        return Outcome(verdict=Verdict.DENY, rules=forbids, fault=serious)
+    asking = tuple(rule for rule in satisfied if rule.asks)
+    if asking:
+        return Outcome(verdict=Verdict.ASK, rules=asking)
+    return Outcome(verdict=Verdict.ALLOW if satisfied else Verdict.DENY, rules=tuple(satisfied))
+
+
+def _ask_cedar(subset: RuleSubset, caller: str, resource: dict[str, str], context: dict[str, Any]) -> Outcome:
+    """For rules that use more of Cedar than `evaluator` knows."""
+    import cedarpy
+
+    numbered = {f"policy{number}": rule for number, rule in enumerate(subset.rules)}  # as Cedar counts them in this text
+    uid = {"type": "Action", "id": subset.action}
+    parents = [{"type": "Action", "id": group} for group in subset.groups if group != subset.action]
+    request = {
+        "principal": {"type": kind_of_principal(caller), "id": clean(caller)},
+        "action": uid,
+        "resource": {"type": resource["type"], "id": clean(resource["id"])},
+        "context": to_json(context, inf_nan_mode="null").decode(),
+    }
+    entities = to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()
+    answer = cedarpy.is_authorized(request, "\n".join(rule.text for rule in subset.rules), entities)
+    decided = [rule for number, rule in numbered.items() if number in answer.diagnostics.reasons]
+    faults = []
+    for error in answer.diagnostics.errors:
+        named = [rule for number, rule in numbered.items() if f"`{number}`" in error]
+        if not named:  # whatever else went wrong counts as a no
+            return Outcome(verdict=Verdict.DENY, fault=error)
+        faults += [(rule, error) for rule in named]
+    return _outcome(decided, faults)
 
 
 def kind_of_principal(caller: str) -> str:
@@ -311,40 +231,12 @@ def context_of(asked: PolicyRequest, wanted: frozenset[str] | None = None) -> di
         if asked.cost_left is not None:
             ours["cents_left"] = int(max(-1e15, min(1e15, asked.cost_left * 100)))
     facts: Mapping[str, Any] = {**asked.facts, **ours}
-    return {name: _clean(facts[name]) for name in sorted(facts if wanted is None else wanted & facts.keys())}
+    return {name: clean(facts[name]) for name in sorted(facts if wanted is None else wanted & facts.keys())}
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
     """Half of a surrogate pair, as file names may hold, is no text to Cedar."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) and not value.isascii() else value
-
-
-def _evaluated(piece: RuleSubset, caller: str, resource: dict[str, str], context: str) -> Outcome:
-    request = {
-        "principal": {"type": kind_of_principal(caller), "id": _clean(caller)},
-        "action": piece.action,
-        "resource": {"type": resource["type"], "id": _clean(resource["id"])},
-        "context": context,
-    }
-    answer = cedarpy.is_authorized(request, piece.policies, piece.entities)
-    diagnostics = answer.diagnostics
-    decided = tuple(rule for number, rule in piece.rules.items() if number in diagnostics.reasons)  # in the order they stand
-    faults = [error for error in diagnostics.errors if not _is_about_permits(error, piece)]
-    if faults:
-        return Outcome(verdict=Verdict.DENY, rules=decided if not answer.allowed else (), fault=faults[0])
-    if not answer.allowed:
-        return Outcome(verdict=Verdict.DENY, rules=decided)
-    asking = tuple(rule for rule in decided if rule.asks)
-    return Outcome(verdict=Verdict.ASK, rules=asking) if asking else Outcome(verdict=Verdict.ALLOW, rules=decided)
-
-
-def _is_about_permits(error: str, piece: RuleSubset) -> bool:
-    """A permit that cannot be evaluated permits nothing, which is safe. Whatever else went wrong counts as a no."""
-    named = [rule for number, rule in piece.rules.items() if f"`{number}`" in error]
-    return bool(named) and all(rule.is_permit and not rule.asks for rule in named)
-
-
-# ---- The policy of a project: its rules, its mode and its audit log, put together as the `Policy` that the flow asks.
 
 
 log = logging.getLogger("remit.policy")
@@ -404,7 +296,7 @@ class ProjectPolicy:
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
             if not decision.because and self._is_plain(asked):  # the words of a refusal may speak of what is this one's alone
-                if len(self._plain) >= OUTCOMES_KEPT:
+                if len(self._plain) >= SUBSETS_KEPT:
                     self._plain = {}
                 known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters
                 self._plain[asked.caller, asked.action, asked.depth, asked.effects] = known
@@ -515,7 +407,7 @@ class ProjectPolicy:
             return False  # its line in the log says on whose behalf, which is this tree's alone
         if not asked.facts.keys().isdisjoint(COMPUTED):
             return False
-        mentions = self._judge.slice_of(asked.action, asked.effects, is_delegation=True).mentions
+        mentions = self._judge.subset_for(asked.action, asked.effects, is_delegation=True).mentions
         return not mentions.everything and mentions.facts <= PLAIN_FACTS
 
     def _in_mode(self, asked: PolicyRequest, outcome: Outcome, fault: str) -> Decision:
