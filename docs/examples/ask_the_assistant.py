@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from remit import Remit
-from remit.builtin.assistant.asking import ask
+from remit.builtin.assistant.stream import ask
 from remit.builtin.assistant.conversations import Conversations
 from remit.testing.models import Call, Reply, Say, ScriptedModels
 from remit.testing.models.request import ModelRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit, agent
-from remit.builtin.assistant.asking import ask
+from remit.builtin.assistant.stream import ask
 from remit.runtime.context import Context
 
 

@@ -12,8 +12,8 @@ import pytest
 from chat_stage_set import echoing_project
 
 from remit import Remit, agent
-from remit.builtin.assistant.asking import ask
 from remit.builtin.assistant.conversations import Conversations, Spent
+from remit.builtin.assistant.stream import ask
 from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
@@ -262,7 +262,7 @@ async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> No
         task = asyncio.ensure_future(ask(remit, "Slowly please.", conversation))
         await models.wait_asked(2)
         second = await ask(remit, "And me?", conversation)
-        assert "is open in this process" in second.errors[0].message
+        assert "is answering another message" in second.errors[0].message
         assert len(models.requests) == 2
         assert (await task).ok
     assert len(Conversations(tmp_path).open(conversation).turns) == 2

@@ -8,8 +8,8 @@ from typing import Any
 from assistant_project import hang, note, settings_for
 
 from remit import Remit
-from remit.builtin.assistant.asking import ask
 from remit.builtin.assistant.conversations import Conversations
+from remit.builtin.assistant.stream import ask
 from remit.core.result import Status
 from remit.models.messages import repaired
 from remit.testing.models import Call, Drip, Say, ScriptedModels
@@ -54,11 +54,11 @@ async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_a
             return runs.exists() and "hang" in runs.read_text() and "note b" in runs.read_text()
 
         async def cannot_be_joined(pid: int) -> None:
-            """Two processes, one conversation: the second is told who has it."""
+            """Two processes, one conversation: the second is refused."""
             kept = Conversations(tmp_path).latest()
             async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
                 returned = await ask(remit, "Me too.", kept.conversation_id)
-            assert f"is open in process {pid}" in returned.errors[0].message
+            assert "is answering another message" in returned.errors[0].message
 
         await killed(tmp_path, models.openai_url, "Please note.", has_begun, cannot_be_joined)
         before = Conversations(tmp_path).latest()
@@ -94,4 +94,4 @@ async def test_a_delegation_that_no_line_names_is_found_by_what_was_asked(tmp_pa
             assert (await ask(remit, "go on", kept.conversation_id)).ok
         assert "noted a" in models.requests[-1].results[0]
     assert (tmp_path / "runs.txt").read_text() == "note a\n"
-    assert "cut off its last line" in Conversations(tmp_path).open(kept.conversation_id).notices[0]
+    assert "unreadable" in Conversations(tmp_path).open(kept.conversation_id).notices[0]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, agent
-from remit.builtin.assistant.asking import ask
+from remit.builtin.assistant.stream import ask
 from remit.core.errors import ErrorInfo
 from remit.core.redaction import MOST, REDACTED, redact_text, register_secrets
 from remit.core.result import Return

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remit import Remit, agent
 from remit.agents.model.context_window import tokens_of
-from remit.builtin.assistant.conversations import Conversations, Spoken, decoded, encoded
+from remit.builtin.assistant.conversations import Conversations, Spoken, decode_line, encode_line
 from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
 from remit.core.settings import Settings
@@ -204,7 +204,7 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
             conversation.append(Spoken(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
     assert faults_of(repaired(history_of(again, "Before.").messages)) == []
-    assert [one.message for one in again.spoken[: len(said)]] == [decoded(encoded(Spoken(at=1.0, message=m))).message for m in said]  # type: ignore[union-attr]
+    assert [one.message for one in again.spoken[: len(said)]] == [decode_line(encode_line(Spoken(at=1.0, message=m))).message for m in said]  # type: ignore[union-attr]
 
 
 def _holds(shown: list[Message], room: Room, question: str) -> None:

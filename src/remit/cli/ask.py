@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from remit.app import Remit
-from remit.builtin.assistant.asking import parameters_of
+from remit.builtin.assistant.stream import message_parameters
 from remit.cli import arguments
 from remit.cli.approval import person_here
 from remit.cli.arguments import Json, Root, Timeout
@@ -209,7 +209,7 @@ async def answer_to(
 ) -> Answer:
     """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree, and what was said until then is the answer."""
     remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
-    handle = await remit.start(ASSISTANT, parameters=parameters_of(message, conversation), timeout=timeout)
+    handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _Heard(handle, stage)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
     outcome = await carried_out(remit, heard, stage, heeded, stop)

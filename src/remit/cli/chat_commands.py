@@ -348,10 +348,10 @@ async def page(text: str, *, is_terminal: bool) -> None:
 
 def write_conversation(conversation: "Conversation", file: str) -> Path:
     """To a new file: as JSON where its name says so, else as Markdown."""
-    from remit.builtin.assistant.exporting import exported
+    from remit.builtin.assistant.export import export_text
 
     path = Path(file).expanduser()
-    text = exported(conversation, "json" if path.suffix == ".json" else "markdown")
+    text = export_text(conversation, "json" if path.suffix == ".json" else "markdown")
     with path.open("x", encoding="utf-8") as opened:
         opened.write(text)
     return path

@@ -225,14 +225,14 @@ def _completer(offers: Offers) -> Any:
 def _history(file: Path) -> Any:
     from prompt_toolkit.history import FileHistory
 
-    from remit.builtin.assistant.asking import readable
+    from remit.builtin.assistant.stream import replace_surrogates
 
     class Kept(FileHistory):
         """As a record is: without keys. Where it cannot be written (a full disk), what was typed still counts."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
-                super().store_string(redact_text(readable(string)))
+                super().store_string(redact_text(replace_surrogates(string)))
 
     return Kept(str(file))
 

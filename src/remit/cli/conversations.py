@@ -1,4 +1,4 @@
-"""`remit conversations`: those that were held with the assistant: listed, read, exported, renamed, deleted. Asks no model."""
+"""`remit conversations`: those that were held with the assistant: listed, read, export_text, renamed, deleted. Asks no model."""
 
 import time
 from collections.abc import Sequence
@@ -83,12 +83,12 @@ def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
 
 
 def _show(conversation: "Conversation", deed: str, *, as_json: bool) -> Exit:
-    from remit.builtin.assistant.exporting import as_document, exported
+    from remit.builtin.assistant.export import export_document, export_text
 
     if as_json:
-        say_json(as_document(conversation))
+        say_json(export_document(conversation))
         return Exit.OK
-    text = exported(conversation)
+    text = export_text(conversation)
     if deed == "export" or not console().is_terminal:
         print(text if deed == "export" and not console().is_terminal else harmless(text), end="")
         return Exit.OK

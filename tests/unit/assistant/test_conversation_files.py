@@ -20,10 +20,10 @@ from remit.builtin.assistant.conversations import (
     Started,
     Stopped,
     Turn,
-    decoded,
-    encoded,
+    decode_line,
+    encode_line,
 )
-from remit.builtin.assistant.exporting import exported
+from remit.builtin.assistant.export import export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.models.messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
@@ -41,7 +41,7 @@ LINES: list[Message] = [
 
 def filled(kept: Conversations, *messages: Message) -> Conversation:
     conversation = kept.new("")
-    with conversation.writing("sess_1760000000_abc123"):
+    with conversation.writing():
         conversation.append(Turn(at=1.0, session_id="sess_1760000000_abc123", root_id="sess_1760000000_abc123"))
         for message in messages:
             conversation.append(Spoken(at=2.0, message=message))
@@ -70,7 +70,7 @@ def test_a_conversation_is_found_by_its_id_a_beginning_its_last_letters_or_as_th
     name = second.conversation_id
     for word in (name, name[:-2], name.removeprefix("conv_")[:-1], name[-6:], "latest"):
         assert kept.open(word).conversation_id == name
-    with pytest.raises(Misused, match="2 conversations are meant"):
+    with pytest.raises(Misused, match="could mean 2 conversations"):
         kept.open("conv_")
     for word in ("../../etc/passwd", "nobody", "", "*"):
         with pytest.raises(Misused):
@@ -81,7 +81,7 @@ def test_a_conversation_is_found_by_its_id_a_beginning_its_last_letters_or_as_th
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20, 60])
-def test_a_torn_last_line_is_kept_aside_and_told(tmp_path: Path, cut: int) -> None:
+def test_a_line_cut_off_by_a_crash_is_reported_and_ignored(tmp_path: Path, cut: int) -> None:
     """A kill at any byte loses nothing but the line that was being written."""
     kept = Conversations(tmp_path)
     conversation = filled(kept, *LINES)
@@ -95,24 +95,24 @@ def test_a_torn_last_line_is_kept_aside_and_told(tmp_path: Path, cut: int) -> No
     assert again.messages[-1] == UserMessage(text="again")
     assert again.messages[:3] == LINES[:3]
     if cut > 1:
-        assert "cut off its last line" in again.notices[0]
-        assert next(kept.folder.glob("*.torn*")).read_bytes() == data[:-cut].rsplit(b"\n", 1)[1]
+        assert "1 line is unreadable" in again.notices[0]
+        assert data[:-cut] in again.path.read_bytes()
     else:
         assert again.messages[:4] == LINES
         assert again.notices == []
 
 
-def test_one_holds_it_at_a_time_and_others_are_told_who(tmp_path: Path) -> None:
+def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     conversation = filled(kept, *LINES)
     holder = (
         "import sys, time; from pathlib import Path; from remit.builtin.assistant.conversations import Conversations\n"
-        "with Conversations(Path(sys.argv[1])).open('latest').writing('sess_1760000000_abc123'):\n"
+        "with Conversations(Path(sys.argv[1])).open('latest').writing():\n"
         "    print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(Refused, match=f"is open in process {process.pid}") as refused, conversation.writing():
+        with pytest.raises(Refused, match="is answering another message") as refused, conversation.writing():
             pass
         assert "remit cancel sess_1760000000_abc123" in refused.value.advice
         with pytest.raises(Refused):
@@ -132,13 +132,13 @@ def test_renaming_deleting_and_exporting(tmp_path: Path) -> None:
     assert kept.rename("latest", "  A better\ttitle \x1b[31m ").title == "A better title [31m"
     with pytest.raises(Misused):
         kept.rename("latest", " ")
-    text = exported(kept.open("latest"))
+    text = export_text(kept.open("latest"))
     assert text.startswith("# A better title")
     assert "All done." in text
-    document = json.loads(exported(kept.open("latest"), "json"))
+    document = json.loads(export_text(kept.open("latest"), "json"))
     assert [one["role"] for one in document["messages"]] == ["user", "assistant", "result", "assistant"]
     with pytest.raises(Misused):
-        exported(conversation, "pdf")
+        export_text(conversation, "pdf")
     assert kept.delete("latest") == conversation.conversation_id
     assert kept.list() == []
     assert list(kept.folder.iterdir()) == []
@@ -240,10 +240,10 @@ def test_what_no_file_can_hold_is_still_written_down() -> None:
         Reply(text="x", raw={"\udc00": float("nan")}),
         Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
     ):
-        line = encoded(Spoken(at=1.0, message=message))
+        line = encode_line(Spoken(at=1.0, message=message))
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
-        assert isinstance(decoded(line), Spoken)
+        assert isinstance(decode_line(line), Spoken)
 
 
 def test_a_turn_that_was_broken_off_reads_as_one_that_providers_take(tmp_path: Path) -> None:

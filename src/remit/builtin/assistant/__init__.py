@@ -10,19 +10,19 @@ from remit.core.agents import ASSISTANT, RESULTS
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.builtin.assistant.agent import Assistant, Bureau
+    from remit.builtin.assistant.agent import Assistant, AssistantHost
     from remit.core.settings import Settings
     from remit.models.client import Models
 
 
-def offer_assistant(directory: "Directory", settings: "Settings", models: "Models", office: "Bureau | None") -> None:
-    """Unless the settings leave it out; nothing is loaded by it. Without an `office` it can be listed, not asked."""
+def offer_assistant(directory: "Directory", settings: "Settings", models: "Models", host: "AssistantHost | None") -> None:
+    """Unless the settings leave it out; nothing is loaded by it. Without a `host` it can be listed, not asked."""
 
     @cache
     def assistant() -> "Assistant":
         from remit.builtin.assistant.agent import Assistant
 
-        return Assistant(settings, models, office)
+        return Assistant(settings, models, host)
 
     if ASSISTANT in settings.builtin_agents:
         directory.offer(ASSISTANT, lambda: assistant().agents())

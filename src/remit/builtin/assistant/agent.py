@@ -47,7 +47,7 @@ class Records(Protocol):
     async def describe(self, session_id: str) -> Record: ...
 
 
-def reading_agent(records: Records, turns: Callable[[str], frozenset[str]]) -> FunctionAgent:
+def results_reader(records: Records, turns: Callable[[str], frozenset[str]]) -> FunctionAgent:
     """`turns`: all delegations of the assistant in the conversation that is answered by this one of them; of any other none."""
 
     @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
@@ -63,8 +63,8 @@ def reading_agent(records: Records, turns: Callable[[str], frozenset[str]]) -> F
     return read
 
 
-def summarising_agent(records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> FunctionAgent:
-    """Beside `reading_agent`: for results that are too large to be read range by range."""
+def results_summariser(records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> FunctionAgent:
+    """Beside `results_reader`: for results that are too large to be read range by range."""
 
     @agent(SUMMARISE, description="A large result of an earlier delegation in few words, by a language model.", workspace="none")
     async def summarise(
@@ -173,7 +173,7 @@ INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workfl
 """Roles that do the board's own bookkeeping: commands call them, nobody else."""
 
 
-class Bureau(Delegator, Protocol):
+class AssistantHost(Delegator, Protocol):
     """An open `Remit`."""
 
     @property
@@ -185,10 +185,10 @@ class Bureau(Delegator, Protocol):
 class Assistant:
     """Of one Remit: knows which conversations are being answered."""
 
-    def __init__(self, settings: Settings, models: Models, office: Bureau | None) -> None:
+    def __init__(self, settings: Settings, models: Models, host: AssistantHost | None) -> None:
         self._settings = settings
         self._models = models
-        self._office = office
+        self._host = host
         self._open: dict[str, Conversation] = {}
         """Those that are being answered, by the delegation that answers."""
 
@@ -200,8 +200,8 @@ class Assistant:
         return [assistant]
 
     def readers(self) -> Iterable[FunctionAgent]:
-        records = _Absent() if self._office is None else self._office
-        return [reading_agent(records, self.turns), summarising_agent(records, self.turns, self._models)]
+        records = _Absent() if self._host is None else self._host
+        return [results_reader(records, self.turns), results_summariser(records, self.turns, self._models)]
 
     def turns(self, session_id: str) -> frozenset[str]:
         """All delegations that answered in the conversation which is being answered by this one; of any other none."""
@@ -209,11 +209,11 @@ class Assistant:
         return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
 
     async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
-        if self._office is None:
+        if self._host is None:
             raise Unavailable("The assistant can be listed here, not asked.", advice="Open the project.")
         choice = self._models.choice()
         await off_loop(_load, self._settings.builtin_agents)
-        from remit.builtin.assistant.message import Answering, Tools
+        from remit.builtin.assistant.message import MessageRun, Tools
         from remit.runtime.tool.delegate_tool import DelegateTool
 
         if not message.strip():
@@ -222,20 +222,20 @@ class Assistant:
             settings=self._settings,
             models=self._models,
             choice=choice,
-            tool=DelegateTool(self._office, among=is_offered),
-            records=self._office,
+            tool=DelegateTool(self._host, among=is_offered),
+            records=self._host,
             window=await off_loop(self._models.context_tokens, choice),
-            now=self._office.clock.wall,
+            now=self._host.clock.wall,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
         conversation = await off_loop(_opened, kept, message, named, choice)  # a long one takes a while to read
-        with conversation.writing(ctx.session_id, tools.now()):
+        with conversation.writing():
             for notice in conversation.notices:
                 ctx.progress(notice)
             ctx.emit({"conversation": conversation.conversation_id})
             self._open[ctx.session_id] = conversation
             try:
-                return await Answering(tools, ctx, spec, conversation, clean_text(message)).to_the_end()
+                return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
             finally:
                 self._open.pop(ctx.session_id, None)
                 if not conversation.lines:  # refused before anything was said
@@ -243,7 +243,7 @@ class Assistant:
 
     async def _holder(self, session_id: str) -> str:
         """On whose behalf it is asked: who came in by a door goes on with conversations of its own only."""
-        caller_info = (await self._office.describe(session_id)).caller_info if self._office is not None else None
+        caller_info = (await self._host.describe(session_id)).caller_info if self._host is not None else None
         return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
 

@@ -19,6 +19,7 @@ from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
 from remit.builtin.assistant.conversations import Conversation, Spent, Spoken, Started, Stopped, Turn, reply_of
 from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
+from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
 from remit.core.deadline import grace_seconds
@@ -28,7 +29,7 @@ from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
+from remit.models.messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
@@ -194,7 +195,6 @@ class MessageLimit:
         self.seconds = seconds
         self._engine = engine
         self._grace = grace_seconds(seconds)
-        self._moved = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._began = self._now()
         self._until = self._began + seconds
@@ -234,17 +234,12 @@ class MessageLimit:
         return max(0.0, self.left)
 
     async def wait_hand_in(self) -> None:
-        told = asyncio.ensure_future(self._engine.wait_hand_in())
-        moved = asyncio.ensure_future(self._moved.wait())
+        engine = asyncio.ensure_future(self._engine.wait_hand_in())
         try:
-            while not self.hand_in:
-                await asyncio.wait([told, moved], timeout=max(0.0, self.left - self._grace) + 0.001, return_when=asyncio.FIRST_COMPLETED)
-                if moved.done():
-                    self._moved.clear()
-                    moved = asyncio.ensure_future(self._moved.wait())
+            while not self.hand_in:  # looked at each second: the end moves with delegations
+                await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.left - self._grace) + 0.001))
         finally:
-            for task in (told, moved):
-                task.cancel()
+            engine.cancel()
 
     # ---- delegations that were given more
 
@@ -265,7 +260,6 @@ class MessageLimit:
     def _move(self) -> None:
         if not self._timeout.expired():
             self._timeout.reschedule(self._ends_at())
-            self._moved.set()
 
 
 # ---- interrupted turns
@@ -279,7 +273,7 @@ class Records(Protocol):
     async def tree(self, session_id: str) -> list[Record]: ...
 
 
-async def pick_up(
+async def resume_turn(
     conversation: Conversation, records: Records, tool: DelegateTool, shown: Callable[[DelegateResult], str], now: Callable[[], float]
 ) -> list[str]:
     """Ends a turn that has no answer. The delegations whose results were found; to be called while the conversation is held."""
@@ -417,70 +411,6 @@ class Spending:
         self._ctx.progress(message, fraction)
 
 
-# ---- words as they come
-
-GATHER_SECONDS = 0.05
-GATHER_CHARACTERS = 2000
-PAUSE = "\n\n"
-"""Told by itself between two replies: before a call and after it. What is said anew after a restart begins behind it."""
-
-
-class Voice:
-    def __init__(self, emit: Callable[[Any], None]) -> None:
-        self._emit = emit
-        self._loop = asyncio.get_running_loop()
-        self._gathered: list[str] = []
-        self._size = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._said: list[str] = []
-        self._owes_pause = False
-
-    def hear(self, piece: str) -> None:
-        if piece == RESTART:
-            self._flush()
-            if self._said:
-                self._emit({"restart": True})
-            self._said = []
-            return
-        if self._owes_pause:
-            self._owes_pause = False
-            self._emit({"text": PAUSE})
-        self._said.append(piece)
-        self._gathered.append(piece)
-        self._size += len(piece)
-        if self._size >= GATHER_CHARACTERS:
-            self._flush()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_SECONDS, self._flush)
-
-    @property
-    def said(self) -> str:
-        """Of the reply that is being given."""
-        return "".join(self._said)
-
-    def end_reply(self, text: str) -> None:
-        """It is whole. What a model said without being heard is told at once."""
-        if text and not self._said:
-            self.hear(text)
-        self._flush()
-        self._owes_pause = self._owes_pause or bool(self._said)
-        self._said = []
-
-    def close(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        text, self._gathered, self._size = "".join(self._gathered), [], 0
-        if text:
-            try:
-                self._emit({"text": text})
-            except RemitError:
-                return  # the delegation has ended meanwhile: nobody listens any more
-
-
 # ---- the message
 
 WALL_SECONDS = 2.0
@@ -502,7 +432,7 @@ class Tools:
 
 
 @dataclass(slots=True)
-class Answering:
+class MessageRun:
     """A message being answered, in a conversation that is held."""
 
     tools: Tools
@@ -513,24 +443,24 @@ class Answering:
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What was delegated, by its task id."""
     _spending: Spending = field(init=False)
-    _voice: Voice = field(init=False)
+    _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
     _early: OutOfTime | None = None
     """What ended it before it had answered: time or budget."""
 
-    async def to_the_end(self) -> dict[str, Any]:
+    async def run(self) -> dict[str, Any]:
         """A return. Being cancelled is written down, and passes."""
         tools, settings = self.tools, self.tools.settings.assistant
         instructions = instructions_for(self.ctx.root, tools.now())
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
         room = room_for(settings.compact_tokens, tools.window, overhead, settings.result_characters)
         _must_fit(self.message, room.tokens // 2)
-        await pick_up(self.conversation, tools.records, tools.tool, self._show, tools.now)
+        await resume_turn(self.conversation, tools.records, tools.tool, self._show, tools.now)
         self.conversation.append(Turn(at=tools.now(), session_id=self.ctx.session_id, root_id=self.ctx.root_id))
         self.conversation.append(Spoken(at=tools.now(), message=UserMessage(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
-        self._voice = Voice(self.ctx.emit)
+        self._stream = ReplyStream(self.ctx.emit)
         self._spending = Spending(self.ctx, tools.settings)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
@@ -541,7 +471,7 @@ class Answering:
                 raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
             return returned
         finally:
-            self._voice.close()
+            self._stream.close()
             if self._spending.is_anything:
                 with contextlib.suppress(RemitError):
                     self.conversation.append(Spent(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
@@ -569,14 +499,14 @@ class Answering:
             messages=self._memory.messages,
             tool=tools.tool,
             requests=tools.settings.model_requests,
-            hear=self._voice.hear,
+            hear=self._stream.hear,
             keep=self._keep,
             shown=self._show,
             before=self._before,
             started=self._started,
             told=self._spending.asked,
             ending=self._limit,
-            is_heard=lambda: bool(self._voice.said),
+            is_heard=lambda: bool(self._stream.said),
         )
         try:
             async with self._limit:
@@ -589,7 +519,7 @@ class Answering:
             if early.code == "BUDGET_EXCEEDED":
                 self._stop(early.message)
                 self._early = early
-                return out_of_budget(early.message, self._outcome(None, self._voice.said))
+                return out_of_budget(early.message, self._outcome(None, self._stream.said))
             return self._ended_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
         except HasEnded:
             self._stop("it was stopped")
@@ -605,7 +535,7 @@ class Answering:
             raise
 
     def _ended_early(self, early: OutOfTime) -> dict[str, Any]:
-        said, self._early = self._voice.said, early
+        said, self._early = self._stream.said, early
         self._stop(early.message)
         for known in self.delegations.values():
             if known["success"] is None:
@@ -615,7 +545,7 @@ class Answering:
     def _stop(self, why: str) -> None:
         """What was being said is kept, with why it ended. Where that cannot be written, whatever ended it matters more."""
         with contextlib.suppress(RemitError):
-            self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean_text(" ".join(why.split()))[:500]))
+            self.conversation.append(Stopped(at=self.tools.now(), text=self._stream.said, why=clean_text(" ".join(why.split()))[:500]))
 
     def _outcome(self, talked: ConversationEnd | None, said: str = "") -> Outcome:
         return Outcome(
@@ -637,7 +567,7 @@ class Answering:
         self.conversation.append(Spoken(at=self.tools.now(), message=message, by=by, session_id=session_id))
         self._memory.grown()
         if isinstance(message, Reply):
-            self._voice.end_reply(message.text)
+            self._stream.end_reply(message.text)
         if self.tools.settings.durability == "power":
             await off_loop(self.conversation.sync)
 

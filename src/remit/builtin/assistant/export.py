@@ -11,13 +11,17 @@ from remit.models.messages import Reply, ToolCall, ToolResult, UserMessage
 FORMATS = ("markdown", "json")
 
 
-def exported(conversation: Conversation, form: str = "markdown") -> str:
+def export_text(conversation: Conversation, form: str = "markdown") -> str:
     if form not in FORMATS:
         raise Misused(f"There is no format {form!r}.", advice=f"Use {' or '.join(FORMATS)}.")
-    return as_markdown(conversation) if form == "markdown" else json.dumps(as_document(conversation), indent=2, ensure_ascii=False) + "\n"
+    return (
+        export_markdown(conversation)
+        if form == "markdown"
+        else json.dumps(export_document(conversation), indent=2, ensure_ascii=False) + "\n"
+    )
 
 
-def as_document(conversation: Conversation) -> dict[str, Any]:
+def export_document(conversation: Conversation) -> dict[str, Any]:
     """Messages in their order, each with its time and the delegations it belongs to."""
     seen = conversation.overview(conversation.lines[-1].at if conversation.lines else conversation.header.created)  # type: ignore[union-attr]
     return {
@@ -71,7 +75,7 @@ def _message(line: Spoken, children: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def as_markdown(conversation: Conversation) -> str:
+def export_markdown(conversation: Conversation) -> str:
     model = f" · {conversation.header.model}" if conversation.header.model else ""
     parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {_moment(conversation.header.created)}{model}"]
     for line in conversation.lines:
