@@ -12,9 +12,8 @@ from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
 from remit.server.addresses import Place, bound
-from remit.server.mcp.delegations import Delegations
-from remit.server.mcp.resources import Resources
-from remit.server.mcp.server import ToolServer, http_address, served_locally
+from remit.server.mcp.server import ToolServer, http_address, served_http
+from remit.server.service import Service
 
 
 @agent("says")
@@ -49,8 +48,8 @@ class LentNames(ToolServer):
 async def main(root: str) -> None:
     with bound(Place(host="127.0.0.1")) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
-            server = LentNames(Delegations(remit, 45.0), Resources(remit))
-            async with served_locally(server, listening, "127.0.0.1"):
+            server = LentNames(Service(remit))
+            async with served_http(remit, server, listening, requires_auth=False):
                 print(http_address(listening, remit.settings.serve, remit.root), flush=True)
                 await asyncio.Event().wait()
 

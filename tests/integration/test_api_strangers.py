@@ -96,9 +96,9 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
     import httpx
     from starlette.applications import Starlette
 
-    from remit.server.mcp.server import mcp_routes
+    from remit.server.mcp.server import ToolServer
 
-    async with mcp_routes(stage.service) as routes:
+    async with ToolServer(stage.service).routes() as routes:
         transport = httpx.ASGITransport(Starlette(routes=routes))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.post("/mcp", json=asked("list_agents"), headers=MCP)
@@ -183,7 +183,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
     import httpx
     from grpc_stage import Authority, ask, grpc_stage
 
-    from remit.server.mcp.server import served_to_others
+    from remit.server.mcp.server import ToolServer, served_http
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("bot")  # for loopback too
@@ -199,7 +199,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
         stranger = ssl.create_default_context(cafile=str(authority.certificate))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             url = f"https://127.0.0.1:{listening.getsockname()[1]}/mcp"
-            async with served_to_others(stage.remit, listening, "127.0.0.1", (), 5.0):
+            async with served_http(stage.remit, ToolServer(Service(stage.remit), 5.0), listening, requires_auth=True):
                 async with httpx.AsyncClient(verify=stranger, headers=MCP) as client:
                     assert (await client.post(url, json=asked("delegation_status"))).status_code == 401
                     assert (await client.get(url.replace("/mcp", "/healthz"))).status_code == 401

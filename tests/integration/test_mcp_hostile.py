@@ -19,10 +19,9 @@ from mcp_project import is_alive, make_project, serving_http, stdio, until
 
 from remit import Context, Remit, agent
 from remit.runtime.tool.delegate_requests import NAMES_IN_SCHEMA
-from remit.server.mcp.delegations import Delegations
-from remit.server.mcp.resources import Resources
 from remit.server.mcp.server import ToolServer
 from remit.server.mcp.stdio import Fault, read_line, refusal
+from remit.server.service import Service
 
 
 @pytest.fixture
@@ -145,7 +144,7 @@ async def test_a_file_whose_name_is_no_text_harms_no_answer(project: Path) -> No
         raise ValueError("broken \ud800")
 
     async with Remit.open(project, agents=[leaves]) as opened:
-        server = ToolServer(Delegations(opened, 5.0), Resources(opened))
+        server = ToolServer(Service(opened), 5.0)
         async with Client(server, mode="legacy") as client:
             assert (await client.list_tools()).model_dump_json()
             told = await client.call_tool("delegate", {"target": "leaves", "parameters": {}}, progress_callback=_nothing)

@@ -16,8 +16,7 @@ from mcp_project import free_port, is_alive, make_project, owner_pid, serving_ht
 from forking import run
 from remit import Remit, agent
 from remit.server.mcp import server as mcp_server
-from remit.server.mcp.delegations import Delegations
-from remit.server.mcp.resources import Resources
+from remit.server.service import Service
 
 
 @pytest.fixture
@@ -229,15 +228,13 @@ async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatc
         return None
 
     async with Remit.open(project) as opened:
-        serving = mcp_server.ToolServer(Delegations(opened, 5.0), Resources(opened))
-        watching = asyncio.ensure_future(serving.watch())
-        async with Client(serving, mode="legacy", message_handler=note) as client:
+        serving = mcp_server.ToolServer(Service(opened), 5.0)
+        async with serving.watch(), Client(serving, mode="legacy", message_handler=note) as client:
             await client.list_tools()
             opened.register(newcomer)
             await asyncio.wait_for(told.wait(), 10)
             tools = (await client.list_tools(cache_mode="bypass")).tools
             assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
-        watching.cancel()
 
 
 async def test_a_client_that_asks_for_progress_hears_that_a_silent_agent_lives(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +250,7 @@ async def test_a_client_that_asks_for_progress_hears_that_a_silent_agent_lives(p
         await asyncio.sleep(0.5)
 
     async with Remit.open(project, agents=[silent]) as opened:
-        serving = mcp_server.ToolServer(Delegations(opened, 5.0), Resources(opened))
+        serving = mcp_server.ToolServer(Service(opened), 5.0)
         async with Client(serving, mode="legacy") as client:
             await client.call_tool("delegate", {"target": "silent", "parameters": {}}, progress_callback=note)
     assert len(told) >= 2

@@ -83,8 +83,7 @@ def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], sec
         serving = serve_http(
             folder,
             listening,
-            host,
-            allowed_hosts,
+            [host, *allowed_hosts],
             answer_after_seconds=seconds,
             ready=lambda: say_aside(f"Serving {folder} at {address} — Ctrl-C stops it."),
         )

@@ -153,9 +153,9 @@ class Apis:
             )
             found += self._a2a.routes
         if "mcp" in names:
-            from remit.server.mcp.server import mcp_routes
+            from remit.server.mcp.server import ToolServer
 
-            found += await self._stack.enter_async_context(mcp_routes(self.service))
+            found += await self._stack.enter_async_context(ToolServer(self.service).routes())
         if "metrics" in names:
             from remit.runtime.telemetry.metrics import prometheus_page
 

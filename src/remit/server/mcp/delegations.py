@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mcp_types import CallToolResult
 
@@ -29,12 +29,9 @@ from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_t
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
-from remit.server.service import HOLD, PRINCIPAL, Call, Service
+from remit.server.service import PRINCIPAL, Call, Service
 from remit.server.tokens import OWNER, Principal
 from remit.system.threads import off_loop
-
-if TYPE_CHECKING:
-    from remit.app import Remit
 
 T = TypeVar("T")
 EXTRAS = ("key", "accept", "budget")
@@ -54,22 +51,15 @@ AGENTS_BYTES = LARGEST_BYTES - 4_000
 # ---- callers
 
 
-def call_of(request: Any, meta: Mapping[str, Any] | None, *, requires_auth: bool = False) -> Call | None:
-    """`request`: the HTTP request, if any; `meta`: metadata of the client. None if `requires_auth` and the request is not authenticated."""
-    scope = getattr(request, "scope", None) or {}
-    given = ((meta or {}).get("traceparent"), (getattr(request, "headers", None) or {}).get("traceparent"))
-    traceparent = next((one for one in given if isinstance(one, str) and parse(one) is not None), None)
-    principal = scope.get(PRINCIPAL, None if requires_auth else OWNER)
+def call_of(request: Any, meta: Mapping[str, Any] | None) -> Call | None:
+    """`request`: the HTTP request; None on stdin, where the caller is the owner. `meta`: metadata of the client. None if the request is not
+    authenticated."""
+    principal = OWNER if request is None else request.scope.get(PRINCIPAL)
     if not isinstance(principal, Principal):
         return None
+    given = ((meta or {}).get("traceparent"), None if request is None else request.headers.get("traceparent"))
+    traceparent = next((one for one in given if isinstance(one, str) and parse(one) is not None), None)
     return LOCAL if principal is OWNER and traceparent is None else Call(principal=principal, api="mcp", traceparent=traceparent)
-
-
-def hold(request: Any) -> None:
-    """Takes a place among the caller's open streams, if they are counted. Raises `RateLimited`."""
-    held: Callable[[], None] | None = (getattr(request, "scope", None) or {}).get(HOLD)
-    if held is not None:
-        held()
 
 
 # ---- progress
@@ -153,10 +143,10 @@ Tool = Callable[[Mapping[str, Any], Progress, Call], Awaitable[CallToolResult]]
 
 
 class Delegations:
-    def __init__(self, remit: "Remit", answer_after_seconds: float, service: Service | None = None) -> None:
-        self._remit = remit
+    def __init__(self, service: Service, answer_after_seconds: float) -> None:
+        self._remit = service.remit
         self._answer_after = answer_after_seconds
-        self._service = service or Service(remit)
+        self._service = service
         self.catalogue = self._service.tool.catalogue
         self.tools: dict[str, Tool] = {
             "delegate": self._delegate,
@@ -180,14 +170,6 @@ class Delegations:
     def catalogue_for(self, call: Call) -> Catalogue:
         """The agents that the caller may use."""
         return self._service.tool_for(call).catalogue
-
-    async def finish(self) -> None:
-        """Until everything that this process runs has ended."""
-        await self._service.finish()
-
-    @property
-    def is_busy(self) -> bool:
-        return self._service.is_busy
 
     async def _delegate(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         request = self._service.read(call, given, (*EXTRAS, "wait_ms"))

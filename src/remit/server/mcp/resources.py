@@ -7,7 +7,6 @@ import base64
 import mimetypes
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from mcp.shared.exceptions import MCPError
@@ -33,9 +32,6 @@ from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service
 from remit.system.threads import off_loop
 
-if TYPE_CHECKING:
-    from remit.app import Remit
-
 RETURNS = "remit://delegations/"
 NEWEST = 200
 """Artifacts of so many of the newest delegations are listed and can be read."""
@@ -44,9 +40,9 @@ LARGEST_BYTES = 1024 * 1024
 
 
 class Resources:
-    def __init__(self, remit: "Remit", service: Service | None = None) -> None:
-        self._remit = remit
-        self._service = service or Service(remit)
+    def __init__(self, service: Service) -> None:
+        self._remit = service.remit
+        self._service = service
 
     async def listed(self, call: Call = LOCAL) -> ListResourcesResult:
         artifacts = await off_loop(self._artifacts, call)

@@ -1,11 +1,12 @@
-"""The MCP server: the SDK's, with handlers that call `Delegations`. Speaks revision 2026-07-28 and those before it.
+"""The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP (also `remit serve`).
 
-Clients receive `tools/list_changed` when the agents change (`watch`).
+Speaks revision 2026-07-28 and those before it. Clients receive `tools/list_changed` when the agents change (`watch`). `remit mcp --http` on
+loopback takes every caller for the owner, and checks of Host and Origin keep browser pages out (DNS rebinding); where other machines reach
+it, callers authenticate as for `remit serve`, under TLS or behind a proxy that ends TLS.
 """
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import signal
 import socket
@@ -31,17 +32,15 @@ from remit.app import Remit
 from remit.core.errors import Misused, Refused
 from remit.core.settings import ServeSettings
 from remit.server.addresses import Place, certificates_of, must_be_safe, url_of
+from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
-from remit.server.http.middleware import LOOPBACK
 from remit.server.http.server import HttpServer, Tls
-from remit.server.mcp.delegations import Delegations, Progress, call_of, hold
+from remit.server.mcp.delegations import Delegations, Progress, call_of
 from remit.server.mcp.resources import Resources
 from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
 from remit.server.mcp.tools import tools_of
-from remit.server.service import Call, Service
-
-# ---- The MCP server: the SDK's, with handlers that call `Delegations`. Speaks revision 2026-07-28 and those before it.
-
+from remit.server.service import HOLD, Call, Service
+from remit.server.tokens import OWNER, Principal
 
 INSTRUCTIONS = (
     "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
@@ -52,17 +51,18 @@ PATH = "/mcp"
 ANSWER_AFTER_SECONDS = 45.0
 LOOK_SECONDS = 2.0
 LISTENERS = 64
-"""So many clients that listed the tools, the newest, are told when these change."""
+"""Clients that are told of changed agents: the newest that listed the tools."""
+SETTLE_SECONDS = 0.2
+"""For the last answer to reach the client's pipe."""
+STOP_SECONDS = 2
 
 Ctx = ServerRequestContext[Any, Any]
 
 
 class ToolServer(Server[Any]):
-    def __init__(self, delegations: Delegations, resources: Resources, *, requires_auth: bool = False) -> None:
-        """`requires_auth`: behind authentication: requests without a caller are refused. Otherwise every caller is the owner."""
-        self._asks_who = requires_auth
-        self._delegations = delegations
-        self._resources = resources
+    def __init__(self, service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> None:
+        self.delegations = Delegations(service, answer_after_seconds)
+        self._resources = Resources(service)
         self._bus = InMemorySubscriptionBus()
         self._listing: deque[ServerSession] = deque(maxlen=LISTENERS)
         super().__init__(
@@ -79,7 +79,7 @@ class ToolServer(Server[Any]):
             on_subscriptions_listen=ListenHandler(self._bus),
             get_tool_input_schema=self._input_schema,
         )
-        self.middleware.clear()  # spans of the SDK's own: nothing here exports them
+        self.middleware.clear()  # spans of the SDK, which nothing here exports
 
     def create_initialization_options(
         self,
@@ -87,45 +87,48 @@ class ToolServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        told = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(told, experimental_capabilities, extensions)
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
 
     async def _list_tools(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         if not any(known.client_params is ctx.session.client_params for known in self._listing):
             self._listing.append(ctx.session)
-        return types.ListToolsResult(tools=tools_of(self._delegations.catalogue_for(self._call(ctx))))
+        return types.ListToolsResult(tools=tools_of(self.delegations.catalogue_for(_call(ctx))))
 
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in self._delegations.tools:
+        if params.name not in self.delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
-        call = self._call(ctx)
+        call = _call(ctx)
         try:
-            hold(ctx.request)  # it may wait for long, also without a stream
+            if ctx.request is not None and (hold := ctx.request.scope.get(HOLD)) is not None:
+                hold()  # it may wait for long, also without a stream
         except Refused as error:
             raise MCPError(code=types.INVALID_REQUEST, message=str(error)) from None
-        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
+        return await self.delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
 
     async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await self._resources.listed(self._call(ctx))
+        return await self._resources.listed(_call(ctx))
 
     async def _list_templates(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return await self._resources.templates()
 
     async def _read_resource(self, ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._resources.read(params.uri, self._call(ctx))
-
-    def _call(self, ctx: Ctx) -> Call:
-        found = call_of(ctx.request, ctx.meta, requires_auth=self._asks_who)
-        if found is None:
-            raise MCPError(code=types.INVALID_REQUEST, message="The request is not authenticated.")
-        return found
+        return await self._resources.read(params.uri, _call(ctx))
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
-        return next((tool.input_schema for tool in tools_of(self._delegations.catalogue) if tool.name == name), None)
+        return next((tool.input_schema for tool in tools_of(self.delegations.catalogue) if tool.name == name), None)
 
-    async def watch(self) -> None:
-        """Tell clients when the agents have changed. Runs as long as the server does."""
-        catalogue = self._delegations.catalogue
+    @contextlib.asynccontextmanager
+    async def watch(self) -> AsyncIterator[None]:
+        """Tells clients when the agents have changed, as long as it is entered."""
+        watching = asyncio.ensure_future(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        catalogue = self.delegations.catalogue
         known = catalogue.specs
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -135,35 +138,30 @@ class ToolServer(Server[Any]):
                 for session in list(self._listing):
                     await session.send_tool_list_changed()
 
+    @contextlib.asynccontextmanager
+    async def routes(self, *, has_sessions: bool = False) -> AsyncIterator[list[BaseRoute]]:
+        """Routes to put behind `http.middleware`, which also checks Host and Origin.
 
-@contextlib.asynccontextmanager
-async def mcp_routes(service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> AsyncIterator[list[BaseRoute]]:
-    """Routes to put behind `serve.http.auth_middleware`, which also checks Host and Origin.
-
-    Without sessions: each request has its own caller, so nobody can use the session of another."""
-    server = ToolServer(Delegations(service.remit, answer_after_seconds, service), Resources(service.remit, service), requires_auth=True)
-    checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=checked_before)
-    watching = asyncio.ensure_future(server.watch())
-    try:
-        async with server.session_manager.run():
+        Without sessions each request has its own caller, so that nobody can use the session of another."""
+        checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        app = self.streamable_http_app(streamable_http_path=PATH, stateless_http=not has_sessions, transport_security=checked_before)
+        async with self.watch(), self.session_manager.run():
             yield list(app.routes)
-    finally:
-        watching.cancel()
 
 
-# ---- `remit mcp`: opens the project, serves MCP on stdin and stdout or over HTTP, and waits for the delegations at the end.
+def _call(ctx: Ctx) -> Call:
+    found = call_of(ctx.request, ctx.meta)
+    if found is None:
+        raise MCPError(code=types.INVALID_REQUEST, message="The request is not authenticated.")
+    return found
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SETTLE_SECONDS = 0.2
-"""For the last answer to reach the client's pipe."""
-STOP_SECONDS = 2
+# ---- stdin and stdout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """The client's descriptors, and the front to the process in front of us."""
+    """The client's descriptors, and the link to the process in front of us."""
 
     incoming: int
     outgoing: int
@@ -171,126 +169,21 @@ class Streams:
 
 
 async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float) -> None:
-    """Until the client leaves; then until its delegations have ended. A signal ends both."""
+    """Until the client leaves; then until its delegations have ended. A signal ends both.
+
+    Delegations of dead processes are not recovered here, only when somebody asks for one by its id."""
     with _on_signals() as stopped:
-        async with _opened(root, answer_after_seconds) as (delegations, server):
-            await _first_of(asyncio.ensure_future(_speak(server, streams)), stopped)
-            if stopped.done():
-                return
-            await asyncio.sleep(SETTLE_SECONDS if delegations.is_busy else 0)
-            release_streams(streams.incoming, streams.outgoing)
-            streams.front.let_go()
-            await _first_of(asyncio.ensure_future(delegations.finish()), stopped)
-
-
-async def serve_http(
-    root: Path, listening: socket.socket, host: str, allowed_hosts: Sequence[str], *, answer_after_seconds: float, ready: Callable[[], None]
-) -> None:
-    """Until a signal. Running delegations are stopped then."""
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
-    with _on_signals() as stopped:
-        if is_remote(listening):
-            async with (
-                Remit.open(root, recover=False) as remit,
-                served_to_others(remit, listening, host, allowed_hosts, answer_after_seconds),
-            ):
-                ready()
-                await stopped
-            return
-        async with _opened(root, answer_after_seconds) as (_, server), served_locally(server, listening, host, allowed_hosts):
-            ready()
-            await stopped
-
-
-@contextlib.asynccontextmanager
-async def served_locally(server: ToolServer, listening: socket.socket, host: str, allowed_hosts: Sequence[str] = ()) -> AsyncIterator[None]:
-    names = list(dict.fromkeys([*LOOPBACK, _bracketed(host), *allowed_hosts]))
-    hosts = [form for name in names for form in (name, f"{name}:*")]
-    origins = [f"{scheme}://{form}" for form in hosts for scheme in ("http", "https")]
-    security = TransportSecuritySettings(enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins)
-    web = HttpServer(server.streamable_http_app(streamable_http_path=PATH, transport_security=security))
-    async with server.session_manager.run():
-        await web.start([listening])
-        try:
-            yield
-        finally:
-            await web.stop(STOP_SECONDS)
-
-
-@contextlib.asynccontextmanager
-async def served_to_others(
-    remit: Remit, listening: socket.socket, host: str, allowed_hosts: Sequence[str], answer_after_seconds: float
-) -> AsyncIterator[None]:
-    from remit.server.run import authenticator_for
-
-    if remit.is_attached:
-        raise Misused("An agent cannot serve its project to other machines.", advice="Listen on loopback: --host 127.0.0.1")
-    own = remit.settings.serve
-    settings = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts))
-    must_be_safe(place_at(listening), settings)
-    files = certificates_of(settings, remit.root)
-    tls = None if files is None else Tls(certificate=files.certificate, key=files.key, client_ca=files.client_ca)
-    async with contextlib.AsyncExitStack() as stack:
-        authenticator = authenticator_for(remit)
-        authenticator.open()
-        stack.callback(authenticator.close)
-        routes = await stack.enter_async_context(mcp_routes(Service(remit), answer_after_seconds))
-        app = http_app(routes, authenticator, settings, hosts=[host, place_at(listening).host], open_paths=())
-        server = HttpServer(app, tls=tls)
-        await server.start([listening])
-        stack.push_async_callback(server.stop, STOP_SECONDS)
-        yield
-
-
-# ---- addresses
-
-
-def place_at(listening: socket.socket) -> Place:
-    host, port = listening.getsockname()[:2]
-    return Place(host=host, port=port)
-
-
-def is_remote(listening: socket.socket) -> bool:
-    """Whether other machines reach it."""
-    return not place_at(listening).is_local
-
-
-def http_address(listening: socket.socket, settings: ServeSettings, root: Path) -> str:
-    """Raises `Misused` where other machines reach it and nothing protects the traffic."""
-    place = place_at(listening)
-    if place.is_local:
-        return f"{url_of(listening, place, is_tls=False)}{PATH}"
-    must_be_safe(place, settings)
-    return f"{url_of(listening, place, is_tls=certificates_of(settings, root) is not None)}{PATH}"
-
-
-def check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not name or set(name) & set("/@ "):
-            raise Misused(f"--allow-host takes a host name, not {name!r:.80}.", advice="E.g. --allow-host build.example.org")
-
-
-def _bracketed(host: str) -> str:
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).version == 6:
-            return f"[{host}]"
-    return host
-
-
-# ---- from start to end
-
-
-@contextlib.asynccontextmanager
-async def _opened(root: Path, answer_after_seconds: float) -> AsyncIterator[tuple[Delegations, ToolServer]]:
-    """Delegations of dead processes are not recovered here, only when somebody asks for one by its id."""
-    async with Remit.open(root, recover=False) as remit:
-        delegations = Delegations(remit, answer_after_seconds)
-        server = ToolServer(delegations, Resources(remit))
-        watching = asyncio.ensure_future(server.watch())
-        try:
-            yield delegations, server
-        finally:
-            watching.cancel()
+        async with Remit.open(root, recover=False) as remit:
+            service = Service(remit)
+            server = ToolServer(service, answer_after_seconds)
+            async with server.watch():
+                await _first_of(asyncio.ensure_future(_speak(server, streams)), stopped)
+                if stopped.done():
+                    return
+                await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
+                release_streams(streams.incoming, streams.outgoing)
+                streams.front.let_go()
+                await _first_of(asyncio.ensure_future(service.finish()), stopped)
 
 
 async def _speak(server: ToolServer, streams: Streams) -> None:
@@ -333,10 +226,89 @@ def _on_signals() -> Iterator["asyncio.Future[None]"]:
         if not stopped.done():
             stopped.set_result(None)
 
-    for number in _SIGNALS:
+    for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
         yield stopped
     finally:
-        for number in _SIGNALS:
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+# ---- HTTP
+
+
+class OwnerAuthenticator(Authenticator):
+    """On loopback: every caller is the owner."""
+
+    def authenticate(self, shown: Credentials) -> Principal:
+        return OWNER
+
+
+async def serve_http(
+    root: Path, listening: socket.socket, allowed_hosts: Sequence[str], *, answer_after_seconds: float, ready: Callable[[], None]
+) -> None:
+    """Until a signal. Running delegations are stopped then."""
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
+    with _on_signals() as stopped:
+        async with Remit.open(root, recover=False) as remit:
+            server = ToolServer(Service(remit), answer_after_seconds)
+            async with served_http(remit, server, listening, allowed_hosts, requires_auth=is_remote(listening)):
+                ready()
+                await stopped
+
+
+@contextlib.asynccontextmanager
+async def served_http(
+    remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = (), *, requires_auth: bool
+) -> AsyncIterator[None]:
+    from remit.server.run import authenticator_for
+
+    place, own = _place(listening), remit.settings.serve
+    settings, tls = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts)), None
+    if not requires_auth:
+        authenticator: Authenticator = OwnerAuthenticator(remit.folder, settings)
+    else:
+        if remit.is_attached:
+            raise Misused("An agent cannot serve its project to other machines.", advice="Listen on loopback: --host 127.0.0.1")
+        must_be_safe(place, settings)
+        authenticator = authenticator_for(remit)
+        authenticator.open()
+        files = certificates_of(settings, remit.root)
+        tls = None if files is None else Tls(certificate=files.certificate, key=files.key, client_ca=files.client_ca)
+    try:
+        async with server.routes(has_sessions=not requires_auth) as routes:
+            app = http_app(routes, authenticator, settings, hosts=[place.host], open_paths=())
+            web = HttpServer(app, tls=tls)
+            await web.start([listening])
+            try:
+                yield
+            finally:
+                await web.stop(STOP_SECONDS)
+    finally:
+        authenticator.close()
+
+
+def _place(listening: socket.socket) -> Place:
+    host, port = listening.getsockname()[:2]
+    return Place(host=host, port=port)
+
+
+def is_remote(listening: socket.socket) -> bool:
+    """Whether other machines reach it."""
+    return not _place(listening).is_local
+
+
+def http_address(listening: socket.socket, settings: ServeSettings, root: Path) -> str:
+    """Raises `Misused` where other machines reach it and nothing protects the traffic."""
+    place = _place(listening)
+    if place.is_local:
+        return f"{url_of(listening, place, is_tls=False)}{PATH}"
+    must_be_safe(place, settings)
+    return f"{url_of(listening, place, is_tls=certificates_of(settings, root) is not None)}{PATH}"
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not name or set(name) & set("/@ "):
+            raise Misused(f"--allow-host takes a host name, not {name!r:.80}.", advice="E.g. --allow-host build.example.org")
