@@ -7,7 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remit.agents.blocking import BlockingContext
     from remit.agents.function import agent
     from remit.app import Remit, run
     from remit.core.budget import Limits
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from remit.core.record import Record
     from remit.core.request import call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-    from remit.runtime.context import Context
+    from remit.runtime.context import BlockingContext, Context
     from remit.runtime.tool.delegate_requests import DelegateError
     from remit.runtime.tool.delegate_results import DelegateResult
     from remit.runtime.tool.delegate_tool import DelegateTool
@@ -54,7 +53,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "remit.agents.blocking": ("BlockingContext",),
     "remit.agents.function": ("agent",),
     "remit.app": ("Remit", "run"),
     "remit.core.budget": ("Limits",),
@@ -64,7 +62,7 @@ _HOMES = {
     "remit.core.events": ("Event",),
     "remit.core.record": ("Record",),
     "remit.core.result": ("Artifact", "Evidence", "Metadata", "Return", "Status", "StopReason"),
-    "remit.runtime.context": ("Context",),
+    "remit.runtime.context": ("BlockingContext", "Context"),
     "remit.core.request": ("call",),
     "remit.runtime.validate": ("check_return",),
     "remit.runtime.tool.delegate_requests": ("DelegateError",),

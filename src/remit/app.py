@@ -29,8 +29,8 @@ from remit.runtime.context import Handle
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.attach.attached import Attachment
-    from remit.agents.attach.board import Switchboard
+    from remit.agents.attach_client import Attachment
+    from remit.agents.attach_server import AttachServer
     from remit.agents.directory import Directory
     from remit.agents.executors import Executors
     from remit.agents.function import FunctionAgent
@@ -85,7 +85,7 @@ class Remit:
         self._given = given
         self._attachment: Attachment | None = None
         """The connection to the owner of the tree, if an agent opened this: the owner runs what is delegated here."""
-        self._attach_server: Switchboard | None = None
+        self._attach_server: AttachServer | None = None
         self._telemetry: Telemetry | None = None
         self._is_open = False
 
@@ -130,7 +130,7 @@ class Remit:
         return cls(folder, settings, clock, given)
 
     async def __aenter__(self) -> "Remit":
-        from remit.agents.attach.address import token_here
+        from remit.agents.attach_client import token_here
         from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
         from remit.runtime.liveness import this_owner
         from remit.system.files import make_folder
@@ -164,7 +164,7 @@ class Remit:
 
     async def _attach(self, token: str) -> None:
         """Opened by an agent: the owner of its tree runs and records what is delegated here."""
-        from remit.agents.attach.attached import attach
+        from remit.agents.attach_client import attach
         from remit.engines.embedded.events import EventStreams
         from remit.runtime.engine import Recovered
         from remit.runtime.error_ledger import ErrorLedger
@@ -253,7 +253,7 @@ class Remit:
         current = CURRENT.get()
         if current is not None:
             if current.engine is not self.engine:
-                from remit.agents.attach.address import not_yours
+                from remit.agents.attach_client import not_yours
 
                 raise not_yours(current.delegation.agent)
             return current, None
@@ -474,8 +474,8 @@ class Remit:
         )
         return (self._given.engine or EmbeddedEngine)(config)
 
-    def _make_attach_server(self) -> "Switchboard":
-        from remit.agents.attach.board import Switchboard, spec_to_wire
+    def _make_attach_server(self) -> "AttachServer":
+        from remit.agents.attach_server import AttachServer, spec_to_wire
 
         def facts() -> dict[str, Any]:
             """What an attached process must know of this one."""
@@ -486,7 +486,7 @@ class Remit:
                 "agents": [spec_to_wire(spec) for spec in self.directory.specs()],
             }
 
-        return Switchboard(
+        return AttachServer(
             self.engine,
             self._deps,
             self.store,
@@ -500,8 +500,7 @@ class Remit:
         return "" if self._attach_server is None else self._attach_server.token_for(live)
 
     def _reap(self, owner_id: str) -> int:
-        from remit.agents.process.pool import marker
-        from remit.system.processes import kill_tree, marked
+        from remit.system.processes import kill_tree, marked, marker
 
         mark = marker(self._project, owner_id)
         left = len(marked(mark))

@@ -143,10 +143,10 @@ def kill_supervisor() -> None:
     time.sleep(600)
 
 
-def kill_zygote() -> str:
+def kill_fork_server() -> str:
     with open(f"/proc/{os.getppid()}/stat") as file:
-        zygote = int(file.read().rpartition(")")[2].split()[1])
-    os.kill(zygote, signal.SIGKILL)
+        server = int(file.read().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
     return "killed it"
 
 

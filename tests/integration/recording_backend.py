@@ -74,7 +74,6 @@ class RecordingBackend:
             task=TaskContext(task_number=7, title="A title", extra={"colour": "red"}),
         )
 
-    @property
     def scratch(self) -> Path:
         return self.root / "scratch"
 
@@ -91,7 +90,7 @@ class RecordingBackend:
     async def session_diff(self, session_id: str) -> str:
         raise NotImplementedError
 
-    def budget_left(self) -> Limits:
+    def budget(self) -> Limits:
         return Limits(tokens=100)
 
     async def wait_hand_in(self) -> None:
@@ -119,8 +118,8 @@ class RecordingBackend:
         self.notes.append(("emit", chunk))
         self.heard.set()
 
-    def artifact(self, path: str | Path, type_: str, summary: str) -> None:
-        self.notes.append(("artifact", str(path), type_, summary))
+    def artifact(self, path: str | Path, type: str, summary: str) -> None:
+        self.notes.append(("artifact", str(path), type, summary))
 
     def spend(self, tokens: int, cost: float) -> None:
         self.notes.append(("spend", tokens, cost))
@@ -131,6 +130,12 @@ class RecordingBackend:
     async def checkpoint(self, value: Any) -> None:
         self.saved = value
         self.notes.append(("checkpoint", value))
+
+    def warn(self, message: str) -> None:
+        self.notes.append(("warn", message))
+
+    async def permitted(self, paths: Sequence[str]) -> list[str]:
+        return list(paths)
 
     def printed(self, text: str) -> None:
         self.notes.append(("printed", text))
@@ -151,7 +156,7 @@ class ProcessStage:
         self.owner = uuid.uuid4().hex[:8]
         self.pool = ProcessPool(project="test", owner_id=self.owner)
         self.backend = RecordingBackend(root)
-        self.backend.scratch.mkdir(exist_ok=True)
+        self.backend.scratch().mkdir(exist_ok=True)
 
     async def open(self) -> None: ...
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tree_project import PYTHON, clean_environment, make_project, until
+from tree_project import PYTHON, clean_environment, make_project
 from workspace_project import run
 
 from remit import BlockingContext, Context, Misused, Remit, agent
@@ -163,7 +163,7 @@ async def test_when_its_process_dies_it_has_crashed_and_its_caller_hears_it(tmp_
     assert result.data[0] == -9
     (dies,) = tree[1:]
     assert (dies.state, dies.result.errors[0].code) == (State.FAILED, "AGENT_CRASHED")
-    assert "has ended or closed the line" in dies.result.errors[0].message
+    assert "has ended or closed the connection" in dies.result.errors[0].message
     assert result.warnings[0].startswith("A child failed: "), "a failed child never vanishes"
 
 
@@ -274,9 +274,10 @@ async def test_a_remit_that_was_open_before_makes_no_new_root_inside_of_an_agent
 
 
 async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def waits_for_ever(ctx: Context) -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -289,7 +290,7 @@ async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
 
     async with Remit.open(make_project(tmp_path), agents=[lends]) as remit:
         handle = await remit.start("lends")
-        await until(lambda: any(r.agent == "waits-for-ever" and r.state is State.RUNNING for r in remit.store.live()))
+        await begun.wait()
         await remit.cancel(handle.session_id)
         await asyncio.wait_for(ended.wait(), 5)
         assert {r.state for r in await remit.tree(handle.session_id)} == {State.CANCELLED}

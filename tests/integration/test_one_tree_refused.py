@@ -14,11 +14,10 @@ import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in, until
 
 from remit import Context, Refused, Remit, Unavailable, agent
-from remit.agents.attach import board
-from remit.agents.attach import board as visit
-from remit.agents.attach.address import connected
+from remit.agents import attach_server
 from remit.core.caller_token import CallerToken, new_secret
 from remit.core.events import EventKind
+from remit.system.unix_sockets import connect_to
 
 ADVICE = "Unset REMIT_CALLER to delegate as a new root."
 
@@ -178,7 +177,7 @@ GARBAGE = (
 async def test_garbage_hurts_nobody(owner: Remit, tmp_path: Path) -> None:
     handle, token = await started(owner, tmp_path)
     for data in GARBAGE:
-        sock = await asyncio.to_thread(connected, Path(token.address), 5.0)
+        sock = await asyncio.to_thread(connect_to, Path(token.address), 5.0)
         sock.setblocking(True)
         await asyncio.to_thread(sock.sendall, data)
         sock.close()
@@ -189,11 +188,11 @@ async def test_garbage_hurts_nobody(owner: Remit, tmp_path: Path) -> None:
 async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
     owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit, "HELLO_SECONDS", 1.0)
+    monkeypatch.setattr(attach_server, "HELLO_SECONDS", 1.0)
     handle, token = await started(owner, tmp_path)
     silent: list[socket.socket] = []
     try:
-        silent += [await asyncio.to_thread(connected, Path(token.address), 5.0) for _ in range(4 * board.STRANGERS_AT_ONCE)]
+        silent += [await asyncio.to_thread(connect_to, Path(token.address), 5.0) for _ in range(4 * attach_server.UNKNOWN_AT_ONCE)]
         assert (await owner.delegate("one", way="library", names=["echo"])).data["status"] == "completed"
         last = silent[-1]
         last.settimeout(5.0)
@@ -236,7 +235,7 @@ async def test_nobody_else_hears_a_token_at_the_address_of_its_owner(owner: Remi
     os.unlink(token.address)
     with sitting_at(token.address) as (pid, heard):
         error = await asyncio.to_thread(use, token.encode())
-        assert f"Somebody else listens for the owner of this tree: process {pid}" in str(error)
+        assert f"Another process listens for the owner of this tree: process {pid}" in str(error)
         assert heard.readline() == "b''\n", "it heard nothing"
     await handle.cancel()
 
@@ -250,5 +249,5 @@ async def test_an_owner_of_another_version_is_not_misunderstood(owner: Remit, tm
         return "told"
 
     owner.register(attaches)
-    monkeypatch.setattr(visit, "VERSION", 99)
+    monkeypatch.setattr(attach_server, "VERSION", 99)
     assert (await owner.delegate("attaches")).data == "told"

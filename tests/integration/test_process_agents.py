@@ -14,7 +14,7 @@ from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit, agent
 from remit.agents.process import AgentRaised, target_of
-from remit.agents.process.service import LONGEST_QUESTION, MOST_QUESTIONS, QUESTIONS_AT_ONCE, Service
+from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
 from remit.agents.process.target import Place, Target
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.models.messages import Answer, Reply, SpendSink
@@ -50,7 +50,7 @@ async def test_an_async_agent_has_the_same_context(stage: ProcessStage) -> None:
     assert said["depth"] == 1
     assert said["left"] is True
     assert said["saved"] == {"at": "Ada"}
-    assert said["scratch"] == str(stage.backend.scratch)
+    assert said["scratch"] == str(stage.backend.scratch())
     assert said["budget"] == 100
     assert said["task"] == "A title"
     assert stage.backend.notes == [
@@ -187,7 +187,7 @@ async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStag
 async def pry(ctx: Context) -> str:
     """An agent of a user that puts a question to the model by the way the built-in ones have."""
     try:
-        return str(await ctx.backend._channel.ask("write", prompt="Spend money."))  # type: ignore[attr-defined]
+        return str(await ctx.backend.call("write", {"prompt": "Spend money."}))  # type: ignore[attr-defined]
     except RemitError as error:
         return error.code
 
@@ -226,11 +226,11 @@ class Nobody:
 
 async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_huge() -> None:
     models = Counting()
-    service = Service(cast("Context", Nobody()), models)
-    for huge in ({"prompt": "x" * (LONGEST_QUESTION + 1)}, {"prompt": "x", "schema": {"x": "x" * LONGEST_QUESTION}}):
+    service = ModelService(cast("Context", Nobody()), models)
+    for huge in ({"prompt": "x" * (MAX_QUESTION_CHARACTERS + 1)}, {"prompt": "x", "schema": {"x": "x" * MAX_QUESTION_CHARACTERS}}):
         with pytest.raises(Misused):
-            await service.call("write", huge)
-    asked = [service.call("write", {"prompt": str(number)}) for number in range(MOST_QUESTIONS + 20)]
+            await service.write(**huge)
+    asked = [service.write(str(number)) for number in range(MAX_QUESTIONS + 20)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(one, Misused) for one in answers) == 20
-    assert (models.all, models.most) == (MOST_QUESTIONS, QUESTIONS_AT_ONCE)
+    assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)

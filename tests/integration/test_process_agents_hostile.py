@@ -24,15 +24,15 @@ Known = frozenset[tuple[int, str | None]]
 
 
 class HostileStage(ProcessStage):
-    zygotes: Known = frozenset()
+    fork_servers: Known = frozenset()
 
     async def open(self) -> None:
         await self.run(agents.add, a=1, b=1)
-        self.zygotes = below(os.getpid())
+        self.fork_servers = below(os.getpid())
 
     async def close(self) -> None:
         await super().close()
-        assert alive(self.zygotes) == []
+        assert alive(self.fork_servers) == []
 
     async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
         self.backend = RecordingBackend(self.root)
@@ -42,7 +42,7 @@ class HostileStage(ProcessStage):
         """Run it, cancel it then; how long the cancelling took. No process it started is alive when that is over."""
         running = asyncio.create_task(self.run(function, **parameters))
         await asyncio.sleep(seconds)
-        seen = below(os.getpid()) - self.zygotes
+        seen = below(os.getpid()) - self.fork_servers
         assert seen, "it has ended by itself"
         began = time.monotonic()
         running.cancel()
@@ -93,7 +93,7 @@ async def test_a_willing_agent_saves_its_work_on_the_way_out(stage: HostileStage
 
 
 async def test_a_daemon_carries_the_mark_of_its_delegation_without_exec(stage: HostileStage) -> None:
-    """Recovery finds it by that after supervisor, zygote and Remit process are all dead."""
+    """Recovery finds it by that after supervisor, fork server and Remit process are all dead."""
     running = asyncio.create_task(stage.run(agents.daemonise, wait=True))
     await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{stage.owner}:{stage.backend.delegation.session_id}")) == 3, 5)
     running.cancel()
@@ -117,7 +117,7 @@ async def test_a_fork_bomb_loses_and_its_caller_does_not_wait_for_that(stage: Ho
     with pytest.raises(asyncio.CancelledError):
         await running
     assert time.monotonic() - began < allowed(1.0)
-    await asyncio.to_thread(wait_until, lambda: not stage.left() and below(os.getpid()) <= stage.zygotes, 5)
+    await asyncio.to_thread(wait_until, lambda: not stage.left() and below(os.getpid()) <= stage.fork_servers, 5)
 
 
 async def test_a_hundred_megabytes_of_output_neither_block_nor_stay(stage: HostileStage) -> None:
@@ -132,13 +132,13 @@ async def test_killing_the_supervisor_is_a_crash_and_leaves_nothing(stage: Hosti
     assert stage.left() == []
 
 
-async def test_killing_the_zygote_does_not_stop_the_next_one(stage: HostileStage) -> None:
-    assert await stage.run(agents.kill_zygote) == "killed it"
+async def test_killing_the_fork_server_does_not_stop_the_next_one(stage: HostileStage) -> None:
+    assert await stage.run(agents.kill_fork_server) == "killed it"
     assert await stage.run(agents.add, a=1, b=2) == 3
 
 
-async def test_rubbish_on_the_pipe_is_a_crash(stage: HostileStage) -> None:
-    with pytest.raises(AgentCrashed, match="no message"):
+async def test_invalid_data_on_the_pipe_is_a_crash(stage: HostileStage) -> None:
+    with pytest.raises(AgentCrashed, match="invalid message"):
         await stage.run(agents.babble)
     assert stage.left() == []
 
@@ -171,7 +171,7 @@ async def test_many_runs_leave_no_descriptor_and_no_process(stage: HostileStage)
     for _ in range(10):
         assert await asyncio.gather(*(stage.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert alive(below(os.getpid()) - stage.zygotes) == []
+    assert alive(below(os.getpid()) - stage.fork_servers) == []
 
 
 PARENT = """

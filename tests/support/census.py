@@ -6,9 +6,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.agents.process.pool import marker
 from remit.app import Remit
-from remit.system.processes import all_pids, is_alive, marked
+from remit.system.processes import all_pids, is_alive, marked, marker
 from remit.testing.hostile import DAEMON_NAME
 
 

@@ -11,8 +11,8 @@ import yaml
 from frontmatter.default_handlers import YAMLHandler
 
 from remit.agents.definition import COMMA, Declaration, DefinitionTable
-from remit.agents.function import agent_name
 from remit.agents.project_files import bytes_of
+from remit.core.agents import agent_name
 from remit.core.errors import Misused
 
 LARGEST_BYTES = 1024 * 1024

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters, filled, places_in
+from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.process.pool import ProcessPool
-from remit.agents.process.program import Program, Spawned
 from remit.agents.prompt import first_prompt, repair_prompt
 from remit.core.agents import Answers
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
@@ -294,7 +294,7 @@ class _Run:
         with contextlib.suppress(Stopped):  # its delegation has ended; what is printed now is heard by nobody
             self._ctx.emit(text)
 
-    async def _tell(self, spawned: Spawned) -> None:
+    async def _tell(self, spawned: CommandProcess) -> None:
         """The soft deadline: a signal, to a program that has an ear for it. To any other it would be the end."""
         name = self._definition.hand_in
         if name == NO_SIGNAL:
@@ -330,7 +330,7 @@ class _Run:
         )
 
 
-async def feed(spawned: Spawned, prompt: bytes) -> None:
+async def feed(spawned: CommandProcess, prompt: bytes) -> None:
     """Write the prompt to its standard input. A program that does not read all of it is not disturbed."""
     stdin = spawned.stdin
     assert stdin is not None

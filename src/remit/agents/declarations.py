@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.agents.definition import Declaration, Definition, Kind
-from remit.agents.function import agent_name
 from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
 from remit.agents.project_files import Gone, with_schema
-from remit.core.agents import must_not_be_reserved
+from remit.core.agents import agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
 

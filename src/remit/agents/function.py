@@ -1,28 +1,23 @@
 """Python functions as agents: `@agent(...)`, parameters checked against the signature, the result made plain.
 
-A `FunctionAgent` is the declaration, and carries out async functions on the event loop. Threads and processes are ways of
-carrying out the same declaration: see `agents.thread` and `agents.process`.
+A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the
+same declaration on threads and in processes.
 """
 
 import dataclasses
 import difflib
 import inspect
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
-from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
 from remit.core.errors import Misused
 from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.policy import Effect, Fact
-from remit.runtime.context import Context
-
-LONGEST_NAME = 128
-_ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts whose letters look like one another's."""
+from remit.runtime.context import Context, DelegationFacts
 
 __all__ = ["FunctionAgent", "agent"]
 
@@ -131,26 +126,6 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
     return FunctionAgent(function, spec)
 
 
-def agent_name(name: str) -> str:
-    """`name`, if it can be one."""
-    name = unicodedata.normalize("NFC", name)
-    if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
-        raise Misused(f"{name!r:.200} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
-    if len(name) > LONGEST_NAME:
-        raise Misused(f"{name[:60]!r}… is not a name for an agent: it has {len(name)} characters, {LONGEST_NAME} are the most.")
-    if not name.isascii() and (alike := _looks_like(name)):
-        raise Misused(f"{name!a} is not a name for an agent: {alike}.", advice="Write it in the letters of one script.")
-    return name
-
-
-def _looks_like(name: str) -> str:
-    """Why it could be taken for another name by whoever reads it, people and models alike; empty: it could not."""
-    if unicodedata.normalize("NFKC", name) != name:
-        return f"it looks like {unicodedata.normalize('NFKC', name)!r}"
-    scripts = {unicodedata.name(c, "").partition(" ")[0] for c in name if c.isalpha()} & _ALIKE
-    return f"it mixes {' and '.join(sorted(one.capitalize() for one in scripts))} letters, which look alike" if len(scripts) > 1 else ""
-
-
 def _choice(kind: Any, option: str, value: Any) -> Any:
     try:
         return kind(value)
@@ -203,7 +178,7 @@ def _parameters_model(function: Callable[..., Any], name: str) -> tuple[type[Bas
 
 
 def _is_context(annotation: Any) -> bool:
-    return inspect.isclass(annotation) and getattr(annotation, "is_remit_context", issubclass(annotation, Context))
+    return inspect.isclass(annotation) and issubclass(annotation, DelegationFacts)
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

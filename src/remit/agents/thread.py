@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Stopped
-from remit.runtime.context import Context
+from remit.runtime.context import BlockingContext, Context
 from remit.runtime.reply import describe_exception
 
 IDLE_SECONDS = 10.0

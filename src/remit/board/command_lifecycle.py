@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from remit.agents.attach.address import token_here
+from remit.agents.attach_client import token_here
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.agents.attach.address import token_here
+from remit.agents.attach_client import token_here
 from remit.agents.declarations import Declarations, declarations_of
 from remit.agents.definition import Definition, definition_of
 from remit.agents.model_agents import resolved

@@ -329,7 +329,7 @@ PURPOSE = "Answers questions about this project by looking at its files."
 
 def new(name: str, model: str, tools: str, description: str, folder: Path, *, edit: bool, as_json: bool) -> Exit:
     """Write a first agent file for a language model; never overwrites."""
-    from remit.agents.function import agent_name
+    from remit.core.agents import agent_name
     from remit.system.settings_files import load_settings
 
     settings, directory = load_settings(folder), open_directory(folder)

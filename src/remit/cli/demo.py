@@ -18,7 +18,6 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.agents.blocking import BlockingContext
 from remit.agents.function import agent
 from remit.app import Remit
 from remit.cli.arguments import Json
@@ -30,7 +29,7 @@ from remit.cli.results import record_document
 from remit.core.record import Record
 from remit.core.request import call
 from remit.core.result import Artifact, Return, Status
-from remit.runtime.context import Context
+from remit.runtime.context import BlockingContext, Context
 from remit.runtime.harvest import SearchBounds, search
 from remit.system.files import atomic_write
 

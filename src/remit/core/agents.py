@@ -3,6 +3,7 @@
 How it is carried out is an `AgentPort` (see `ports`).
 """
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,12 +27,35 @@ RESULTS = "results"
 """The target by which an agent reads results that were shortened for it."""
 _ROLE = "remit.agents.roles"
 _BUILT_INS = ("remit.builtin.", _ROLE)
+LONGEST_NAME = 128
+_ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
+"""Scripts whose letters look like one another's."""
 
 
 def must_not_be_reserved(name: str) -> None:
     """Raises `Misused` for the name of a target or operation that comes with remit. Roles are there to be replaced."""
     if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS) and name not in ROLES:
         raise Misused(f"name: {name!r} comes with remit, and no file of a project can redefine it. Give the agent another name.")
+
+
+def agent_name(name: str) -> str:
+    """`name`, if it can be one."""
+    name = unicodedata.normalize("NFC", name)
+    if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
+        raise Misused(f"{name!r:.200} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
+    if len(name) > LONGEST_NAME:
+        raise Misused(f"{name[:60]!r}… is not a name for an agent: it has {len(name)} characters, {LONGEST_NAME} are the most.")
+    if not name.isascii() and (alike := _looks_like(name)):
+        raise Misused(f"{name!a} is not a name for an agent: {alike}.", advice="Write it in the letters of one script.")
+    return name
+
+
+def _looks_like(name: str) -> str:
+    """Why it could be taken for another name by whoever reads it, people and models alike; empty: it could not."""
+    if unicodedata.normalize("NFKC", name) != name:
+        return f"it looks like {unicodedata.normalize('NFKC', name)!r}"
+    scripts = {unicodedata.name(c, "").partition(" ")[0] for c in name if c.isalpha()} & _ALIKE
+    return f"it mixes {' and '.join(sorted(one.capitalize() for one in scripts))} letters, which look alike" if len(scripts) > 1 else ""
 
 
 class Isolation(StrEnum):

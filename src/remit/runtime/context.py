@@ -1,13 +1,16 @@
-"""`Context`, what an agent is given while it works: its task, files to read first, delegating, events; and the handle of a child."""
+"""`Context` (and `BlockingContext`), what an agent is given while it works: its task, context files, operations, handles of children."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import asyncio
+import concurrent.futures
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Stopped
 from remit.core.events import Event, EventKind
 from remit.core.request import Request, call
 from remit.core.result import Return
@@ -19,6 +22,8 @@ LIMIT_BYTES = 200_000
 SUFFIXES = frozenset({".md", ".txt", ".rst", ".json", ".yaml", ".yml", ".toml"})
 """Only text is context: a picture or a database in the folder is passed over."""
 COMMON = "common"
+PATHS_AT_ONCE = 2000
+"""Paths in one question to the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ def _is_context(path: Path, root_dir: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Why the agent is asked a second time: what it handed in and each fault found in it."""
+    """Why the agent is asked a second time: its first answer and each fault found in it."""
 
     faults: tuple[str, ...]
     original: str
@@ -115,65 +120,68 @@ class Handle(Protocol):
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]: ...
 
 
-class ContextBackend(Protocol):
-    """The engine's side of a context: one per delegation that runs."""
+class ContextOperations(Protocol):
+    """The operations of `ctx`, declared here once. `remote_context` reads this class to carry them to another process:
+
+    an `async` method is a call whose reply is awaited, a method without a result is a notification, any other is a blocking call.
+    To add an operation: declare it here, add the method of `Context` and `BlockingContext` below, and implement it in
+    `engines/embedded/context_backend.py`.
+    """
+
+    async def delegate(self, request: Request) -> Return: ...
+    async def start(self, request: Request) -> Handle: ...
+    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]: ...
+    async def checkpoint(self, value: Any) -> None: ...
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
+    async def permitted(self, paths: Sequence[str]) -> list[str]: ...
+    async def session_diff(self, session_id: str) -> str: ...
+    def progress(self, message: str, fraction: float | None) -> None: ...
+    def emit(self, chunk: Any) -> None: ...
+    def artifact(self, path: str | Path, type: str, summary: str) -> None: ...
+    def spend(self, tokens: int, cost: float) -> None: ...
+    def warn(self, message: str) -> None: ...
+    def scratch(self) -> Path: ...
+    def budget(self) -> Limits: ...
+    def environment(self) -> dict[str, str]: ...
+
+
+class ContextBackend(ContextOperations, Protocol):
+    """What a context is backed by: the engine, or a connection to the process of the engine. One per delegation that runs.
+
+    Beside the operations it has the facts of the delegation, and what executors (not agents) report.
+    """
 
     @property
     def delegation(self) -> Delegation: ...
     @property
     def root(self) -> Path: ...
     @property
-    def repair(self) -> Repair | None: ...
-    @property
-    def hand_in(self) -> bool: ...
-    @property
-    def scratch(self) -> Path: ...
-    @property
     def workspace(self) -> Path: ...
     @property
+    def repair(self) -> Repair | None: ...
+    @property
     def saved(self) -> Any: ...
-    def environment(self) -> dict[str, str]: ...
-    def remaining(self) -> float: ...
-    def budget_left(self) -> Limits: ...
+    @property
+    def hand_in(self) -> bool: ...
     async def wait_hand_in(self) -> None: ...
-    async def delegate(self, request: Request) -> Return: ...
-    async def start(self, request: Request) -> Handle: ...
-    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]: ...
-    def progress(self, message: str, fraction: float | None) -> None: ...
-    def emit(self, chunk: Any) -> None: ...
-    def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
-    def spend(self, tokens: int, cost: float) -> None: ...
-    async def checkpoint(self, value: Any) -> None: ...
-    async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
-    async def permitted(self, paths: Sequence[str]) -> list[str]: ...
-    async def session_diff(self, session_id: str) -> str:
-        """Where the diff of another session is recorded, below the root. Raises `Refused` unless it is of the same tree or principal."""
-        ...
-
+    def remaining(self) -> float: ...
     def printed(self, text: str) -> None:
-        """Told by an agent's carrier what the agent wrote to its standard output."""
+        """The agent wrote this to its standard output or error."""
         ...
 
     def abandoned(self, what: str) -> Callable[[], None]:
-        """Told by an agent's carrier that it could not be stopped and is left behind (a thread, a stuck process).
-
-        What this gives is called when it has ended after all.
-        """
+        """The agent could not be stopped and is left behind (a thread, a stuck process). Call the result when it has ended after all."""
         ...
 
 
-@runtime_checkable
-class WarningBackend(Protocol):
-    """A backend at which a delegation can be warned of."""
+class DelegationFacts:
+    """What both contexts, the async and the blocking one, know of their delegation."""
 
-    def warn(self, message: str) -> None: ...
-
-
-class Context:
     __slots__ = ("backend",)
 
     def __init__(self, backend: ContextBackend) -> None:
         self.backend = backend
+        """For executors; agents use the methods of the context."""
 
     @property
     def session_id(self) -> str:
@@ -215,28 +223,14 @@ class Context:
         return self.backend.remaining()
 
     @property
-    def budget(self) -> Limits:
-        """What is left for this tree."""
-        return self.backend.budget_left()
-
-    @property
     def root(self) -> Path:
         """The project's root folder."""
         return self.backend.root
 
     @property
-    def scratch(self) -> Path:
-        """A folder of its own, made when first asked for. Whatever stands in it at the deadline is handed back."""
-        return self.backend.scratch
-
-    @property
     def workspace(self) -> Path:
         """The folder it works in: the project's root, or the worktree or copy that was made for it."""
         return self.backend.workspace
-
-    def environment(self) -> dict[str, str]:
-        """What to add to the environment of a command that is started for this delegation: what the command delegates is its child."""
-        return self.backend.environment()
 
     @property
     def repair(self) -> Repair | None:
@@ -252,6 +246,36 @@ class Context:
     def saved(self) -> Any:
         """The last checkpoint, also of a run before a crash; None when there is none."""
         return self.backend.saved
+
+    def background(self) -> ContextFiles:
+        """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
+        task = self.task or TaskContext()
+        language, _ = language_of(self.task)
+        return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
+
+
+class Context(DelegationFacts):
+    """What an async agent is given."""
+
+    __slots__ = ()
+
+    @property
+    def budget(self) -> Limits:
+        """What is left for this tree."""
+        return self.backend.budget()
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of its own, made when first asked for. Its contents at the deadline are handed back."""
+        return self.backend.scratch()
+
+    def environment(self) -> dict[str, str]:
+        """Variables for a command that is started for this delegation: what the command delegates is then its child."""
+        return self.backend.environment()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The context as data."""
+        return context_of(self.backend.delegation, self.budget)
 
     async def wait_hand_in(self) -> None:
         """Until the soft deadline."""
@@ -284,6 +308,10 @@ class Context:
         """Draw from the tree's budget."""
         self.backend.spend(tokens, cost)
 
+    def warn(self, message: str) -> None:
+        """Add a warning to the return."""
+        self.backend.warn(message)
+
     async def checkpoint(self, value: Any) -> None:
         """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
         await self.backend.checkpoint(value)
@@ -291,36 +319,134 @@ class Context:
     async def permit(self, action: str = "", /, **facts: Any) -> None:
         """Ask the policy for something that this agent wants to do on its way: `await ctx.permit(url="https://example.com/")`.
 
-        The facts (path, url, command, method, …) are what rules speak of; the action is its own operation where it is not named. Raises
-        `Refused` (POLICY_DENIED), in words that its caller can read. Waits where a person must be asked.
+        Rules refer to the facts (path, url, command, method, …); without an action it is the agent's own operation. Raises `Refused`
+        (POLICY_DENIED). Waits where a person must be asked.
         """
         await self.backend.permit(action, facts)
 
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         """Those of many paths that the policy lets this agent do its operation on: for one that walks a tree and follows no link."""
-        return await self.backend.permitted(paths)
+        allowed: list[str] = []
+        for start in range(0, len(paths), PATHS_AT_ONCE):
+            allowed += await self.backend.permitted(paths[start : start + PATHS_AT_ONCE])
+        return allowed
 
-    def background(self) -> ContextFiles:
-        """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
-        task = self.task or TaskContext()
-        language, _ = language_of(self.task)
-        return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The context as data."""
-        return context_of(self.backend.delegation, self.budget)
+    async def session_diff(self, session_id: str) -> str:
+        """Where the diff of another session is recorded, below the root. Raises `Refused` unless it has the same tree or principal."""
+        return await self.backend.session_diff(session_id)
 
 
-def warn(ctx: Context, message: str) -> None:
-    """Told by an agent's carrier what whoever reads the return should know; at a backend that takes none it is progress."""
-    if isinstance(ctx.backend, WarningBackend):
-        ctx.backend.warn(message)
-    else:
-        ctx.progress(message)
+# ---- for sync functions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate["BlockingContext", P], T]:
+    @wraps(method)
+    def run(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.wait(method(self.context, *args, **kwargs))
+
+    return run
+
+
+def _on_loop(method: Callable[Concatenate[Context, P], T]) -> Callable[Concatenate["BlockingContext", P], T]:
+    @wraps(method)
+    def run(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.wait(_now(lambda: method(self.context, *args, **kwargs)))
+
+    return run
+
+
+async def _now(get: Callable[[], T]) -> T:
+    return get()
+
+
+class BlockingContext(DelegationFacts):
+    """`Context` without `await`, for threads and worker processes: each call runs on the loop of `context` and is waited for."""
+
+    __slots__ = ("_loop", "context")
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(context.backend)
+        self.context = context
+        """The same for async code."""
+        self._loop = loop
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop of the context."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise Stopped("The orchestrator of this delegation has ended.") from None
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise Stopped("The delegation was stopped.") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    @property
+    def budget(self) -> Limits:
+        return self.wait(_now(lambda: self.context.budget))
+
+    @property
+    def scratch(self) -> Path:
+        return self.wait(_now(lambda: self.context.scratch))
+
+    def start(self, agent: str, /, **asked: Any) -> "BlockingHandle":
+        return BlockingHandle(self.wait(self.context.start(agent, **asked)), self)
+
+    environment = _on_loop(Context.environment)
+    as_dict = _on_loop(Context.as_dict)
+    progress = _on_loop(Context.progress)
+    emit = _on_loop(Context.emit)
+    artifact = _on_loop(Context.artifact)
+    spend = _on_loop(Context.spend)
+    warn = _on_loop(Context.warn)
+    wait_hand_in = _awaited(Context.wait_hand_in)
+    delegate = _awaited(Context.delegate)
+    gather = _awaited(Context.gather)
+    checkpoint = _awaited(Context.checkpoint)
+    permit = _awaited(Context.permit)
+    permitted = _awaited(Context.permitted)
+    session_diff = _awaited(Context.session_diff)
+
+
+class BlockingHandle:
+    __slots__ = ("_context", "_handle")
+
+    def __init__(self, handle: Handle, context: BlockingContext) -> None:
+        self._handle = handle
+        self._context = context
+
+    @property
+    def session_id(self) -> str:
+        return self._handle.session_id
+
+    def result(self) -> Return:
+        return self._context.wait(self._handle.result())
+
+    def stream(self) -> Iterator[Event]:
+        events = self._handle.stream().__aiter__()
+
+        async def following() -> Event | None:
+            return await anext(events, None)
+
+        while (event := self._context.wait(following())) is not None:
+            yield event
+
+    def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return self._context.wait(self._handle.cancel(reason))
+
+
+# ---- handles
 
 
 def final_event(result: Return, number: int, at: float) -> Event:
-    """The last chunk of a stream: the same object `result()` gives."""
+    """The last event of a stream: the object that `result()` gives."""
     if result.ok:
         return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
     body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}

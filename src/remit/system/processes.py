@@ -20,6 +20,8 @@ from pathlib import Path
 # ---- Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of t
 
 
+FORK_SERVER = "fork_server"
+"""Stands in the mark of a fork server where that of other processes has a session."""
 MARK = "REMIT_MARK"
 """Name of the environment variable by which processes of ours are found when they have left their session and their parents."""
 
@@ -52,6 +54,11 @@ def _boot() -> str:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "boot"
+
+
+def marker(project: str, owner_id: str, session_id: str = "") -> str:
+    """The mark of one delegation's processes; without a session, what the marks of all of an owner begin with."""
+    return f"{project}:{owner_id}:{session_id}"
 
 
 def look(pid: int) -> Process | None:

@@ -70,7 +70,7 @@ async def test_what_the_words_of_the_task_say_is_not_said_again_and_what_is_for_
 async def test_it_says_when_it_ends_and_where_it_may_write(backend: RecordingBackend) -> None:
     prompt = first_prompt(defined(), backend.context(), {"task": "Count."})
     assert "You are stopped in 60 seconds" in prompt or "You are stopped in 59 seconds" in prompt
-    assert str(backend.scratch) in prompt
+    assert str(backend.scratch()) in prompt
 
 
 async def test_an_agent_whose_words_are_the_value_is_not_told_a_form(backend: RecordingBackend) -> None:

@@ -23,8 +23,8 @@ from remit.agents.acp.updates import OWN_TOOLS, Listener
 from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED, items_of, mapping_of
 from remit.agents.command import SERVER_NAME, environment_for, exit_words, folder_of, server_command
 from remit.agents.definition import Definition
+from remit.agents.process.command_process import Program
 from remit.agents.process.pool import ProcessPool
-from remit.agents.process.program import Program
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
 from remit.runtime.context import Context
 

@@ -39,8 +39,8 @@ from remit.agents.coding.dialects import (
 )
 from remit.agents.command import check_own_tools, environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
+from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.process.pool import ProcessPool
-from remit.agents.process.program import Program, Spawned
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.agents import AgentSpec, Answers
@@ -369,7 +369,7 @@ class Run:
     async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> ProgramExit:
         tasks: list[asyncio.Task[Any]] = []
         code, stderr, is_whole = None, "", False
-        spawned: Spawned | None = None
+        spawned: CommandProcess | None = None
         try:
             async with pool.spawn(program, self._ctx) as spawned:
                 running = asyncio.create_task(self._listen(spawned))
@@ -395,7 +395,7 @@ class Run:
     def _is_hopeless(self) -> bool:
         return self._listener.trouble is not None and self._listener.trouble.is_hopeless
 
-    async def _listen(self, spawned: Spawned) -> int | None:
+    async def _listen(self, spawned: CommandProcess) -> int | None:
         """Its exit code, which may come long after its last word; None: it is not worth waiting for."""
         await self._read(spawned.stdout)
         return None if self._is_hopeless else await spawned.wait()
@@ -428,7 +428,7 @@ class Run:
         for heard in self._dialect.read(said):
             await self._listener.hear(heard)
 
-    async def _run_out(self, spawned: Spawned) -> None:
+    async def _run_out(self, spawned: CommandProcess) -> None:
         """Gives back when it is not to be waited for any longer, which is never before the soft deadline.
 
         Then its turn is ended, so that it can be asked to hand in. One that has said that it is done, and stays all the same, is left:

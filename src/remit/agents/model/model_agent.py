@@ -21,7 +21,7 @@ from remit.core.errors import Failed, InvalidReturn, OutOfTime
 from remit.core.jsonable import clean_text
 from remit.models.client import Models
 from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
-from remit.runtime.context import Context, warn
+from remit.runtime.context import Context
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.runtime.return_format import return_schema, value_repair
@@ -127,7 +127,7 @@ class ProgressReporter:
                 fault = clean_text(" ".join(tried.fault.split()))[:_FAULT_CHARACTERS].rstrip(".")
                 self._ctx.progress(f"{tried.model} did not answer ({fault}); asked {by}.")
         if asked.cost is None and self._is_news(f"price of {by}"):
-            warn(self._ctx, f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
+            self._ctx.warn(f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
         if asked.ended is EndReason.LENGTH:
             self._ctx.progress(f"A reply of {by} was longer than is taken, and was cut off.")
 

@@ -13,27 +13,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.process import frames
-from remit.agents.process.child import Child, Link
-from remit.agents.process.program import Program, Spawned, program_to_wire
-from remit.agents.process.service import Service
+from remit.agents.process.command_process import CommandProcess, Program, program_to_wire
+from remit.agents.process.model_access import ModelService
 from remit.agents.process.target import Target
-from remit.agents.process.wire import delegation_to_wire, repair_to_wire
+from remit.agents.process.worker_client import SupervisorLink, WorkerClient
 from remit.core.errors import Misused, Unavailable
 from remit.models.questions import TextModel
-from remit.runtime.context import Context
+from remit.runtime.context import Context, ContextBackend
+from remit.runtime.remote_context import ContextService, facts_of
+from remit.system.framing import FrameReader, FramingError, encode_frame
 from remit.system.interpreter import agent_path
-from remit.system.processes import MARK, is_alive, kill_tree_async, padded, process_start
+from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
 
 # ---- fork servers
 
-_START = "import json,sys; sys.path[:]=json.loads(sys.argv.pop(1)); from remit.agents.process.zygote import main; main()"
-_START_FORKER = """\
+_START = "import json,sys; sys.path[:]=json.loads(sys.argv.pop(1)); from remit.agents.process.worker_process import main; main()"
+_START_FOR_COMMANDS = """\
 import json, sys, types
 for name, path in json.loads(sys.argv.pop(1)):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = path
-from remit.agents.process.forker import main
+from remit.agents.process.fork_server import main
 main()
 """
 """Packages without what their `__init__` imports: the modules below them are then imported one by one, as they are needed."""
@@ -47,14 +47,15 @@ _REAP_LIMIT = 0.5
 log = logging.getLogger(__name__)
 
 
-class ZygoteGone(Exception):
+class ForkServerGone(Exception):
     """It died, or did not answer in time."""
 
 
-class Zygote:
-    """One zygote as seen from here: one order at a time, each answered."""
+class ForkServerClient:
+    """One fork server as seen from here: one order at a time, each answered."""
 
     def __init__(self, control: socket.socket, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        control.setblocking(False)
         self.pid = pid
         self._control = control
         self._started = process_start(pid)
@@ -62,33 +63,30 @@ class Zygote:
         self._order = asyncio.Lock()
         self.is_gone = False
 
-    async def order(self, message: dict[str, Any], fds: Sequence[int] = (), *, limit: float = _ORDER_LIMIT) -> dict[str, Any]:
+    async def order(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
         """Not to be cancelled in the middle: shield it, or the next order gets this one's answer."""
         async with self._order:
             if self.is_gone:
-                raise ZygoteGone
+                raise ForkServerGone
             try:
-                socket.send_fds(self._control, [frames.pack(message)], list(fds))
-                return await self.hear(limit)
+                socket.send_fds(self._control, [encode_frame(message)], list(fds))
             except OSError:
-                self.end()
-                raise ZygoteGone from None
+                self.kill()
+                raise ForkServerGone from None
+            return await self.receive(_ORDER_LIMIT)
 
-    async def hear(self, limit: float) -> dict[str, Any]:
+    async def receive(self, limit: float) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        unpacker = frames.Unpacker()
-        try:
+        reader = FrameReader()
+        with contextlib.suppress(TimeoutError, OSError, FramingError):
             async with asyncio.timeout(limit):
                 while data := await loop.sock_recv(self._control, 65536):
-                    messages = unpacker.feed(data)
-                    if messages:
-                        return messages[0]
-        except (TimeoutError, OSError, frames.Garbled):
-            pass
-        self.end()
-        raise ZygoteGone
+                    for message in reader.feed(data):
+                        return message
+        self.kill()
+        raise ForkServerGone
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Workers it forked live on: each is watched by its own supervisor."""
         self.is_gone = True
         self._control.close()
@@ -100,7 +98,7 @@ class Zygote:
 
     async def close(self) -> None:
         self.is_gone = True
-        self._control.close()  # the zygote ends by itself when it sees that
+        self._control.close()  # it ends by itself when it sees that
         for _ in range(int(_CLOSE_LIMIT / 0.005)):
             if self._process is not None:
                 self._process.poll()
@@ -108,11 +106,11 @@ class Zygote:
                 break
             await asyncio.sleep(0.005)
         else:
-            self.end()
+            self.kill()
         await self.wait_reaped()
 
     async def wait_reaped(self) -> None:
-        """After its end: what was killed is a moment later a zombie, and stays one until we ask for it."""
+        """After its end: a killed process stays a zombie until it is waited for."""
         for _ in range(int(_REAP_LIMIT / 0.002)):
             if self._process is None or self._process.poll() is not None:
                 return
@@ -120,62 +118,60 @@ class Zygote:
 
 
 class ForkServers:
+    """Started when they are first needed, and replaced when they die: a clean one, one with the agents' modules, one for commands."""
+
     def __init__(self, *, mark_prefix: str) -> None:
-        self._mark = f"{mark_prefix}zygote"
-        self._first: Zygote | None = None
-        self._grown: Zygote | None = None
-        self._forker: Zygote | None = None
-        self._starting = asyncio.Lock()
-        self._starting_forker = asyncio.Lock()
+        self._mark = f"{mark_prefix}{FORK_SERVER}"
+        self._servers: dict[str, ForkServerClient] = {}
+        self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
 
     async def fork(self, *, mark: str, session_id: str, channel: int, link: int) -> int:
         """A supervisor with a worker; the supervisor's pid."""
-        return await self._make({"op": "fork", "mark": mark, "session_id": session_id}, [channel, link], self._serving)
+        return await self._make({"op": "fork", "mark": mark, "session_id": session_id}, [channel, link], self._for_agents)
 
     async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> int:
         """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input."""
-        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.forker)
+        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.for_commands)
 
-    async def forker(self) -> "Zygote":
-        """The one that starts commands, started if need be."""
-        async with self._starting_forker:
-            if self._forker is None or self._forker.is_gone:
-                self._forker = await self._start(_spawn_forker)
-            return self._forker
+    async def for_commands(self) -> ForkServerClient:
+        return await self._running("commands")
 
-    async def _first_zygote(self) -> "Zygote":
-        async with self._starting:
-            if self._first is None or self._first.is_gone:
-                self._first = await self._start(_spawn)
-            return self._first
+    async def _for_agents(self) -> ForkServerClient:
+        grown = self._servers.get("grown")
+        return grown if grown is not None and not grown.is_gone else await self._running("clean")
 
-    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable["Zygote"]]) -> int:
-        """A zygote that fails is replaced once."""
-        for _ in range(3):  # the grown one, the first one, a new one
-            zygote = await choose()
+    async def _running(self, kind: str) -> ForkServerClient:
+        async with self._starting[kind]:
+            server = self._servers.get(kind)
+            if server is None or server.is_gone:
+                server = self._servers[kind] = await self._start(kind)
+            return server
+
+    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable[ForkServerClient]]) -> int:
+        for _ in range(3):  # the grown one, the clean one, a new one
+            server = await choose()
             try:
-                answer = await zygote.order(order, fds)
-            except ZygoteGone:
+                answer = await server.order(order, fds)
+            except ForkServerGone:
                 continue
             if "pid" in answer:
                 return int(answer["pid"])
             raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
-        raise Unavailable("No process could be started: the zygote dies each time.", advice="Try again; see the log.")
+        raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def sweep(self) -> None:
-        """Kill what fell to the zygotes because its supervisor was killed."""
-        for zygote in (self._grown, self._first, self._forker):
-            if zygote is not None and not zygote.is_gone:
-                with contextlib.suppress(ZygoteGone):
-                    await zygote.order({"op": "sweep"})
+        """Kill what the fork servers adopted because its supervisor was killed."""
+        for server in list(self._servers.values()):
+            if not server.is_gone:
+                with contextlib.suppress(ForkServerGone):
+                    await server.order({"op": "sweep"})
 
-    async def preload(self, targets: Sequence[Target]) -> dict[str, str]:
-        """Grow a zygote that has imported the targets' modules; what could not be imported, and why."""
-        first = await self._first_zygote()
+    async def preload(self, targets: Sequence[Target]) -> None:
+        """Grow a fork server that has imported the targets' modules."""
+        clean = await self._running("clean")
         ours, theirs = socket.socketpair()
         try:
-            ours.setblocking(False)
-            answer = await asyncio.shield(first.order({"op": "grow", "mark": self._mark}, [theirs.fileno()]))
+            answer = await asyncio.shield(clean.order({"op": "grow", "mark": self._mark}, [theirs.fileno()]))
         except BaseException:
             ours.close()
             raise
@@ -183,72 +179,59 @@ class ForkServers:
             theirs.close()
         if "pid" not in answer:
             ours.close()
-            return {}
-        grown = Zygote(ours, int(answer["pid"]), None)
+            return
+        grown = ForkServerClient(ours, int(answer["pid"]), None)
         try:
             plan = {"sys_path": agent_path(), "folder": os.getcwd(), "targets": [target.to_wire() for target in targets]}
-            await asyncio.get_running_loop().sock_sendall(ours, frames.pack(plan))
-            ready = await grown.hear(_PRELOAD_LIMIT)
+            await asyncio.get_running_loop().sock_sendall(ours, encode_frame(plan))
+            ready = await grown.receive(_PRELOAD_LIMIT)
         except BaseException:
-            grown.end()
+            grown.kill()
             raise
-        before, self._grown = self._grown, grown
+        before, self._servers["grown"] = self._servers.get("grown"), grown
         if before is not None:
             await before.close()
-        failures: dict[str, str] = ready.get("failures", {})
-        for name, why in failures.items():
+        for name, why in ready.get("failures", {}).items():
             log.warning("The agent %s could not be loaded ahead: %s", name, why)
-        return failures
 
     async def close(self) -> None:
-        for zygote in (self._grown, self._first, self._forker):
-            if zygote is not None:
-                await zygote.close()
-        self._grown = self._first = self._forker = None
+        servers, self._servers = self._servers, {}
+        for kind in ("grown", "clean", "commands"):
+            if kind in servers:
+                await servers[kind].close()
 
-    async def _serving(self) -> Zygote:
-        grown = self._grown
-        if grown is not None and not grown.is_gone:
-            return grown
-        return await self._first_zygote()
-
-    async def _start(self, spawn: "Callable[[socket.socket, str], subprocess.Popen[bytes]]") -> Zygote:
+    async def _start(self, kind: str) -> ForkServerClient:
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        process = spawn(theirs, self._mark)
-        zygote = Zygote(ours, process.pid, process)
+        process = _spawn(kind, theirs, self._mark)
+        server = ForkServerClient(ours, process.pid, process)
         assert process.stderr is not None
         try:
-            await zygote.hear(_START_LIMIT)
-        except ZygoteGone:
-            await zygote.wait_reaped()
+            await server.receive(_START_LIMIT)
+        except ForkServerGone:
+            await server.wait_reaped()
             words = process.stderr.read().decode(errors="replace").strip()
             raise Unavailable(
-                f"The process that starts agents did not start: {words[-500:] or 'it said nothing'}",
+                f"The process that starts agents did not start: {words[-500:] or 'it printed nothing'}",
                 advice="Check that this Python can import remit outside of this program.",
             ) from None
         except BaseException:
-            zygote.end()
-            await zygote.wait_reaped()
+            server.kill()
+            await server.wait_reaped()
             raise
         finally:
             process.stderr.close()
-        return zygote
+        return server
 
 
-def _spawn(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
-    return _popen(["-c", _START, json.dumps(agent_path())], {**os.environ, MARK: padded(mark)}, control)
-
-
-def _spawn_forker(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
-    packages = [(name, list(sys.modules[name].__path__)) for name in _PACKAGES]
-    return _popen(["-S", "-c", _START_FORKER, json.dumps(packages)], {MARK: padded(mark)}, control)
-
-
-def _popen(arguments: list[str], environment: dict[str, str], control: socket.socket) -> "subprocess.Popen[bytes]":
+def _spawn(kind: str, control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
+    if kind == "commands":
+        packages = [(name, list(sys.modules[name].__path__)) for name in _PACKAGES]
+        words, environment = ["-S", "-c", _START_FOR_COMMANDS, json.dumps(packages)], {MARK: padded(mark)}
+    else:
+        words, environment = ["-c", _START, json.dumps(agent_path())], {**os.environ, MARK: padded(mark)}
     with control:
         return subprocess.Popen(
-            [sys.executable, "-I", *arguments, str(control.fileno()), str(os.getpid())],
+            [sys.executable, "-I", *words, str(control.fileno()), str(os.getpid())],
             env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -280,24 +263,18 @@ class Job:
     """What it may ask (`models_of`); the asking is done in the Remit process."""
 
 
-def marker(project: str, owner_id: str, session_id: str = "") -> str:
-    """The mark of one delegation's processes; without a session, what the marks of all of an owner begin with."""
-    return f"{project}:{owner_id}:{session_id}"
-
-
 class ProcessPool:
     def __init__(
         self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment` is what workers find in theirs beside what they inherit: settings that their agents read."""
+        """`environment` is added to what workers inherit: settings that their agents read."""
         self._environment = dict(environment or {})
-        self._project = project
-        self._owner_id = owner_id
+        self._mark_prefix = marker(project, owner_id)
         self._term_grace = term_grace
-        self._fork_servers = ForkServers(mark_prefix=marker(project, owner_id))
+        self._fork_servers = ForkServers(mark_prefix=self._mark_prefix)
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._wards: dict[Child | Spawned, str] = {}
+        self._processes: dict[WorkerClient | CommandProcess, str] = {}
         """What runs, and for which delegation."""
         self._is_closed = False
 
@@ -312,62 +289,43 @@ class ProcessPool:
             await asyncio.shield(self._warming)
 
     async def run(self, job: Job, ctx: Context) -> Any:
-        if self._is_closed:
-            raise Misused("The process pool is closed.", advice="Open a new Remit.")
-        mark = marker(self._project, self._owner_id, ctx.session_id)
-        child = Child(Service(ctx, job.models))
-        self._wards[child] = ctx.session_id
-        told: asyncio.Task[None] | None = None
-        start = self._own(self._start(child, mark, job, ctx))
+        backend = ctx.backend
+        worker = WorkerClient(ContextService(backend, {"write": ModelService(ctx, job.models).write}))
         try:
-            await asyncio.shield(start)
-            told = self._own(_tell_hand_in(child, ctx))
-            await child.wait_spoken()
-            await child.wait_ended(_LEAVE_LIMIT)
+            async with self._started(worker, backend, lambda mark, session_id: self._fork(worker, mark, session_id, job, backend)):
+                await worker.wait_ended(_LEAVE_LIMIT)
         finally:
-            if told is not None:
-                told.cancel()
-            await self._leave(child, mark, start, ctx)
-            if printed := child.printed():
-                ctx.backend.printed(printed)
-        return child.outcome()
+            if printed := worker.printed():
+                backend.printed(printed)
+        return worker.outcome()
 
     @contextlib.asynccontextmanager
-    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[Spawned]:
+    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
         """A command that runs. When the block is left, by whatever way, it and all its descendants are dead.
 
         Raises `Unavailable` when it cannot be started, and `Misused` when what it is given cannot be passed to a program.
         """
-        if self._is_closed:
-            raise Misused("The process pool is closed.", advice="Open a new Remit.")
-        mark = marker(self._project, self._owner_id, ctx.session_id)
-        wire = program_to_wire(program, {MARK: mark})
-        spawned = Spawned(program)
-        self._wards[spawned] = ctx.session_id
-        start = self._own(self._launch(spawned, mark, wire, ctx))
-        try:
-            await asyncio.shield(start)
-            await spawned.wait_begun()
-            yield spawned
-        finally:
-            await self._leave(spawned, mark, start, ctx)
+        command = CommandProcess(program)
+        async with self._started(command, ctx.backend, lambda mark, session_id: self._launch(command, mark, session_id, program)):
+            await command.wait_begun()
+            yield command
 
     def stop_at_once(self, session_ids: Collection[str]) -> None:
         """Kill what runs for these delegations, without the grace of a SIGTERM; whoever waits for them sees to the rest."""
-        for ward, session_id in self._wards.items():
+        for process, session_id in self._processes.items():
             if session_id in session_ids:
-                ward.order_stop(0.0)
-                if ward.link.pid is not None:
-                    ward.link.wake()
+                process.order_stop(0.0)
+                if process.link.pid is not None:
+                    process.link.wake()
 
     async def close(self) -> None:
-        """End everything; nothing of ours is left when this returns."""
+        """End everything; no process is left when this returns."""
         self._is_closed = True
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.wait([self._warming])
-        for ward in self._wards:
-            ward.order_stop(0.0)
+        for process in self._processes:
+            process.order_stop(0.0)
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._fork_servers.close()
@@ -386,84 +344,77 @@ class ProcessPool:
     async def _warm_up(self, targets: Sequence[Target], for_commands: bool, before: "asyncio.Task[None] | None") -> None:
         if before is not None:
             await before
-        # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
-        with contextlib.suppress(Unavailable, ZygoteGone):
+        # A warm start is a convenience: without it workers import for themselves, and report what went wrong.
+        with contextlib.suppress(Unavailable, ForkServerGone):
             if for_commands:
-                await self._fork_servers.forker()
+                await self._fork_servers.for_commands()
             if targets:
                 await self._fork_servers.preload(targets)
 
-    async def _start(self, child: Child, mark: str, job: Job, ctx: Context) -> None:
+    async def _fork(self, worker: WorkerClient, mark: str, session_id: str, job: Job, backend: ContextBackend) -> None:
+        has_model = job.models is not None and job.models.is_configured()
+        message = {
+            "target": job.target.to_wire(),
+            "parameters": job.parameters,
+            "sys_path": agent_path(),
+            "folder": os.getcwd(),
+            "environment": self._environment,
+            "facts": {**facts_of(backend, with_answers=False), "has_model": has_model},
+        }
         try:
             sockets = [*socket.socketpair(), *socket.socketpair()]
         except OSError as error:
             raise Unavailable(f"No process could be started: {error}.", advice="Raise the limit of open files.") from None
         channel, channel_end, link, link_end = sockets
-        try:
-            await child.connect(channel, link)
-            child.send(_job_frame(job, ctx, self._environment))
+        with channel_end, link_end:
+            await worker.start(channel, link, backend, message)
             fds = {"channel": channel_end.fileno(), "link": link_end.fileno()}
-            child.link.know(await self._fork_servers.fork(mark=mark, session_id=ctx.session_id, **fds))
-        finally:
-            channel_end.close()
-            link_end.close()
+            worker.link.set_pid(await self._fork_servers.fork(mark=mark, session_id=session_id, **fds))
 
-    async def _launch(self, spawned: Spawned, mark: str, wire: dict[str, Any], ctx: Context) -> None:
+    async def _launch(self, command: CommandProcess, mark: str, session_id: str, program: Program) -> None:
+        wire = program_to_wire(program, {MARK: mark})
         with contextlib.ExitStack() as theirs:
-            link, streams = await spawned.open(theirs)
-            spawned.send(wire)
-            spawned.link.know(await self._fork_servers.launch(mark=mark, session_id=ctx.session_id, link=link, streams=streams))
+            link, streams = await command.open(theirs)
+            command.send(wire)
+            command.link.set_pid(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
 
-    async def _leave(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]", ctx: Context) -> None:
-        # Owned by the pool: neither a second cancellation nor the end of our patience ends the killing.
-        ending = self._own(self._end(ward, mark, start))
-        await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
-        if not ending.done():
-            gone = ctx.backend.abandoned("its processes are still being killed")
-            ending.add_done_callback(lambda _: gone())
+    @contextlib.asynccontextmanager
+    async def _started(
+        self, process: WorkerClient | CommandProcess, backend: ContextBackend, start: Callable[[str, str], Awaitable[None]]
+    ) -> AsyncIterator[None]:
+        """Neither a second cancellation nor the end of the caller's patience ends the starting or the killing: the pool owns both."""
+        if self._is_closed:
+            raise Misused("The process pool is closed.", advice="Open a new Remit.")
+        session_id = backend.delegation.lineage.session_id
+        mark = f"{self._mark_prefix}{session_id}"
+        self._processes[process] = session_id
+        starting = self._own(start(mark, session_id))
+        try:
+            await asyncio.shield(starting)
+            yield
+        finally:
+            ending = self._own(self._end(process, mark, starting))
+            await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
+            if not ending.done():
+                gone = backend.abandoned("its processes are still being killed")
+                ending.add_done_callback(lambda _: gone())
 
-    async def _end(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]") -> None:
+    async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any]") -> None:
         """Everything of this process is dead, and every descriptor of it closed, when this returns."""
-        link = ward.link
-        await asyncio.wait([start])
+        link = process.link
+        await asyncio.wait([starting])
         try:
             if link.pid is not None and not await link.wait_gone(0.0):
-                ward.order_stop(self._term_grace)
+                process.order_stop(self._term_grace)
                 link.wake()
                 if not await link.wait_gone(self._term_grace + _GONE_LIMIT):
                     await self._kill_without_supervisor(link, mark)
             await link.wait_dead()
         finally:
-            await ward.close(limit=0.1)
-            self._wards.pop(ward, None)
+            await process.close(limit=0.1)
+            self._processes.pop(process, None)
 
-    async def _kill_without_supervisor(self, link: Link, mark: str) -> None:
-        """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""
+    async def _kill_without_supervisor(self, link: SupervisorLink, mark: str) -> None:
+        """The supervisor was killed or is stuck. Its worker died with it; what it had adopted was adopted by the fork server."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._fork_servers.sweep()
-
-
-async def _tell_hand_in(child: Child, ctx: Context) -> None:
-    """The soft deadline."""
-    await ctx.wait_hand_in()
-    if ctx.hand_in:  # a stop, too, ends the wait
-        child.send({"k": "hand_in"})
-
-
-def _job_frame(job: Job, ctx: Context, environment: Mapping[str, str]) -> dict[str, Any]:
-    backend = ctx.backend  # carrying a context over a pipe needs what stands behind it
-    return {
-        "target": job.target.to_wire(),
-        "parameters": job.parameters,
-        "sys_path": agent_path(),
-        "folder": os.getcwd(),
-        "environment": {**environment, **backend.environment()},
-        "facts": {
-            "delegation": delegation_to_wire(backend.delegation),
-            "root": str(backend.root),
-            "workspace": str(backend.workspace),
-            "repair": repair_to_wire(backend.repair),
-            "saved": backend.saved,
-            "has_model": job.models is not None and job.models.is_configured(),
-        },
-    }

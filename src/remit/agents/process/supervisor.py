@@ -1,4 +1,4 @@
-"""The supervisor: the process between the zygote and one worker. It runs no agent code, so nothing can make it misbehave.
+"""The supervisor: the process between a fork server and one worker or command. It runs no agent code, so nothing can make it misbehave.
 
 It adopts whatever the worker's tree orphans, drains the worker's output, and reports how the worker ended, after all of the
 tree is dead. When it is told to stop, or the Remit process is gone, it kills everything below it. "All is dead" is no guess:
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.process.frames import pack
+from remit.system.framing import encode_frame
 from remit.system.processes import children, walk_below
 
 TAIL_BYTES = 64 * 1024
@@ -87,7 +87,7 @@ class Supervisor:
             report[f"{output.name}_tail"] = bytes(output.tail).decode(errors="replace")
         with contextlib.suppress(OSError):  # nobody may be left to hear it
             self._link.setblocking(True)
-            self._link.sendall(pack(report))
+            self._link.sendall(encode_frame(report))
 
     def _watch(self) -> float:
         """Until the worker has ended, or must: the grace it is given."""
@@ -160,7 +160,7 @@ class Supervisor:
         return count
 
     def _reap(self) -> bool:
-        """Bury all dead children; False when there is no child left, dead or alive."""
+        """Reap all dead children; False when there is no child left, dead or alive."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._alarm, 4096)
         while True:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.agents.process.remote import models_of
+from remit.agents.process.model_access import models_of
 from remit.core.errors import Misused
 from remit.runtime.context import Context
 from remit.system.packages import need

@@ -111,7 +111,7 @@ class EngineBackend:
 
     @property
     def running(self) -> Running:
-        """Whose backend it is."""
+        """The delegation that this is the backend of."""
         return self._running
 
     @property
@@ -130,7 +130,6 @@ class EngineBackend:
     def hand_in(self) -> bool:
         return self._running.hand_in
 
-    @property
     def scratch(self) -> Path:
         return self._alive().scratch()
 
@@ -148,7 +147,7 @@ class EngineBackend:
     def remaining(self) -> float:
         return self._running.remaining()
 
-    def budget_left(self) -> Limits:
+    def budget(self) -> Limits:
         return self._running.budget.left(self._running.engine.loop.time())
 
     async def wait_hand_in(self) -> None:
@@ -171,7 +170,7 @@ class EngineBackend:
         for request in requests:
             if not isinstance(request, Request):
                 raise Misused(f"gather takes calls, not {request!r}.", advice='Write ctx.gather(call("agent", name=value), …).')
-        room = self.budget_left().alive
+        room = self.budget().alive
         at_once = asyncio.Semaphore(max(1, min(limit or GATHER_AT_ONCE, room if room is not None else GATHER_AT_ONCE)))
 
         async def one(request: Request) -> Return:
@@ -208,9 +207,9 @@ class EngineBackend:
         running.chunk_bytes += size
         running.say(kind, body)
 
-    def artifact(self, path: str | Path, type_: str, summary: str) -> None:
+    def artifact(self, path: str | Path, type: str, summary: str) -> None:
         running = self._alive()
-        artifact = Artifact(type=_known_type(type_), path=_inside(running, path), summary=clean_text(str(summary))[:500])
+        artifact = Artifact(type=_known_type(type), path=_inside(running, path), summary=clean_text(str(summary))[:500])
         if running.artifacts is None:
             running.artifacts = {}
         if len(running.artifacts) >= ARTIFACTS_LIMIT:

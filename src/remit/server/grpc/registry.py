@@ -17,11 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.function import agent_name
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds
-from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES, AgentSpec, WorkspaceKind
+from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES, AgentSpec, WorkspaceKind, agent_name
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.jsonable import clean_text

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
+from remit.runtime.context import BlockingContext
 from remit.system.globs import read_rules
 from remit.system.packages import need
 

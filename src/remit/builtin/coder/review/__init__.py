@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
-from remit.agents.process.remote import models_of, session_diff_of
+from remit.agents.process.model_access import models_of
 from remit.core.errors import Misused
+from remit.runtime.context import BlockingContext
 
 if TYPE_CHECKING:
     from remit.builtin.coder.review.change import Change, Files
@@ -66,9 +66,9 @@ def review_code(
     masking = Masking()
     checks = Checks(change=change, masking=masking, stop_at=stop_at, is_late=lambda: ctx.hand_in or time.monotonic() > stop_at)
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
-    models = models_of(ctx._context)
+    models = models_of(ctx.context)
     if models is not None:
-        review = review.judged(ctx._wait(judge(models, ctx._context, review, masking)))
+        review = review.judged(ctx.wait(judge(models, ctx.context, review, masking)))
     page = ctx.scratch / REPORT
     page.write_text(review.page(), encoding="utf-8", errors="replace")
     ctx.artifact(page, "report", f"Review: {review.verdict}.")
@@ -100,7 +100,7 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
             return source.commit(value)
         case "branch":
             return source.range("HEAD", "...", value)
-    recorded = ctx._wait(session_diff_of(ctx._context, value))
+    recorded = ctx.session_diff(value)
     content = read_below(ctx.root, recorded)
     if content.text is None:
         raise Misused(f"The recorded diff of {value} ({recorded}) cannot be read.", code="INVALID_PARAMETERS", advice="Review its branch.")

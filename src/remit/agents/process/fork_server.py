@@ -1,10 +1,10 @@
-"""The forker: a process that starts others for a Remit process, and is small, so that a fork of it costs little.
+"""The fork server: a process that starts others for a Remit process, and is small, so that a fork of it costs little.
 
 It takes one order at a time over its control socket and answers each:
   exec   descriptors of a supervisor's link and of a command's output and input come along; the command itself comes over the link
-  sweep  kill what fell to us because its supervisor was killed
+  sweep  kill what this process adopted because its supervisor was killed
 Run as a program of its own (`main`, see `process.pool`) it starts commands: then nothing is imported but the standard library and the few
-modules of ours that need no more. `zygote` adds what forking Python agents takes.
+modules of ours that need no more. `worker_process` adds the forking of Python agents.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.process import frames
 from remit.agents.process.supervisor import Supervisor, child_alarm
+from remit.system.framing import FrameReader, receive_frame, send_frame
 from remit.system.processes import adopt_orphans, children, find_mark, kill_tree, process_start, write_mark
 
-# ---- Starting a command below its supervisor: a session of its own, only its three streams, then the program itself.
+# ---- starting a command below its supervisor: a session of its own, only its three streams, then the program itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +65,16 @@ def _from_wire(text: str) -> bytes:
     return text.encode("latin-1")
 
 
-# ---- The forker: a process that starts others for a Remit process, and is small, so that a fork of it costs little.
-
+# ---- the fork server
 
 _ORDER_BYTES = 64 * 1024
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Without it every program a worker starts would hold the worker's channel open."""
-_SEEING_OFF_SECONDS = 0.7
+_SUPERVISORS_END_SECONDS = 0.7
 """Less than `process.pool` waits for us to end."""
 
 
-class Forker:
+class ForkServer:
     def __init__(self, control: socket.socket, owner: int | None, mark_address: int | None) -> None:
         self.control = control
         self.owner = owner
@@ -91,13 +90,13 @@ class Forker:
             if self._alarm[0] in ready and self._reap():
                 self._sweep()
             if self.owner in ready:
-                return self._see_them_off()
+                return self._wait_for_supervisors()
             if self.control.fileno() in ready and not self._take_order():
-                return self._see_them_off()
+                return self._wait_for_supervisors()
 
-    def _see_them_off(self) -> None:
-        """Nobody is left to serve. Supervisors end by themselves; what one that is killed now would leave falls to us."""
-        end = time.monotonic() + _SEEING_OFF_SECONDS
+    def _wait_for_supervisors(self) -> None:
+        """Nobody is left to serve. Supervisors end by themselves; what a supervisor that is killed now leaves is adopted here."""
+        end = time.monotonic() + _SUPERVISORS_END_SECONDS
         while self._own_children and (left := end - time.monotonic()) > 0:
             select.select([self._alarm[0]], [], [], left)
             self._reap()
@@ -111,7 +110,7 @@ class Forker:
         if not text:
             return False
         try:
-            answer = self.carry_out(frames.Unpacker().feed(text)[0], fds)
+            answer = self.execute(FrameReader().feed(text)[0], fds)
         except OSError as error:  # no processes or memory left: the parent must hear it, we must live on
             answer = {"error": str(error)}
         finally:
@@ -119,12 +118,12 @@ class Forker:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         try:
-            frames.send(self.control, answer)
+            send_frame(self.control, answer)
         except OSError:
             return False
         return True
 
-    def carry_out(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def execute(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         match order["op"]:
             case "exec":
                 return {"pid": self.fork(lambda: self._supervise_command(fds, order))}
@@ -132,26 +131,26 @@ class Forker:
                 return {"swept": self._sweep()}
         return {"error": f"unknown order {order['op']!r}"}
 
-    def fork(self, be_the_child: Callable[[], None]) -> int:
+    def fork(self, run_child: Callable[[], None]) -> int:
         pid = os.fork()
         if pid:
             self._own_children.add(pid)
             return pid
         try:
             os.setsid()
-            be_the_child()
+            run_child()
         finally:
-            os._exit(0)  # never back into the zygote's own loop
+            os._exit(0)  # never back into the loop of the fork server
 
     def leave_behind(self) -> None:
-        """In a child: what belongs to the zygote alone."""
+        """In a child: what belongs to the fork server alone."""
         signal.set_wakeup_fd(-1)
         for fd in self._alarm:
             os.close(fd)
         self.control.close()
 
     def become_supervisor(self, order: dict[str, Any]) -> tuple[int, int]:
-        """In a child: its mark, no ear for signals, and an alarm for children that end."""
+        """In a child: its mark, signals ignored, and an alarm for children that end."""
         self.leave_behind()
         write_mark(self.mark_address, order["mark"])
         os.environ["REMIT_SESSION"] = order["session_id"]
@@ -165,7 +164,7 @@ class Forker:
         alarm = self.become_supervisor(order)
         leave_no_signal_ignored()
         sock = socket.socket(fileno=link)
-        program = frames.receive(sock)
+        program = receive_frame(sock)
         if program is None:
             return  # whoever wanted it is gone
         stderr = os.pipe2(os.O_CLOEXEC)
@@ -174,7 +173,7 @@ class Forker:
             os.close(fd)
         os.set_blocking(stderr[0], False)
         with contextlib.suppress(OSError):  # nobody may be left to hear it; the supervisor sees that
-            frames.send(sock, {"begun": begun})
+            send_frame(sock, {"begun": begun})
         if pid is None:
             return
         sock.setblocking(False)
@@ -190,7 +189,7 @@ class Forker:
         return len(strays)
 
     def _reap(self) -> bool:
-        """Bury the dead; whether one of ours was killed, so that what it watched over has fallen to us."""
+        """Reap dead children; whether a supervisor was killed, so that its processes were adopted here."""
         was_killed = False
         with contextlib.suppress(BlockingIOError):
             os.read(self._alarm[0], 4096)
@@ -201,8 +200,8 @@ class Forker:
         return was_killed
 
 
-def own_life(owner_pid: int) -> int | None:
-    """The Remit process to watch. Ends us when it is gone already; None where it cannot be watched: our control socket tells as well."""
+def watch_owner(owner_pid: int) -> int | None:
+    """A descriptor that tells when the Remit process ends; None where there is none: then the control socket tells. Exits if it is gone."""
     try:
         owner: int | None = os.pidfd_open(owner_pid)
     except (AttributeError, OSError):
@@ -212,11 +211,11 @@ def own_life(owner_pid: int) -> int | None:
     return owner
 
 
-def settle_down(forker: Forker) -> None:
-    """Ready: say so, and be silent from now on; what was standard error until now told the parent why a start failed."""
+def announce_ready(server: ForkServer) -> None:
+    """Say so to the parent. Standard error, which told it until now why a start failed, is closed."""
     gc.collect()
     gc.freeze()
-    frames.send(forker.control, {"ready": True})
+    send_frame(server.control, {"ready": True})
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 2)
     os.close(silence)
@@ -224,9 +223,9 @@ def settle_down(forker: Forker) -> None:
 
 def main() -> None:
     """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
-    control, owner = socket.socket(fileno=int(sys.argv[1])), own_life(int(sys.argv[2]))
+    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
     mark_address = find_mark()
     adopt_orphans()
-    forker = Forker(control, owner, mark_address)
-    settle_down(forker)
-    forker.serve()
+    server = ForkServer(control, owner, mark_address)
+    announce_ready(server)
+    server.serve()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.agents.process import frames
-from remit.agents.process.child import Link
+from remit.agents.process.worker_client import SupervisorLink
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
+from remit.system.framing import encode_frame
 from remit.system.processes import look, send_signal
 
 # ---- a command to start
@@ -99,12 +99,12 @@ _HANG_UP_SECONDS = 0.5
 """After it and all below it are dead, for whoever else may hold its output open (a server it was passed to)."""
 
 
-class Spawned:
+class CommandProcess:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._transports: list[asyncio.BaseTransport] = []
         self._unread: asyncio.StreamReader | None = None
-        self.link = Link()
+        self.link = SupervisorLink()
         self.stdin: asyncio.StreamWriter | None = None
         self.stdout = asyncio.StreamReader(limit=LINE_BYTES)
         self.pid = 0
@@ -115,7 +115,7 @@ class Spawned:
 
     async def wait(self) -> int:
         """Its exit code (negative: the signal that ended it), once it and everything it left behind are dead."""
-        await self.link.wait_lost()
+        await asyncio.wait([self.link.lost])
         code = (self.link.report or {}).get("exit")
         if not isinstance(code, int):
             raise self._unsupervised()
@@ -146,7 +146,7 @@ class Spawned:
             link, link_end = socket.socketpair()
             theirs.callback(link_end.close)
             await self.link.connect(link)
-            self.link.when_lost(lambda: self._hang_up(0.0 if self.link.report is None else _HANG_UP_SECONDS))
+            self.link.lost.add_done_callback(lambda _: self._hang_up(0.0 if self.link.report is None else _HANG_UP_SECONDS))
             streams = [await self._open_output(theirs)]
             if self._program.takes_input:
                 streams.append(await self._open_input(theirs))
@@ -155,12 +155,11 @@ class Spawned:
         return link_end.fileno(), streams
 
     def send(self, wire: dict[str, Any]) -> None:
-        self.link.send(frames.pack(wire))
+        self.link.send(encode_frame(wire))
 
     async def wait_begun(self) -> None:
         """Until it runs. Raises why it does not."""
-        await self.link.wait_begun()
-        begun = self.link.begun
+        begun = await asyncio.shield(self.link.begun)
         if begun is None:
             raise self._unsupervised()
         if "pid" not in begun:

@@ -1,0 +1,447 @@
+"""Attached processes: one delegation tree across processes.
+
+The owner of a tree listens on a socket and gives each running delegation a token on demand; a process that opens a `Remit` with a token
+is *attached*: what it delegates runs in the owner's engine, as a child of the token's delegation, and it may lend agents of its own.
+So depth, path, deadline, budget, slots, cancellation and record hold because it is the same code. The other end is `agents.attach_client`.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic import TypeAdapter, ValidationError
+
+from remit.core.agents import AgentSpec, Isolation, agent_name
+from remit.core.caller_token import REFUSED, UNSET, CallerToken, decode, new_secret
+from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
+from remit.core.ports import AgentPort, Store
+from remit.runtime.context import Context, ContextBackend
+from remit.runtime.deps import Agents, RuntimeDeps
+from remit.runtime.engine import CURRENT, Engine, LiveDelegation
+from remit.runtime.remote_context import ContextService, RemotePerformance, as_failed, facts_of
+from remit.runtime.rpc import Connection, ConnectionLost, error_from_wire
+from remit.system.processes import FORK_SERVER, has_proc, look, mark_of, marker, process_start
+from remit.system.threads import off_loop
+from remit.system.unix_sockets import Peer, listen_at, peer_of
+
+HELLO_BYTES = 32 * 1024
+HELLO_SECONDS = 5.0
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""The largest message of a process that was admitted. A result that is larger is on record."""
+VERSION = 2
+KILL_SECONDS = 0.25
+"""What a lender may take, beyond the grace, to kill a process of its own."""
+LASTING = frozenset({"delegate", "start", "gather"})
+"""A lost connection is not a cancellation: what was delegated goes on, and its result is on record."""
+CONNECTIONS_AT_ONCE = 1024
+UNKNOWN_AT_ONCE = 64
+"""Connections that have not shown a token yet; the oldest makes room for a new one."""
+REFUSALS_NOTED = 5
+"""So often a refused token is noted on its delegation."""
+
+log = logging.getLogger("remit.attach")
+
+
+class AttachServer:
+    """Makes tokens, listens, and admits processes that show one."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        deps: RuntimeDeps,
+        store: Store,
+        facts: Callable[[], dict[str, Any]],
+        *,
+        run_folder: Path,
+        project: str,
+        kill_grace_seconds: float,
+    ) -> None:
+        """`facts`: what an attached process is told of the project."""
+        self.engine = engine
+        self.deps = deps
+        self.facts = facts
+        self.kill_grace_seconds = kill_grace_seconds
+        self.performers: WeakKeyDictionary[LiveDelegation, tuple[int, str]] = WeakKeyDictionary()
+        """The attached processes, pid and start, that perform delegations; the others are performed by this process or its workers."""
+        self._store = store
+        self._tokens: WeakKeyDictionary[LiveDelegation, str] = WeakKeyDictionary()
+        self._mark_prefix = marker(project, engine.owner.owner_id)
+        self._loop = asyncio.get_running_loop()
+        self._path = run_folder / f"{engine.owner.owner_id}.sock"
+        self._is_listening = self._is_closed = False
+        self._making = threading.Lock()
+        self._server: asyncio.Server | None = None
+        self._unknown: list[AttachedProcess] = []
+        self._admitted: set[AttachedProcess] = set()
+        self._refusals: dict[str, int] = {}
+
+    # ---- tokens
+
+    def token_for(self, running: LiveDelegation) -> str:
+        """From any thread: an agent on a thread of its own asks here too."""
+        token = self._tokens.get(running)
+        if token is None:
+            with self._making:
+                self._listen()
+                fresh = CallerToken(running.delegation.session_id, new_secret(), str(self._path)).encode()
+                token = self._tokens.setdefault(running, fresh)
+        return token
+
+    def _listen(self) -> None:
+        if self._is_listening or self._is_closed:
+            return
+        try:
+            sock = listen_at(self._path)
+        except OSError as error:
+            # The token is given all the same: whoever uses it is refused, which is better than a tree without limits.
+            log.warning("No process can be attached: %s cannot be made: %s", self._path, error)
+            return
+        self._is_listening = True
+
+        async def serve() -> None:
+            self._server = await self._loop.create_unix_server(self._accept, sock=sock)
+
+        self._loop.call_soon_threadsafe(lambda: self.engine.spawn(serve()))
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        if self._is_listening:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+        await asyncio.gather(*(process.connection.close(0.2) for process in (*self._unknown, *self._admitted)))
+
+    # ---- connections
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        process = AttachedProcess(self)
+        if len(self._unknown) >= UNKNOWN_AT_ONCE:
+            self._unknown.pop(0).connection.cut()
+        self._unknown.append(process)
+        return process.connection
+
+    def forget(self, process: "AttachedProcess") -> None:
+        if process in self._unknown:
+            self._unknown.remove(process)
+        self._admitted.discard(process)
+
+    async def admit(self, process: "AttachedProcess", text: str, peer: Peer) -> LiveDelegation:
+        """The delegation whose token this is, used by a process of its own. Raises `Refused`."""
+        if peer.uid is not None and peer.uid != os.getuid():
+            raise _refused("It belongs to another user.")
+        token = decode(text)
+        running = self.engine.find(token.session_id)
+        if running is None or running.is_settled:
+            raise _refused(await self._why_unknown(token.session_id))
+        given = self._tokens.get(running)
+        if given is None or not hmac.compare_digest(given, text):
+            raise self._note(running, peer, "altered: its secret is not the one that was given out")
+        if not await off_loop(is_process_of, peer.pid, self._ancestry(running)):
+            raise self._note(running, peer, "used outside of the processes of its delegation")
+        if len(self._admitted) >= CONNECTIONS_AT_ONCE:
+            for ended in [one for one in self._admitted if one.has_ended]:
+                self.forget(ended)
+                ended.connection.cut()
+        if len(self._admitted) >= CONNECTIONS_AT_ONCE:
+            message = f"{CONNECTIONS_AT_ONCE} processes are attached already."
+            raise Unavailable(message, code="QUEUE_FULL", advice="Delegate from fewer at once.")
+        if process in self._unknown:
+            self._unknown.remove(process)
+            self._admitted.add(process)
+        return running
+
+    def _ancestry(self, running: LiveDelegation) -> "Ancestry":
+        return Ancestry(
+            session_id=running.delegation.session_id,
+            owner_pid=os.getpid(),
+            mark_prefix=self._mark_prefix,
+            has_own_processes=running.agent.spec.isolation is Isolation.PROCESS,
+            performer=self.performers.get(running),
+        )
+
+    async def _why_unknown(self, session_id: str) -> str:
+        record = await off_loop(self._store.get, session_id)
+        if record is None:
+            return f"It was not given out here: {session_id} is unknown."
+        return f"It has expired: {record.agent} ({session_id}) has ended ({record.state})."
+
+    def _note(self, running: LiveDelegation, peer: Peer, what: str) -> Refused:
+        """The delegation's record and the ledger tell of the attempt (a few times)."""
+        session_id = running.delegation.session_id
+        count = self._refusals[session_id] = self._refusals.get(session_id, 0) + 1
+        message = f"A token of {running.delegation.agent} ({session_id}) was refused: {what} (process {peer.pid})."
+        if count <= REFUSALS_NOTED:
+            running.notice(message)
+            error = ErrorInfo(type="caller", message=message, code=REFUSED, recoverable=False, recommendation=UNSET)
+            self.deps.note_errors(running.delegation, [error], "")
+        return _refused(f"It was {what}.")
+
+
+def _refused(what: str) -> Refused:
+    return Refused(f"The token of the caller is refused. {what}", code=REFUSED, advice=UNSET)
+
+
+class AttachedProcess:
+    """One connection: first it must show a token, then it delegates on behalf of its delegation and of agents that it lends."""
+
+    def __init__(self, server: AttachServer) -> None:
+        self.server = server
+        self._services: dict[int, CallerService] = {}
+        """By the number of the run; 0 is the delegation that the token is of."""
+        self._runs = 0
+        self.connection = Connection(self, server.engine.spawn, max_frame_bytes=MAX_FRAME_BYTES, lasting=LASTING)
+        self.connection.limit_frames(HELLO_BYTES)
+        self._timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._give_up)
+        self.pid: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its delegation has: nothing more can be asked here."""
+        return 0 in self._services and self._services[0].running.is_settled
+
+    # ---- `rpc.Handler`
+
+    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+        if not self._services:
+            return await self._hello(name, body)
+        if name == "cancel":
+            caller = self._services[0].running.delegation
+            source = f"{caller.agent} ({caller.session_id})"
+            return await self.server.engine.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
+        return await self._service(run).answer(name, body)
+
+    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+        self._service(run).take(name, body)
+
+    def refused(self, run: int, error: RemitError) -> None:
+        """The soft deadline is not refused."""
+
+    def lost(self, fault: str) -> None:
+        self._timer.cancel()
+        self.server.forget(self)
+
+    def _service(self, run: int) -> "CallerService":
+        service = self._services.get(run)
+        if service is None:
+            raise Misused("That run has ended.")
+        return service
+
+    def _give_up(self) -> None:
+        if self.connection.is_answering:  # it has shown its token, and is being checked
+            self._timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.connection.cut)
+        else:
+            self.connection.cut()
+
+    async def _hello(self, name: str, body: Mapping[str, Any]) -> Any:
+        sock = self.connection.peer_socket
+        if name != "hello" or not isinstance(body.get("token"), str) or sock is None:
+            self.connection.cut()
+            raise Refused("Show a token first.")
+        try:
+            peer = peer_of(sock)
+            running = await self.server.admit(self, body["token"], peer)
+        except RemitError:
+            asyncio.get_running_loop().call_later(0.2, self.connection.cut)  # when it has received the reason
+            raise
+        self._timer.cancel()
+        self.pid = peer.pid
+        self.connection.limit_frames(MAX_FRAME_BYTES)
+        self._services[0] = CallerService(running, self)
+        return {"version": VERSION, "session_id": running.delegation.session_id, **self.server.facts()}
+
+    # ---- runs of agents that it lends
+
+    @contextlib.contextmanager
+    def performing(self, running: LiveDelegation) -> Iterator[int]:
+        """The number of a new run, which is answered until the block is left."""
+        if self.pid is not None:
+            self.server.performers[running] = (self.pid, process_start(self.pid) or "")
+        self._runs += 1
+        number = self._runs
+        self._services[number] = CallerService(running, self)
+        try:
+            yield number
+        finally:
+            self._services.pop(number, None)
+
+
+class CallerService(ContextService):
+    """What may be asked on behalf of one delegation: the operations of its context, and to delegate to agents that are lent."""
+
+    def __init__(self, running: LiveDelegation, process: AttachedProcess) -> None:
+        super().__init__(running.ctx.backend)
+        self.running = running
+        self._process = process
+
+    async def answer(self, name: str, body: Mapping[str, Any], target: Any = None, **more: Any) -> Any:
+        if name in ("delegate", "start") and body.get("borrow") is not None:
+            target, more = self.running, {"deps": self._deps_with_lent(body.get("request"), body["borrow"])}
+            body = {key: value for key, value in body.items() if key != "borrow"}
+        return await super().answer(name, body, target, **more)
+
+    def _deps_with_lent(self, request: object, borrow: object) -> RuntimeDeps:
+        """The dependencies of the runtime, with an agent that only the attached process has, for this one request."""
+        if not isinstance(borrow, Mapping) or not isinstance(request, Mapping):
+            raise Misused("An agent that is lent is described by its declaration.")
+        server = self._process.server
+        spec = spec_from_wire(borrow.get("spec"))
+        fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
+        is_process = spec.isolation is Isolation.PROCESS
+        # From here it is like an agent on a thread: it can be told to stop and be left behind. After a crash nobody has it any more.
+        isolation = spec.isolation if is_process else Isolation.THREAD
+        spec = replace(spec, name=agent_name(str(request.get("agent"))), resumable=False, isolation=isolation)
+        grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
+        if server.deps.agents.find(spec.name) is None:
+            server.engine.limit_slots(spec.name, spec.slots, is_default=True)
+        return replace(server.deps, agents=_WithOneMore(LentAgent(spec, self._process, fault, grace), server.deps.agents))
+
+
+class _WithOneMore:
+    """A directory with one agent more, which is found before others of its name."""
+
+    def __init__(self, agent: AgentPort, agents: Agents) -> None:
+        self._agent = agent
+        self._agents = agents
+
+    def find(self, name: str) -> AgentPort | None:
+        return self._agent if name == self._agent.spec.name else self._agents.find(name)
+
+    def names(self) -> Sequence[str]:
+        return (*self._agents.names(), self._agent.spec.name)
+
+
+class LentAgent:
+    """An agent that an attached process has, and performs."""
+
+    __slots__ = ("_fault", "_grace_seconds", "_process", "spec")
+
+    def __init__(self, spec: AgentSpec, process: AttachedProcess, fault: RemitError | None, grace_seconds: float) -> None:
+        self.spec = spec
+        self._process = process
+        self._fault = fault
+        """What is wrong with the parameters: only the attached process can check them."""
+        self._grace_seconds = grace_seconds
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        if self._fault is not None:
+            raise self._fault
+        return parameters
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        backend, process, running = ctx.backend, self._process, CURRENT.get()
+        assert running is not None
+        with process.performing(running) as run:
+            body = {"agent": self.spec.name, "facts": facts_of(backend, with_answers=True)}
+            performance = RemotePerformance(process.connection.calls, backend, run, body)
+            try:
+                return await asyncio.shield(performance.answer)
+            except asyncio.CancelledError:
+                await self._stop(performance, backend)
+                raise
+            except ConnectionLost:
+                raise AgentCrashed(
+                    f"The process {process.pid} that performed {self.spec.name} has ended or closed the connection.",
+                    advice="See how the process that delegated it ended.",
+                ) from None
+            except (Failed, Misused):
+                raise
+            except RemitError as error:
+                raise as_failed(error) from None
+            finally:
+                performance.close()
+
+    async def _stop(self, performance: RemotePerformance, backend: ContextBackend) -> None:
+        performance.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait((performance.answer,), timeout=self._grace_seconds)
+        if not performance.answer.done():
+            gone = backend.abandoned(f"{self.spec.name} in process {self._process.pid}")
+            performance.answer.add_done_callback(lambda _: gone())
+
+
+def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:
+    return {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+
+
+def spec_from_wire(wire: object) -> AgentSpec:
+    try:
+        return _spec_reader().validate_python(wire)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise Misused(f"The declaration of an agent is faulty: {'.'.join(map(str, fault['loc']))}: {fault['msg']}.") from None
+
+
+@cache
+def _spec_reader() -> TypeAdapter[AgentSpec]:
+    """Made when first needed: most who import this never read one."""
+    return TypeAdapter(AgentSpec)
+
+
+# ---- whether a process belongs to a delegation
+
+_LEVELS = 4096
+_LOOKS = 3
+"""A process on the way up may end while we look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestry:
+    """What the processes of one delegation descend from."""
+
+    session_id: str
+    owner_pid: int
+    mark_prefix: str
+    """What the marks of all of the owner's processes begin with."""
+    has_own_processes: bool
+    performer: tuple[int, str] | None
+    """The attached process that performs it, and when that was started, where one does."""
+
+
+def is_process_of(pid: int | None, ancestry: Ancestry) -> bool:
+    """Whether `pid` may act for the delegation. Blocking: a few reads of /proc."""
+    if pid is None or not has_proc():
+        return True  # a system that does not tell: the secret alone must do
+    ancestors = _ancestors(pid, ancestry.owner_pid)
+    if ancestors is None:
+        return False
+    if ancestry.performer is not None:
+        return ancestry.performer[0] in ancestors and process_start(ancestry.performer[0]) == ancestry.performer[1]
+    session_id = _session_of(ancestors, ancestry.mark_prefix)
+    return not ancestry.has_own_processes if session_id is None else session_id == ancestry.session_id
+
+
+def _ancestors(pid: int, owner_pid: int) -> list[int] | None:
+    """From `pid` up to the owner, both included; None: it does not descend from it."""
+    for _ in range(_LOOKS):
+        found = [pid]
+        while found[-1] != owner_pid and len(found) < _LEVELS:
+            process = look(found[-1])
+            if process is None or process.parent <= 0:
+                break
+            found.append(process.parent)
+        if found[-1] == owner_pid:
+            return found
+    return None
+
+
+def _session_of(ancestors: list[int], mark_prefix: str) -> str | None:
+    """None: below none of the owner's fork servers, as the processes that an agent on its loop starts."""
+    found: str | None = None
+    for pid in reversed(ancestors[:-1]):
+        mark = mark_of(pid)
+        if mark is not None and mark.startswith(mark_prefix):
+            found = mark.removeprefix(mark_prefix)
+            if found != FORK_SERVER:
+                return found
+    return found  # below a fork server and below no supervisor: it killed its own, and belongs to no delegation

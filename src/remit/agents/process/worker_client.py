@@ -1,0 +1,214 @@
+"""One worker as the Remit process sees it: the link to its supervisor, and the connection on which it performs its agent."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from remit.agents.process.supervisor import STOP
+from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
+from remit.runtime.context import ContextBackend
+from remit.runtime.remote_context import ContextService, RemotePerformance, as_failed
+from remit.runtime.rpc import AgentNotLoaded, Connection, ConnectionLost
+from remit.system.framing import FrameReader, FramingError
+from remit.system.processes import is_alive, look, process_start, send_signal
+
+# ---- the link to a supervisor
+
+_DEAD_LIMIT = 0.1
+"""For a supervisor that has reported to be gone; it has nothing left to do."""
+
+
+class SupervisorLink(asyncio.Protocol):
+    """Orders to the supervisor of one worker or command, and its reports."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
+        """Of a command: its pid and start, or why it could not be started; None when its supervisor is gone."""
+        self.report: Mapping[str, Any] | None = None
+        """How it ended: exit code, and the end of its output."""
+        self.pid: int | None = None
+        """Of the supervisor."""
+        self.started: str | None = None
+
+    async def connect(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
+
+    def set_pid(self, pid: int) -> None:
+        """The supervisor was forked."""
+        self.pid = pid
+        self.started = process_start(pid)
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def order_stop(self, grace_seconds: float) -> None:
+        self.send(STOP + f"{int(grace_seconds * 1000)}\n".encode())
+
+    def wake(self) -> None:
+        """Continue a supervisor that the processes below it have stopped (SIGSTOP)."""
+        process = look(self.pid or 0)
+        if process is not None and process.started == self.started:
+            send_signal(process, signal.SIGCONT)
+
+    async def wait_gone(self, limit: float) -> bool:
+        """Until the supervisor has ended: it does so after everything below it."""
+        await asyncio.wait([self.lost], timeout=limit)
+        return self.lost.done() and self.report is not None
+
+    async def wait_dead(self) -> None:
+        """A supervisor closes its link a moment before it is dead."""
+        if self.pid is None or not is_alive(self.pid, self.started):
+            return
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            return
+        loop = asyncio.get_running_loop()
+        dead = loop.create_future()
+        loop.add_reader(handle, lambda: None if dead.done() else dead.set_result(None))
+        try:
+            await asyncio.wait([dead], timeout=_DEAD_LIMIT)
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                if "begun" not in message:
+                    self.report = message
+                elif not self.begun.done():
+                    self.begun.set_result(message["begun"])
+        except FramingError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for future in (self.begun, self.lost):
+            if not future.done():
+                future.set_result(None)
+
+
+# ---- a worker
+
+STDERR_TAIL_CHARACTERS = 2000
+PRINTED_CHARACTERS = 2000
+_ANSWERED_WHILE_STOPPING = frozenset({"checkpoint", "scratch", "budget"})
+_SAME_MEANING = frozenset({"POLICY_DENIED", "TOOL_UNAVAILABLE"})
+"""Codes of a refusal or unavailability that mean the same in the agent's process and here."""
+
+
+class WorkerClient:
+    """Has the worker perform its job, and answers what the agent asks of its context. The worker is not trusted."""
+
+    def __init__(self, service: ContextService) -> None:
+        self._service = service
+        self._performance: RemotePerformance | None = None
+        self._fault = ""
+        self._connection = Connection(self, asyncio.create_task)
+        self.link = SupervisorLink()
+
+    async def start(self, channel: socket.socket, link: socket.socket, backend: ContextBackend, job: dict[str, Any]) -> None:
+        await self._connection.connect(channel)
+        await self.link.connect(link)
+        self._performance = RemotePerformance(self._connection.calls, backend, 1, job)
+        self._performance.answer.add_done_callback(lambda _: self._connection.ignore())
+
+    async def wait_ended(self, limit: float) -> None:
+        """Until there is an answer and the worker is gone, or no answer is to be expected."""
+        assert self._performance is not None
+        answer = self._performance.answer
+        await asyncio.wait((answer, self.link.lost), return_when=asyncio.FIRST_COMPLETED)
+        if self._fault:
+            return
+        if self._answered() is None:
+            await asyncio.wait([self.link.lost])
+        if await self.link.wait_gone(limit):
+            await self._connection.read_to_end(limit)
+            await asyncio.wait([answer], timeout=limit)
+
+    def _answered(self) -> "asyncio.Future[Any] | None":
+        """Its answer; None where it has none, or has lost its connection."""
+        answer = None if self._performance is None else self._performance.answer
+        return answer if answer is not None and answer.done() and not isinstance(answer.exception(), ConnectionLost) else None
+
+    def order_stop(self, grace_seconds: float) -> None:
+        """The worker is asked to end; meanwhile it may save what it has, and ask for nothing more."""
+        self._connection.stop_answering(except_for=_ANSWERED_WHILE_STOPPING)
+        self.link.order_stop(grace_seconds)
+
+    async def close(self, limit: float) -> None:
+        if self._performance is not None:
+            self._performance.close()
+        self.link.close()
+        await self._connection.abandon(limit)
+
+    def printed(self) -> str:
+        """The end of what it wrote to its standard output and error."""
+        report = self.link.report or {}
+        parts = []
+        for name in ("stdout", "stderr"):
+            tail, count = str(report.get(f"{name}_tail", "")).strip(), report.get(f"{name}_bytes", 0)
+            if tail:
+                cut = f" (the end of {count} bytes)" if isinstance(count, int) and count > PRINTED_CHARACTERS else ""
+                parts.append(f"{name}{cut}: {tail[-PRINTED_CHARACTERS:]}")
+        return "\n".join(parts)
+
+    def outcome(self) -> Any:
+        """The answer, or how it failed, raised."""
+        report = self.link.report or {}
+        tail, code = str(report.get("stderr_tail", ""))[-STDERR_TAIL_CHARACTERS:], report.get("exit")
+        answered = self._answered()
+        if answered is None:
+            raise AgentCrashed(
+                f"The agent's process {self._end_in_words(code)}.", exit_code=code, stderr_tail=tail, advice="See the end of its stderr."
+            )
+        error = answered.exception()
+        if error is None:
+            return answered.result()
+        if isinstance(error, AgentNotLoaded):
+            raise AgentCrashed(
+                f"The agent could not be loaded: {error.message}",
+                exit_code=code,
+                stderr_tail=(tail + error.traceback_text)[-STDERR_TAIL_CHARACTERS:],
+                advice="See that its module can be imported.",
+            )
+        assert isinstance(error, RemitError)
+        raise error if isinstance(error, Failed | Misused) or error.code in _SAME_MEANING else as_failed(error)
+
+    def _end_in_words(self, code: object) -> str:
+        if self._fault:
+            return f"sent an invalid message ({self._fault})"
+        if self.link.report is None:
+            return "killed its supervisor or was killed with it"
+        how = f"killed by signal {-code}" if isinstance(code, int) and code < 0 else f"exit code {code}"
+        return f"ended without an answer, {how}"
+
+    # ---- `rpc.Handler`
+
+    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+        return await self._service.answer(name, body)
+
+    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
+        self._service.take(name, body)
+
+    def refused(self, run: int, error: RemitError) -> None:
+        """The soft deadline is not refused."""
+
+    def lost(self, fault: str) -> None:
+        self._fault = fault

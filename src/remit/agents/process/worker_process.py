@@ -1,0 +1,262 @@
+"""The fork server of Python agents, and the workers that it forks: each performs one agent and ends.
+
+The fork server is a clean interpreter without threads. Beside the orders of `fork_server` it takes
+  fork   descriptors of a worker's channel and of its supervisor's link come along: fork both
+  grow   a control socket comes along: fork a second fork server that imports the agents' modules and then serves there
+Agents' modules are never imported in the first one, so that a module that breaks or hangs at import cannot break it.
+
+An async function gets `Context` on a loop of its own. A sync one runs on the main thread, so that it can be interrupted, and gets
+`BlockingContext`. SIGTERM cancels the one and raises `Stopped` in the other: time to save what there is.
+"""
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from remit.agents.process.fork_server import ForkServer, announce_ready, watch_owner
+from remit.agents.process.supervisor import Supervisor
+from remit.agents.process.target import Target
+from remit.core.agents import AgentSpec
+from remit.core.errors import Stopped
+from remit.core.jsonable import to_jsonable
+from remit.runtime.context import BlockingContext, Context
+from remit.runtime.remote_context import RemoteBackend
+from remit.runtime.rpc import Calls, error_from_wire, error_to_wire
+from remit.system.framing import encode_frame, receive_frame, send_frame
+from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
+
+BROKEN = 70
+"""Exit code of a worker that could not even report."""
+
+# ---- the fork server
+
+
+class AgentForkServer(ForkServer):
+    def execute(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        match order["op"]:
+            case "fork":
+                return {"pid": self.fork(lambda: self._supervise(fds[0], fds[1], order))}
+            case "grow":
+                return {"pid": self.fork(lambda: self._grow(fds[0], order["mark"]))}
+        return super().execute(order, fds)
+
+    def _supervise(self, channel: int, link: int, order: dict[str, Any]) -> None:
+        alarm = self.become_supervisor(order)
+        stdout, stderr = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            unneeded = [*alarm, link, stdout[0], stderr[0], *([] if self.owner is None else [self.owner])]
+            _become_worker(supervisor, channel, (stdout[1], stderr[1]), unneeded)
+        for fd in (channel, stdout[1], stderr[1]):
+            os.close(fd)
+        for fd in (stdout[0], stderr[0]):
+            os.set_blocking(fd, False)
+        sock = socket.socket(fileno=link)
+        sock.setblocking(False)
+        Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=stdout[0], stderr=stderr[0]).run()
+
+    def _grow(self, control: int, mark: str) -> None:
+        self.leave_behind()
+        write_mark(self.mark_address, mark)
+        adopt_orphans()
+        sock = socket.socket(fileno=control)
+        plan = receive_frame(sock)
+        if plan is None:
+            return
+        failures = _import_ahead(plan)
+        grown = AgentForkServer(sock, self.owner, self.mark_address)
+        send_frame(sock, {"ready": True, "failures": failures})
+        grown.serve()
+
+
+def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Import the agents' modules; which could not be imported, and why."""
+    _enter(plan)
+    failures = {}
+    for wire in plan["targets"]:
+        target = Target.from_wire(wire)
+        try:
+            target.load_module()
+        except BaseException as error:  # noqa: BLE001 - whatever an agent's module does at import; its worker will report it
+            failures[str(target)] = f"{type(error).__name__}: {error}"
+    gc.collect()
+    gc.freeze()
+    return failures
+
+
+def _enter(plan: Mapping[str, Any]) -> None:
+    """Find modules and files where the Remit process finds them."""
+    sys.path[:] = plan["sys_path"]
+    with contextlib.suppress(OSError):
+        os.chdir(plan["folder"])
+
+
+def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unneeded: list[int]) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setsid()
+        die_with_parent(supervisor)
+        os.dup2(outputs[0], 1)
+        os.dup2(outputs[1], 2)
+        for fd in (*unneeded, *outputs):
+            os.close(fd)
+        Worker(socket.socket(fileno=channel)).run()
+    finally:
+        os._exit(BROKEN)
+
+
+def main() -> None:
+    """`python -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
+    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
+    mark_address = find_mark()
+    adopt_orphans()
+    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself when it is first used
+    server = AgentForkServer(control, owner, mark_address)
+    announce_ready(server)
+    server.serve()
+
+
+def _rehearsal(ctx: Context, word: str = "") -> None: ...
+
+
+# ---- the worker
+
+
+class Worker:
+    """The worker's end of its channel. A thread reads replies, so that they can be awaited on a loop or waited for, from any thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+        self._main_is_sending = False
+        self._stop_after_sending = False
+        self._calls = Calls(self._send, lambda: Stopped("The delegation is over: nobody listens any more."))
+        self._backend: RemoteBackend | None = None
+        self._job_id = 0
+
+    def run(self) -> NoReturn:
+        message = receive_frame(self._sock)
+        if message is None:
+            os._exit(BROKEN)
+        job, self._job_id = message["body"], message["id"]
+        self._backend = RemoteBackend(self._calls, message["run"], job["facts"])
+        threading.Thread(target=self._read, name="remit-channel", daemon=True).start()
+        try:
+            _enter(job)
+            os.environ.update(job["environment"])
+            os.environ.update(job["facts"]["environment"])
+            found = Target.from_wire(job["target"]).load()
+        except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; the caller must hear it
+            self._end({"error": error_to_wire(error, with_traceback=True, while_loading=True)})
+        self._perform(found, job["parameters"])
+
+    def _perform(self, found: Any, parameters: dict[str, Any]) -> NoReturn:
+        try:
+            agent = _declared(found)
+            arguments = agent.check(parameters)
+            if inspect.iscoroutinefunction(agent.function):
+                outcome = asyncio.run(self._run_async(agent, arguments))
+            else:
+                outcome = {"value": to_jsonable(self._run_sync(agent, arguments))}
+        except SystemExit as leaving:
+            _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
+        except BaseException as error:  # noqa: BLE001 - whatever the agent raises is its outcome
+            outcome = {"error": error_to_wire(error, with_traceback=True)}
+        self._end(outcome)
+
+    async def _run_async(self, agent: Any, arguments: Mapping[str, Any]) -> Any:
+        assert self._backend is not None
+        context = (self._backend.context(),) if agent.takes_context else ()
+        task = asyncio.ensure_future(agent.function(*context, **arguments))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        try:
+            value = await task
+        except BaseException as error:  # noqa: BLE001 - as above
+            if task.done() and not task.cancelled() and isinstance(leaving := task.exception(), SystemExit):
+                raise leaving from None  # it ended the loop, which cancelled us: `error` says only that
+            self._end({"error": error_to_wire(error, with_traceback=True)})
+        # Answered from here: tasks that the function left behind must not hold the answer back while the loop closes.
+        self._end({"value": to_jsonable(value)})
+
+    def _run_sync(self, agent: Any, arguments: Mapping[str, Any]) -> Any:
+        assert self._backend is not None
+        signal.signal(signal.SIGTERM, self._stop)
+        if not agent.takes_context:
+            return agent.function(**arguments)
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="remit-loop", daemon=True).start()
+        return agent.function(BlockingContext(self._backend.context(), loop), **arguments)
+
+    def _stop(self, *_: object) -> None:
+        """SIGTERM, on the main thread. A frame that is cut in two would spoil all that follow, so one that is being sent goes first."""
+        self._stop_after_sending = self._main_is_sending
+        if not self._main_is_sending:
+            raise Stopped("The delegation is being stopped.")
+
+    def _end(self, outcome: dict[str, Any]) -> NoReturn:
+        """Hand the outcome in and exit at once: threads and exit hooks of the agent are not waited for."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        reply = {"k": "reply", "id": self._job_id}
+        try:
+            self._send(reply | outcome)
+        except Exception as error:  # noqa: BLE001 - a value that is not JSON, or too large: reported instead of the value
+            with contextlib.suppress(Exception):
+                self._send(reply | {"error": error_to_wire(error, with_traceback=True)})
+        _leave(0)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = encode_frame(message)
+        on_main = threading.current_thread() is threading.main_thread()
+        self._main_is_sending = on_main or self._main_is_sending
+        try:
+            with self._sending:
+                self._sock.sendall(data)
+        except OSError as error:
+            raise Stopped("The delegation is over: nobody listens any more.") from error
+        finally:
+            if on_main:
+                self._main_is_sending = False
+        if on_main and self._stop_after_sending:
+            self._stop_after_sending = False
+            raise Stopped("The delegation is being stopped.")
+
+    def _read(self) -> None:
+        assert self._backend is not None
+        with contextlib.suppress(OSError):
+            while (message := receive_frame(self._sock)) is not None:
+                match message["k"]:
+                    case "reply":
+                        self._calls.take_reply(message)
+                    case "refused":
+                        self._backend.refuse(error_from_wire(message["error"]))
+                    case "tell":
+                        self._backend.take(message["name"])
+        self._calls.lose()
+
+
+def _declared(found: Any) -> Any:
+    """The agent. A to_jsonable function of that name was declared elsewhere, `agent("name")(function)`: its signature says the rest."""
+    if hasattr(found, "check"):
+        return found
+    from remit.agents.function import FunctionAgent  # here, so that this package does not need it to be imported
+
+    return FunctionAgent(found, AgentSpec(name=getattr(found, "__name__", "agent")))
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,388 @@
+"""The context of an agent in another process: `RemoteBackend` there, `ContextService` in the Remit process, one table of operations.
+
+The table is read off `ContextOperations`: this module knows how values of each type travel, not which operations there are.
+"""
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import fields
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_type_hints
+
+from remit.core.budget import Limits
+from remit.core.deadline import Deadline
+from remit.core.delegation import Delegation, Lineage, TaskContext
+from remit.core.errors import Failed, Misused, RemitError
+from remit.core.events import Event, EventKind
+from remit.core.jsonable import to_jsonable
+from remit.core.request import Request
+from remit.core.result import Return
+from remit.core.states import Priority
+from remit.runtime.context import Context, ContextBackend, ContextOperations, Handle, Repair
+from remit.runtime.rpc import Calls
+
+# ---- values
+
+
+class Codec(NamedTuple):
+    """How a value of one type travels. What is decoded was sent by a process that is not trusted: `decode` raises `Misused`."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+_TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
+_REQUEST_FIELDS = frozenset(f.name for f in fields(Request))
+
+
+def _request(wire: object) -> Request:
+    if not isinstance(wire, Mapping) or not isinstance(wire.get("agent"), str) or not isinstance(wire.get("parameters"), Mapping):
+        raise Misused("A request needs an agent and its parameters.", advice='Use ctx.delegate("agent", name=value).')
+    unknown = wire.keys() - _REQUEST_FIELDS
+    if unknown:
+        raise Misused(f"A request has no field {', '.join(sorted(map(str, unknown)))}.")
+    return Request(**{name: value for name, value in wire.items() if value is not None})
+
+
+def _checked(type_: type, what: str) -> Callable[[Any], Any]:
+    def decode(value: object) -> Any:
+        if not isinstance(value, type_):
+            raise Misused(f"{value!r:.60} is not {what}.")
+        return value
+
+    return decode
+
+
+def _names_and_values(value: object) -> Any:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise Misused("Facts are given by name and value.")
+    return value
+
+
+_list = _checked(list, "a list")
+_text = _checked(str, "text")
+_as_is = Codec(to_jsonable, lambda value: value)
+_CODECS: dict[Any, Codec] = {
+    str: Codec(str, _text),
+    str | Path: Codec(str, _text),
+    Path: Codec(str, Path),
+    Limits: Codec(Limits.to_dict, lambda wire: Limits(**wire)),
+    Request: Codec(lambda request: to_jsonable(request.to_dict()), _request),
+    Sequence[Request]: Codec(
+        lambda requests: [to_jsonable(one.to_dict()) for one in requests], lambda wire: [_request(one) for one in _list(wire)]
+    ),
+    Sequence[str]: Codec(list, _list),
+    Mapping[str, Any]: Codec(to_jsonable, _names_and_values),
+    Return: Codec(Return.to_dict, Return.from_dict),
+    list[Return]: Codec(lambda returns: [one.to_dict() for one in returns], lambda wire: [Return.from_dict(one) for one in wire]),
+}
+"""Types that JSON does not have, or that must be checked. Other values are checked by the operation itself."""
+
+
+class Operation(NamedTuple):
+    """One operation of a context, as it travels."""
+
+    name: str
+    parameters: dict[str, Codec]
+    reply: Codec
+    returns_handle: bool
+    is_async: bool
+    is_notification: bool
+
+    @classmethod
+    def of(cls, name: str, method: Callable[..., Any]) -> "Operation":
+        hints = get_type_hints(method)
+        returned = hints.pop("return")
+        is_async = iscoroutinefunction(method)
+        return cls(
+            name=name,
+            parameters={parameter: _CODECS.get(hint, _as_is) for parameter, hint in hints.items()},
+            reply=_CODECS.get(returned, _as_is),
+            returns_handle=returned is Handle,
+            is_async=is_async,
+            is_notification=returned is type(None) and not is_async,
+        )
+
+    def encode(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return {name: codec.encode(value) for (name, codec), value in zip(self.parameters.items(), arguments, strict=True)}
+
+    def decode(self, body: Mapping[str, Any]) -> list[Any]:
+        if body.keys() != self.parameters.keys():
+            raise Misused(f"{self.name} takes {', '.join(self.parameters) or 'no arguments'}, not {', '.join(body) or 'nothing'}.")
+        return [codec.decode(body[name]) for name, codec in self.parameters.items()]
+
+
+OPERATIONS = {name: Operation.of(name, method) for name, method in vars(ContextOperations).items() if not name.startswith("_")}
+
+
+def facts_of(backend: ContextBackend, *, with_answers: bool) -> dict[str, Any]:
+    """What a context in another process knows without asking; `with_answers` where it cannot wait for an answer (`RemoteBackend`)."""
+    delegation, repair = backend.delegation, backend.repair
+    facts = {
+        "delegation": {
+            **delegation._asdict(),
+            "came": None,
+            "limits": delegation.limits.to_dict() if delegation.limits else None,
+            "task": delegation.task.to_dict() if delegation.task else None,
+        },
+        "root": str(backend.root),
+        "workspace": str(backend.workspace),
+        "repair": None if repair is None else {"faults": repair.faults, "original": repair.original},
+        "saved": backend.saved,
+        "environment": backend.environment(),
+    }
+    return facts | {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()} if with_answers else facts
+
+
+def _delegation(wire: Mapping[str, Any]) -> Delegation:
+    task, limits = wire["task"], wire["limits"]
+    *place, path = wire["lineage"]
+    known: dict[str, Any] = dict(wire) | {
+        "lineage": Lineage._make((*place, tuple(path))),
+        "deadline": Deadline(*wire["deadline"]),
+        "priority": Priority(wire["priority"]),
+        "accept": tuple(wire["accept"]),
+        "limits": Limits(**limits) if limits else None,
+    }
+    if task:
+        extra = {name: value for name, value in task.items() if name not in _TASK_FIELDS}
+        known["task"] = TaskContext(**{name: task[name] for name in _TASK_FIELDS}, extra=extra)
+    return Delegation(**known)
+
+
+# ---- in the process of the agent
+
+
+class RemoteBackend:
+    """A context backend over a connection; the operations come from the table.
+
+    A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its
+    loop for an answer (its owner may run on the same loop), so blocking calls are answered from its facts.
+    """
+
+    def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
+        self.calls = calls
+        self.run = run
+        self.facts = dict(facts)
+        self.delegation = _delegation(facts["delegation"])
+        self.root, self.workspace = Path(facts["root"]), Path(facts["workspace"])
+        repair = facts["repair"]
+        self.repair = None if repair is None else Repair(faults=tuple(repair["faults"]), original=repair["original"])
+        self.saved = facts["saved"]
+        self._refusal: RemitError | None = None
+        self._hand_in: Future[None] = Future()
+
+    def context(self) -> Context:
+        return Context(cast("ContextBackend", self))
+
+    @property
+    def hand_in(self) -> bool:
+        return self._hand_in.done()
+
+    async def wait_hand_in(self) -> None:
+        await asyncio.shield(asyncio.wrap_future(self._hand_in))
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(time.monotonic())
+
+    def printed(self, text: str) -> None:
+        """Nothing to do: the output of this process is read outside of it."""
+
+    def abandoned(self, what: str) -> Callable[[], None]:
+        """Nothing to do: whatever is left behind in this process dies with it."""
+        return lambda: None
+
+    async def checkpoint(self, value: Any) -> None:
+        await self._call(OPERATIONS["checkpoint"], value)
+        self.saved = to_jsonable(value)
+
+    def __getattr__(self, name: str) -> Any:
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise AttributeError(name)
+        send = self._call if operation.is_async else self._tell if operation.is_notification else self._ask
+        return functools.partial(send, operation)
+
+    async def call(self, name: str, body: dict[str, Any]) -> Any:
+        self._raise_refusal()
+        value = await self.calls.call(name, body, self.run)
+        if "budget" in self.facts:
+            with contextlib.suppress(RemitError):
+                self.facts["budget"] = await self.calls.call("budget", {}, self.run)
+        return value
+
+    async def _call(self, operation: Operation, *arguments: Any) -> Any:
+        value = await self.call(operation.name, operation.encode(arguments))
+        return RemoteHandle(self.call, value) if operation.returns_handle else operation.reply.decode(value)
+
+    def _tell(self, operation: Operation, *arguments: Any) -> None:
+        self._raise_refusal()
+        self.calls.tell(operation.name, operation.encode(arguments), self.run)
+
+    def _ask(self, operation: Operation) -> Any:
+        if operation.name in self.facts:
+            return operation.reply.decode(self.facts[operation.name])
+        return operation.reply.decode(self.calls.call_blocking(operation.name, {}, self.run))
+
+    def _raise_refusal(self) -> None:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
+
+    # ---- for the connection
+
+    def take(self, name: str) -> None:
+        """A message of the Remit process: the soft deadline."""
+        if name == "hand_in" and not self._hand_in.done():
+            self._hand_in.set_result(None)
+
+    def refuse(self, error: RemitError) -> None:
+        """A notification was refused."""
+        self._refusal = error
+
+
+class RemoteHandle:
+    """A delegation that was started over a connection."""
+
+    def __init__(self, call: Callable[[str, dict[str, Any]], Awaitable[Any]], session_id: str) -> None:
+        self._call = call
+        self.session_id = session_id
+
+    async def result(self) -> Return:
+        return Return.from_dict(await self._call("result", {"session_id": self.session_id}))
+
+    async def stream(self) -> AsyncIterator[Event]:
+        number = await self._call("stream", {"session_id": self.session_id})
+        while (event := await self._call("next", {"stream": number})) is not None:
+            yield Event(**{**event, "kind": EventKind(event["kind"])})
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        nodes: list[Mapping[str, Any]] = await self._call("stop", {"session_id": self.session_id, "reason": reason})
+        return nodes
+
+
+# ---- in the Remit process
+
+STREAMS_AT_ONCE = 256
+
+
+class ContextService:
+    """Answers what one agent in another process asks of its context, and of the delegations that it started."""
+
+    def __init__(self, backend: ContextBackend, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
+        """`more`: calls that are answered beside the operations of a context."""
+        self._backend = backend
+        self._handles: dict[str, Handle] = {}
+        self._streams: dict[int, AsyncIterator[Event]] = {}
+        self._more: dict[str, Callable[..., Awaitable[Any]]] = {
+            "result": self._result,
+            "stream": self._stream,
+            "next": self._next,
+            "stop": self._stop,
+            **(more or {}),
+        }
+
+    async def answer(self, name: str, body: Mapping[str, Any], target: Any = None, **more: Any) -> Any:
+        """Raises errors of remit alone. `target`: what to call instead of the backend, with `more` arguments."""
+        try:
+            if name in self._more:
+                return await self._more[name](**body)
+            operation = _operation(name)
+            value = getattr(target or self._backend, name)(*operation.decode(body), **more)
+            if operation.is_async:
+                value = await value
+            if operation.returns_handle:
+                self._handles[value.session_id] = value
+                return value.session_id
+            return operation.reply.encode(value)
+        except Exception as error:  # noqa: BLE001 - whatever a process that is not trusted breaks is its own to hear
+            raise _remit_error(error) from None
+
+    def take(self, name: str, body: Mapping[str, Any]) -> None:
+        """A notification. Raises errors of remit alone."""
+        operation = _operation(name)
+        if not operation.is_notification:
+            raise Misused(f"{name} must be called: it has an answer.")
+        try:
+            getattr(self._backend, name)(*operation.decode(body))
+        except Exception as error:  # noqa: BLE001 - as above
+            raise _remit_error(error) from None
+
+    async def _result(self, session_id: str) -> Any:
+        return (await self._handle(session_id).result()).to_dict()
+
+    async def _stream(self, session_id: str) -> int:
+        if len(self._streams) >= STREAMS_AT_ONCE:
+            raise Misused(f"More than {STREAMS_AT_ONCE} streams are open.", advice="Read each to its end.")
+        number = max(self._streams, default=0) + 1
+        self._streams[number] = self._handle(session_id).stream()
+        return number
+
+    async def _next(self, stream: int) -> Any:
+        events = self._streams.get(stream)
+        event = await anext(events, None) if events is not None else None
+        if event is None:
+            self._streams.pop(stream, None)
+        return event
+
+    async def _stop(self, session_id: str, reason: str = "") -> Any:
+        return await self._handle(session_id).cancel(reason)
+
+    def _handle(self, session_id: str) -> Handle:
+        try:
+            return self._handles[session_id]
+        except (KeyError, TypeError):
+            raise Misused(f"{session_id!r:.100} was not started by this agent.", advice="Use the handle that ctx.start gave.") from None
+
+
+def _operation(name: str) -> Operation:
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise Misused(f"A context has no operation {name!r:.60}.")
+    return operation
+
+
+def _remit_error(error: Exception) -> RemitError:
+    if isinstance(error, RemitError):
+        return error
+    if isinstance(error, TypeError):  # of arguments that the operation does not take
+        return Misused(f"The context was misused: {error}")
+    return Failed(f"{type(error).__name__}: {error}")
+
+
+# ---- performing an agent in another process
+
+
+class RemotePerformance:
+    """The call by which the Remit process has another process run an agent, and the soft deadline that it is told."""
+
+    def __init__(self, calls: Calls, backend: ContextBackend, run: int, body: dict[str, Any]) -> None:
+        self._calls = calls
+        self._run = run
+        self._number, answer = calls.begin("perform", body, run)
+        self.answer: asyncio.Future[Any] = asyncio.wrap_future(answer)
+        self.answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where nobody waits any more
+        self._telling = asyncio.get_running_loop().create_task(self._tell_hand_in(backend))
+
+    async def _tell_hand_in(self, backend: ContextBackend) -> None:
+        with contextlib.suppress(RemitError):
+            await backend.wait_hand_in()
+            if backend.hand_in:  # a stop, too, ends the wait
+                self._calls.tell("hand_in", {}, self._run)
+
+    def cancel(self) -> None:
+        """Ask the other process to stop; the answer tells when it has."""
+        self._calls.cancel(self._number)
+
+    def close(self) -> None:
+        self._telling.cancel()
+
+
+def as_failed(error: RemitError) -> Failed:
+    """A refusal or unavailability that an agent met and let through is how the agent failed."""
+    return Failed(error.message, code=error.code, advice=error.advice)

@@ -1,0 +1,74 @@
+"""Unix sockets at paths of any length, for this user alone, and who is at the other end."""
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+MAX_PATH_BYTES = 107
+BACKLOG = 128
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer(NamedTuple):
+    """The process at the other end, as the kernel reports it. None where it does not."""
+
+    pid: int | None
+    uid: int | None
+
+
+def listen_at(path: Path) -> socket.socket:
+    """A socket at `path` for this user alone; one that a dead process left there is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.chmod(path.parent, 0o700)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.unlink(missing_ok=True)
+        with _short(path) as name:
+            sock.bind(name)
+        os.chmod(path, 0o600)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def connect_to(path: Path, timeout_seconds: float) -> socket.socket:
+    """Blocking: waits while the backlog is full. Raises `OSError`."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Not `settimeout`: a full backlog would be an error at once instead of a wait.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout_seconds), 0))
+        with _short(path) as name:
+            sock.connect(name)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return Peer(None, None)
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    return Peer(pid, uid)
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for the path that fits into the address of a socket."""
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
