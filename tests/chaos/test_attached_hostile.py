@@ -181,12 +181,12 @@ async def test_a_lender_that_never_answers_is_left_at_the_deadline(owner: Remit)
     assert messages[-1]["value"]["stop_reason"] == "deadline"
     child = next(r for r in await owner.tree(handle.session_id) if r.agent == "mine")
     assert child.state is State.TIMEOUT
-    assert child.session_id in owner.engine.abandoned
+    assert child.session_id in owner.engine.abandoned()
     # Its answer comes after all, and its run is over.
     await asyncio.to_thread(wire.send, {"k": "reply", "id": perform["id"], "value": "late"})
     late = await asyncio.to_thread(wire.ask, "emit", run=perform["run"], chunk="late")
     assert "error" in late
-    assert child.session_id not in owner.engine.abandoned
+    assert child.session_id not in owner.engine.abandoned()
 
 
 async def test_once_its_delegation_has_ended_it_is_told_so(owner: Remit) -> None:

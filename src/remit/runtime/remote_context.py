@@ -125,8 +125,7 @@ def facts_of(backend: ContextBackend, *, with_answers: bool) -> dict[str, Any]:
     delegation, repair = backend.delegation, backend.repair
     facts = {
         "delegation": {
-            **delegation._asdict(),
-            "came": None,
+            **delegation._replace(caller_info=None)._asdict(),
             "limits": delegation.limits.to_dict() if delegation.limits else None,
             "task": delegation.task.to_dict() if delegation.task else None,
         },
