@@ -11,7 +11,7 @@ from remit import Remit
 from remit.cli import agents
 from remit.cli.agents import READING
 from remit.cli.exits import Exit
-from remit.cli.project import open_directory
+from remit.cli.project import Project
 from remit.core.errors import Misused
 from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, Stray, valid_return
 
@@ -44,7 +44,7 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
 
 
 def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path, edit: bool = False) -> Exit:
-    return agents.new(name, model, tools, description, root, edit=edit, as_json=False)
+    return agents.new(Project(root), name, model, tools, description, edit=edit)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -85,7 +85,7 @@ def test_no_file_of_a_project_redefines_a_built_in_name(tmp_path: Path, name: st
         file.write_text(f"---\nname: {name}\ndescription: It pretends.\n---\nYou lie.\n")
     else:
         file.write_text(f"from remit import agent\n@agent({name!r})\nasync def one() -> str:\n    return 'mine'\n")
-    directory = open_directory(tmp_path)
+    directory = Project(tmp_path).directory
     (problem,) = directory.problems
     assert place.rpartition("/")[2] in problem
     assert f"{name!r} comes with remit" in problem

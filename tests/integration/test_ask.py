@@ -11,10 +11,11 @@ import pytest
 from chat_stage_set import echoing_project, last_said, scripted_project
 
 from remit.cli.ask import ask
-from remit.cli.conversations import conversations
 from remit.cli.exits import Exit
+from remit.cli.project import Project
 from remit.core.errors import Misused
 from remit.testing.models import Call, Fail, ModelRequest, Say, Turn
+from support import cli
 
 Captured = pytest.CaptureFixture[str]
 
@@ -26,15 +27,15 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_words_are_the_whole_of_stdout(project: Path, capsys: Captured) -> None:
-    assert ask(message=["look", "\x1b[2Jaround"], root=project) is Exit.OK
+    assert ask(Project(project), message=["look", "\x1b[2Jaround"]) is Exit.OK
     shown = capsys.readouterr()
     assert shown.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
-    assert ask(message=["hello"], root=project, quiet=True) is Exit.OK
+    assert ask(Project(project), message=["hello"], quiet=True) is Exit.OK
     assert capsys.readouterr().err == ""
 
 
 def test_json_is_one_object_with_what_was_handed_on(project: Path, capsys: Captured) -> None:
-    assert ask(message=["look"], root=project, as_json=True) is Exit.OK
+    assert ask(Project(project, as_json=True), message=["look"]) is Exit.OK
     answer = json.loads(capsys.readouterr().out)
     assert answer["text"] == "You said **look**.\n\nI have looked:\n\n- one\n- two"
     assert (answer["status"], answer["conversation"][:5]) == ("completed", "conv_")
@@ -43,16 +44,16 @@ def test_json_is_one_object_with_what_was_handed_on(project: Path, capsys: Captu
 
 
 def test_what_goes_wrong_is_told_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
-    assert ask(message=["fail"], root=project) is Exit.FAILED
+    assert ask(Project(project), message=["fail"]) is Exit.FAILED
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "400" in shown.err
-    assert ask(message=["wait"], root=project, timeout="0.5") is Exit.PARTIAL
+    assert ask(Project(project), message=["wait"], timeout="0.5") is Exit.PARTIAL
     assert "remit ask --conversation conv_" in capsys.readouterr().err
 
 
 def test_without_a_model_it_is_blocked_with_the_lines_to_write(tmp_path: Path, capsys: Captured) -> None:
-    assert ask(message=["hello"], root=tmp_path) is Exit.BLOCKED
+    assert ask(Project(tmp_path), message=["hello"]) is Exit.BLOCKED
     shown = capsys.readouterr()
     assert shown.out == ""
     assert 'model = "' in shown.err
@@ -63,9 +64,9 @@ def test_without_a_model_it_is_blocked_with_the_lines_to_write(tmp_path: Path, c
 def test_what_is_wrongly_called_runs_nothing(tmp_path: Path) -> None:
     for given in ({"message": ["x"], "latest": True}, {"message": ["x"], "conversation": "nope"}, {"message": ["  "]}):
         with pytest.raises(Misused):
-            ask(root=tmp_path, **given)  # type: ignore[arg-type]
+            ask(Project(tmp_path), **given)  # type: ignore[arg-type]
     with pytest.raises(Misused, match="exclude one another"):
-        ask(message=["x"], latest=True, conversation="a", root=tmp_path)
+        ask(Project(tmp_path), message=["x"], latest=True, conversation="a")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,39 +104,35 @@ def test_with_a_model_a_conversation_goes_on_is_listed_renamed_exported_and_dele
 ) -> None:
     (tmp_path / "notes.txt").write_text("only this\n")
     with scripted_project(tmp_path, _script):
-        assert ask(message=["read", "notes.txt"], root=tmp_path) is Exit.OK
+        assert ask(Project(tmp_path), message=["read", "notes.txt"]) is Exit.OK
         assert capsys.readouterr().out == "It says: True.\n"
-        assert ask(message=["and", "now"], root=tmp_path, latest=True, as_json=True) is Exit.OK
+        assert ask(Project(tmp_path, as_json=True), message=["and", "now"], latest=True) is Exit.OK
         answer = json.loads(capsys.readouterr().out)
         assert answer["text"] == "2 messages. <b>\x9b31m</b>"
         assert (answer["tokens"], answer["cost"]) == (120, pytest.approx(0.00014))
-        assert ask(message=["fail"], root=tmp_path, conversation=answer["conversation"]) in (Exit.FAILED, Exit.BLOCKED)
+        assert ask(Project(tmp_path), message=["fail"], conversation=answer["conversation"]) in (Exit.FAILED, Exit.BLOCKED)
         assert "Traceback" not in capsys.readouterr().err
-        assert ask(message=["x"], root=tmp_path, model="nobody") is Exit.BLOCKED
+        assert ask(Project(tmp_path), message=["x"], model="nobody") is Exit.BLOCKED
         assert "nobody" in capsys.readouterr().err
-    _kept(tmp_path, answer["conversation"], capsys)
+    _kept(tmp_path, answer["conversation"])
 
 
-def _kept(root: Path, conversation: str, capsys: Captured) -> None:
-    capsys.readouterr()
-    assert conversations(words=["rename", "latest", "Notes", "and", "more"], root=root) is Exit.OK
-    assert capsys.readouterr().out == f"{conversation}  Notes and more\n"
-    conversations(root=root, as_json=True)
-    listed = json.loads(capsys.readouterr().out)["conversations"]
+def _kept(root: Path, conversation: str) -> None:
+    def conversations(*words: str, code: int = 0) -> str:
+        done = cli.run("conversations", *words, cwd=root)
+        assert done.code == code, done.stderr
+        return done.stdout
+
+    assert conversations("rename", "latest", "Notes", "and", "more") == f"{conversation}  Notes and more\n"
+    listed = json.loads(conversations("--json"))["conversations"]
     assert [(one["id"], one["title"], one["messages"]) for one in listed] == [(conversation, "Notes and more", 3)]
-    conversations(words=["show", conversation[-6:]], root=root)
-    shown = capsys.readouterr().out
+    shown = conversations("show", conversation[-6:])
     assert shown.startswith("# Notes and more")
     assert "\x9b" not in shown
-    conversations(words=["export", conversation], root=root, as_json=True)
-    exported = json.loads(capsys.readouterr().out)
+    exported = json.loads(conversations("export", conversation, "--json"))
     assert [message["role"] for message in exported["messages"][:4]] == ["user", "assistant", "result", "assistant"]
-    with pytest.raises(Misused):
-        conversations(words=["delete", conversation, "zzzzzz"], root=root)
-    assert conversations(words=["delete", conversation], root=root) is Exit.OK
-    capsys.readouterr()
-    conversations(root=root)
-    assert "no conversation yet" in capsys.readouterr().out
+    conversations("delete", conversation, "zzzzzz", code=2)
+    conversations("delete", conversation)
+    assert "no conversation yet" in conversations()
     for words in (["destroy"], ["show"], ["rename", "x"], ["list", "x"]):
-        with pytest.raises(Misused):
-            conversations(words=words, root=root)
+        conversations(*words, code=2)

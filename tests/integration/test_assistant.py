@@ -18,6 +18,7 @@ from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
 from remit.cli.exits import Exit
+from remit.cli.project import Project
 from remit.core.errors import Misused
 from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
@@ -384,7 +385,7 @@ async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them
 
 def test_bytes_that_are_no_text_are_asked_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with echoing_project(tmp_path):
-        assert ask_command(message=["a\udcffb"], root=tmp_path) is Exit.OK
+        assert ask_command(Project(tmp_path), message=["a\udcffb"]) is Exit.OK
     assert capsys.readouterr().out == "You said **a�b**.\n"
 
 

@@ -12,6 +12,7 @@ from cli_project import remit, remit_json
 
 from remit.cli import completion
 from remit.cli.main import COMMANDS
+from remit.cli.project import Project
 from support.cli import every_command
 
 
@@ -41,14 +42,14 @@ def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) 
         (("task", "x", "--reason", "y"), "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), "--title is for recording"),
         (("task", "x", "--priority", "huge"), "Unknown priority 'huge'. Use high, medium or low."),
-        (("task", "1", "--priority", "high"), "--priority is for recording a task and has no meaning beside the number of a task"),
+        (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
         (("review", "9" * 5000), "Task number must be an integer. Got: 999"),
         (("task", "--review", "7", "--dry-run"), "Task 7 not found"),
         (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), "Unknown status 'x'."),
-        (("board", "show"), "Task number required. Usage: remit board N"),
+        (("board", "show"), "Task number must be an integer. Got: show"),
         (("board", "--svg", "no/such/a.svg"), "There is no folder no/such."),
         (("todo",), "This project has no board yet."),
         (("tusk",), "Did you mean 'task'"),
@@ -72,14 +73,14 @@ def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_pl
 
     project = tmp_path / "project"
     project.mkdir()
-    task(text=["First"], root=project)
+    task(Project(project), text=["First"])
     os.mkfifo(project / "pipe")
     (tmp_path / "outside.md").write_text("### Phase 1: Secret [NOT STARTED]\n")
     for place in ("pipe", "../outside.md", str(tmp_path / "outside.md")):
         with Board(project).change() as draft:
             draft.state = draft.state.with_task(replace(draft.state.task(1), plan_path=place, blocking_reason="why " * 90 + "end"))
         capsys.readouterr()
-        assert task(text=["1"], root=project) == 0
+        assert task(Project(project), text=["1"]) == 0
         page = capsys.readouterr().out
         assert "Secret" not in page
         assert "why end" in page, "one task in full: nothing is cut"
@@ -88,9 +89,9 @@ def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_pl
 def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from remit.cli.task import task
 
-    task(text=["First"], root=tmp_path)
+    task(Project(tmp_path), text=["First"])
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert task(review="1", dry_run=True, root=tmp_path) == 0
+    assert task(Project(tmp_path), review="1", dry_run=True) == 0
     assert "Would review task 1" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 

@@ -12,6 +12,7 @@ from chat_stage_set import echoing_project, last_said, scripted_project
 
 from remit.cli.chat import chat
 from remit.cli.exits import Exit
+from remit.cli.project import Project
 from remit.testing.models import Call, ModelRequest, Say, Turn
 
 Captured = pytest.CaptureFixture[str]
@@ -33,7 +34,7 @@ def typed(text: str) -> Iterator[None]:
 
 def test_through_a_pipe_each_line_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
     with echoing_project(tmp_path), typed("hello \\\nagain\n\n/cost\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
-        assert chat(root=tmp_path) is Exit.FAILED, "of the first message that was not answered well"
+        assert chat(Project(tmp_path)) is Exit.FAILED, "of the first message that was not answered well"
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
     assert out.startswith("You said **hello \nagain**.\nThis conversation: 120 tokens, 0.0001\n")
@@ -72,7 +73,7 @@ def test_a_conversation_with_a_model_is_kept_compacted_and_taken_up_again(
     ]
     with scripted_project(tmp_path, _script):
         with typed("\n".join(["read notes.txt", "what was before", *commands])):
-            assert chat(root=tmp_path) is Exit.OK
+            assert chat(Project(tmp_path)) is Exit.OK
         out, err = capsys.readouterr()
         assert "I will look.\n\nIt holds **one** line.\nYou said 2 things.\n4 messages summarised by scripted." in out
         assert "There is nothing old in it" in out
@@ -82,7 +83,7 @@ def test_a_conversation_with_a_model_is_kept_compacted_and_taken_up_again(
         assert "You said 1 things." in out
         notes = _id_of(out, "Notes")
         with typed("before\n"):
-            assert chat(root=tmp_path, conversation=notes, as_json=True) is Exit.OK
+            assert chat(Project(tmp_path, as_json=True), conversation=notes) is Exit.OK
         answer = json.loads(capsys.readouterr().out)
         assert (answer["conversation"], answer["text"]) == (notes, "You said 2 things."), (
             "the summary and the last exchange stand before it"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from remit.cli.doctor import doctor, model_findings
-from remit.cli.exits import Exit
-from remit.cli.models import models
-from remit.core.errors import Misused
+from remit.cli.models import models, try_each
+from remit.cli.project import Project
 from remit.testing.models import Fail, Say, ScriptedModels, Silence
+from support import cli
 
 KEY = "sk-" + "not-a-real-key-" * 2
 
@@ -32,18 +32,18 @@ def settle(folder: Path, *parts: str) -> None:
     (folder / "remit.toml").write_text("\n".join(parts))
 
 
-def told(capfd: pytest.CaptureFixture[str], command: Any, *given: Any, **named: Any) -> dict[str, Any]:
-    command(*given, as_json=True, **named)
+def told(capfd: pytest.CaptureFixture[str], command: Any, root: Path, *given: Any, **named: Any) -> dict[str, Any]:
+    command(Project(root, as_json=True), *given, **named)
     document: dict[str, Any] = json.loads(capfd.readouterr().out)
     return document
 
 
-def test_without_a_model_it_says_how_to_have_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert models(root=tmp_path) is Exit.OK
-    assert models("test", root=tmp_path) is Exit.OK
-    out = capsys.readouterr().out
-    assert "No language model is configured" in out
-    assert "local:/path/to/file.gguf" in out
+def test_without_a_model_it_says_how_to_configure_one(tmp_path: Path) -> None:
+    for words in (["models"], ["models", "list"], ["models", "test"]):
+        done = cli.run(*words, cwd=tmp_path)
+        assert done.code == 0
+        assert "No language model is configured" in done.stdout
+        assert "local:/path/to/file.gguf" in done.stdout
 
 
 def test_the_list_names_keys_by_their_variable_and_never_shows_one(
@@ -55,18 +55,18 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
         tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
         '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
     )  # fmt: skip
-    models(root=tmp_path)
+    models(Project(tmp_path))
     shown = capfd.readouterr().out
     assert "SCRIPTED_KEY is set" in shown
     assert "ANTHROPIC_API_KEY not set" in shown
     assert "1.50 in, 2.50 out" in shown
-    assert "Asked in this order" in shown
+    assert "Used in this order" in shown
     assert KEY not in shown
     monkeypatch.setenv("COLUMNS", "80")
-    models(root=tmp_path)
+    models(Project(tmp_path))
     narrow = capfd.readouterr().out
     assert "…" not in narrow, "where room is short, columns take more lines: nothing is cut off"
-    document = told(capfd, models, root=tmp_path)
+    document = told(capfd, models, tmp_path)
     assert KEY not in json.dumps(document)
     first, own, gone = document["models"]
     assert (first["place"], first["key_set"], first["price"]["input"], first["context_tokens"] > 100_000) == (1, False, 2.0, True)
@@ -77,7 +77,7 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
 
 def test_a_model_that_stands_for_nothing_is_told_and_the_others_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settle(tmp_path, 'model = ["antropic:claude", "own"]', table("own", "http://127.0.0.1:9/v1"))
-    unknown, own = told(capfd, models, root=tmp_path)["models"]
+    unknown, own = told(capfd, models, tmp_path)["models"]
     assert "antropic" in unknown["fault"]
     assert own["fault"] is None
 
@@ -92,9 +92,9 @@ async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.Captu
             tmp_path, 'model = "good"\nmodel_idle_seconds = 0.6',
             table("good", good.openai_url), table("bad", bad.openai_url), table("silent", silent.openai_url),
         )  # fmt: skip
-        document = await asyncio.to_thread(told, capfd, models, "test", root=tmp_path, seconds=3.0)
-        one = await asyncio.to_thread(told, capfd, models, "test", "good", root=tmp_path)
-        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(tmp_path, 1.5, is_online=True)))}
+        document = await asyncio.to_thread(told, capfd, try_each, tmp_path, seconds=3.0)
+        one = await asyncio.to_thread(told, capfd, try_each, tmp_path, "good")
+        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(Project(tmp_path), 1.5, is_online=True)))}
     answers = {each["name"]: each for each in document["models"]}
     assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
     assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
@@ -109,9 +109,9 @@ async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.Captu
 async def test_doctor_contacts_no_host_unless_told_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with ScriptedModels(lambda _: Say("Yes.")) as server:
         settle(tmp_path, 'model = "good"', table("good", server.openai_url))
-        offline = await asyncio.to_thread(told, capfd, doctor, root=tmp_path)
+        offline = await asyncio.to_thread(told, capfd, doctor, tmp_path)
         assert server.requests == []
-        online = await asyncio.to_thread(told, capfd, doctor, root=tmp_path, is_online=True)
+        online = await asyncio.to_thread(told, capfd, doctor, tmp_path, is_online=True)
         assert len(server.requests) == 1
     (said,) = (one["found"] for one in offline["findings"] if one["part"] == "models")
     assert said == "configured; not contacted"
@@ -121,13 +121,5 @@ async def test_doctor_contacts_no_host_unless_told_to(tmp_path: Path, capfd: pyt
 
 def test_doctor_notes_that_there_is_no_model_and_where_a_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    (only,) = model_findings(tmp_path)
+    (only,) = model_findings(Project(tmp_path))
     assert (str(only.mark), "ANTHROPIC_API_KEY" in only.found, KEY in str(only)) == ("ok", True, False)
-
-
-def test_what_is_no_action_says_which_there_are(tmp_path: Path) -> None:
-    for given in (("remove",), ("list", "x")):
-        with pytest.raises(Misused, match="Unknown: remit models"):
-            models(*given, root=tmp_path)
-    with pytest.raises(Misused, match="was removed"):
-        models("add-local", root=tmp_path)

@@ -60,7 +60,7 @@ def test_it_stands_in_the_help_and_has_a_help_of_its_own(project: Path) -> None:
     text = remit("--help").stdout
     assert "Commands of this project" in text
     assert "Fix [/it] now. Arguments: [what]" in text
-    assert "Handed over literally" in remit("fix", "--help").stdout
+    assert "Passed on literally" in remit("fix", "--help").stdout
 
 
 def test_from_elsewhere_it_is_found_by_its_root(

@@ -13,6 +13,7 @@ from remit.board.board import Board
 from remit.cli.delegate import resolve_target
 from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
+from remit.cli.project import Project
 from remit.cli.roles import roles
 from remit.core.errors import Misused, Refused
 from remit.runtime.validate import check_return
@@ -130,11 +131,11 @@ async def test_an_agent_of_the_project_takes_the_place_of_a_role(project: Path) 
 
 
 async def test_a_file_that_was_written_out_is_the_role_from_then_on(project: Path) -> None:
-    assert roles("planner", write=True, root=project) is Exit.OK
+    assert roles(Project(project), "planner", write=True) is Exit.OK
     place = project / ".remit" / "agents" / "planner.md"
     assert "built_in: planner" in place.read_text()
     with pytest.raises(Misused, match=r"has its own planner in \.remit/agents/planner\.md"):
-        roles("planner", write=True, root=project)
+        roles(Project(project), "planner", write=True)
     result = await routed(project, "/plan", write_to="plan.md")
     assert result.status == "completed"
     place.write_text(place.read_text().replace("You write the plan", "You rhyme the plan"))
@@ -196,15 +197,15 @@ def test_roles_are_listed_with_who_carries_them_out_and_faulty_bindings_named(pr
     assert by_name["implementer"]["by"] == "first"
     (problem,) = told["problems"]
     assert problem.startswith("remit.toml:[roles].reviewer: it names 'gone'")
-    assert [finding.found for finding in _roles(project)] == [problem]
+    assert [finding.found for finding in _roles(Project(project))] == [problem]
     assert ("roles.planner", "claude", "remit.toml:[roles].planner") in describe(load_settings(project))
 
 
 def test_a_role_that_does_not_exist_is_told_with_the_one_that_was_meant(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Misused, match="no role named 'planer'") as caught:
-        roles("planer", root=project)
+        roles(Project(project), "planer")
     assert "Did you mean planner?" in caught.value.advice
     with pytest.raises(Misused, match="--write needs"):
-        roles(None, write=True, root=project)
-    assert roles("planner", root=project) is Exit.OK
+        roles(Project(project), None, write=True)
+    assert roles(Project(project), "planner") is Exit.OK
     assert "You write the plan" in capsys.readouterr().out

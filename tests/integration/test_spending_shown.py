@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, agent
+from remit.cli.project import Project
 from remit.cli.sessions import LiveDelegations, show
 from remit.runtime.context import Context
 
@@ -27,17 +28,17 @@ async def test_show_and_status_tell_what_a_delegation_and_its_tree_spent(tmp_pat
     async with Remit.open(tmp_path, agents=[frugal, dear]) as remit:
         returned = await remit.delegate("dear")
         child = (await remit.children(returned.session_id))[0].session_id
-        lines = LiveDelegations(remit.store, tmp_path).lines(0.0)
+        lines = LiveDelegations(remit.store, Project(tmp_path)).lines(0.0)
     assert lines == [], "status tells of what runs, and nothing does"
-    show(returned.session_id, root=tmp_path)
+    show(Project(tmp_path), returned.session_id)
     told = capsys.readouterr().out
     assert "spent     1,000 tokens, 0.25\n" in told
-    assert "in all    1,200 tokens, at least 0.25, with what is below it" in told
-    show(child, root=tmp_path)
+    assert "in all    1,200 tokens, at least 0.25, with all delegations below" in told
+    show(Project(tmp_path), child)
     told = capsys.readouterr().out
     assert "spent     200 tokens, money unknown\n" in told
     assert "in all" not in told
-    show(returned.session_id, root=tmp_path, as_json=True)
+    show(Project(tmp_path, as_json=True), returned.session_id)
     assert json.loads(capsys.readouterr().out)["spent"] == {"tokens": 1200, "cost": None}
 
 
@@ -48,7 +49,7 @@ async def test_what_runs_has_its_tokens_and_money_in_the_roll_call(tmp_path: Pat
     async def asking(ctx: Context) -> str:
         ctx.spend(tokens=30, cost=0.5)
         await ctx.checkpoint({"written": True})
-        seen.extend((line.tokens, line.cost) for line in LiveDelegations(remit.store, tmp_path).lines(0.0))
+        seen.extend((line.tokens, line.cost) for line in LiveDelegations(remit.store, Project(tmp_path)).lines(0.0))
         return "done"
 
     async with Remit.open(tmp_path, agents=[asking]) as remit:

@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from remit.cli.main import COMMANDS, build, main
+from remit.cli.main import COMMANDS, SUBCOMMANDS, build, main
 
 COMMAND = [sys.executable, "-m", "remit.cli.main"]
 
@@ -71,9 +71,12 @@ def start(*arguments: str, cwd: Path, **more: Any) -> "subprocess.Popen[str]":
 
 
 def every_command() -> dict[str, Any]:
-    """All commands with their parameters, loaded."""
-    group: Any = typer.main.get_command(build(COMMANDS))
-    return dict(group.commands)
+    """All commands with their parameters, loaded; those of a command with two words belong to its first."""
+    group: Any = typer.main.get_command(build([*COMMANDS, *SUBCOMMANDS]))
+    commands = {name: command for name, command in group.commands.items() if name in COMMANDS}
+    for name in SUBCOMMANDS:
+        commands[name.split()[0]].params += group.commands[name].params
+    return commands
 
 
 def run_process(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None, **more: Any) -> Result:

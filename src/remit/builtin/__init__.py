@@ -9,19 +9,19 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from remit.agents.function import FunctionAgent
 from remit.core.agents import ROLES_GROUP
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.agents.function import FunctionAgent
     from remit.core.settings import Settings
     from remit.models.client import Models
 
 TARGETS = ("worker", "researcher", "coder")
 
 
-def loader(target: str, settings: "Settings", models: "Models") -> Callable[[], Iterable[FunctionAgent]]:
-    def load() -> Iterable[FunctionAgent]:
+def loader(target: str, settings: "Settings", models: "Models") -> Callable[[], "Iterable[FunctionAgent]"]:
+    def load() -> "Iterable[FunctionAgent]":
         module = importlib.import_module(f"remit.builtin.{target}")
         agents: list[FunctionAgent] = module.agents(settings, models) if hasattr(module, "agents") else module.AGENTS
         return agents

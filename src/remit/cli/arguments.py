@@ -19,18 +19,15 @@ Root = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
-        help="The project's folder. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
+        help="Folder of the project. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Timeout = Annotated[
-    str | None, typer.Option("--timeout", metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
+    str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.", show_default=False)
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do; touch nothing.")]
-Focus = Annotated[
-    list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 Session = Annotated[
     str,
     typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False),

@@ -1,4 +1,4 @@
-"""`remit ask`: one message to the assistant. Its words go to stdout as they come, what it hands on is shown on stderr."""
+"""`remit ask`: one message to the assistant. Its words go to stdout as they arrive, its delegations are shown on stderr."""
 
 import asyncio
 import signal
@@ -14,14 +14,13 @@ import typer
 from remit.app import Remit
 from remit.builtin.assistant.stream import message_parameters
 from remit.cli import arguments
-from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root, Timeout
+from remit.cli.arguments import Timeout
 from remit.cli.chat_screen import REPLY_ENDS, Asides, Meter, Plain, Screen, Stage, closing_line, to_stdout
 from remit.cli.events import Spent, spent_by
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import INTERRUPTS, Silence, carried_out, report_dead_work
-from remit.cli.project import find_root
-from remit.cli.render import MARKS, console, duration, error_console, put, say_json, short
+from remit.cli.project import Project
+from remit.cli.render import MARKS, console, duration, error_console, put, short
 from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
@@ -35,90 +34,75 @@ from remit.runtime.liveness import below
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Ask this one: provider:name, or NAME of \\[models.NAME].", show_default=False),
+    typer.Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].", show_default=False),
 ]
 OneConversation = Annotated[
     str | None,
-    typer.Option("--conversation", metavar="ID", help="Go on with this one; the beginning or end of an id will do.", show_default=False),
+    typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.", show_default=False),
 ]
-Latest = Annotated[bool, typer.Option("--continue", help="Go on with the latest conversation.")]
+Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest conversation.")]
 
 
 def ask(
+    project: Project,
     message: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="What you want; `-` stands for what comes on stdin.", show_default=False)
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` stands for the text on stdin.", show_default=False)
     ] = None,
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
     timeout: Timeout = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer: nothing about what is handed on.")] = False,
-    root: Root = None,
-    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer, without the delegations.")] = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
     words = _message(message)
     seconds = arguments.seconds(timeout, "--timeout")
-    folder = find_root(root)
-    chosen = picked(folder, conversation, latest=latest)
-    return asyncio.run(_ask(folder, words, _Asked(model, chosen, seconds, quiet, as_json)))
-
-
-class _Asked:
-    """How it is asked."""
-
-    def __init__(self, model: str | None, conversation: str | None, timeout: float | None, quiet: bool, as_json: bool) -> None:
-        self.settings: dict[str, Any] = {} if model is None else {"model": model}
-        if timeout is not None:
-            self.settings["assistant"] = {"message_seconds": timeout}  # the time for a message is what was asked for
-        self.conversation = conversation
-        self.timeout = timeout
-        self.quiet = quiet
-        self.as_json = as_json
+    chosen = picked(project, conversation, latest=latest)
+    settings: dict[str, Any] = {} if model is None else {"model": model}
+    if seconds is not None:
+        settings["assistant"] = {"message_seconds": seconds}
+    return asyncio.run(_ask(project, words, chosen, settings, seconds, quiet=quiet))
 
 
 def _message(given: list[str] | None) -> str:
-    """The words; `-` stands for what comes on stdin."""
+    """The words; `-` stands for the text on stdin."""
     words = given or []
     if "-" in words:
         read = sys.stdin.read().strip()
         words = [f"\n\n{read}\n\n" if word == "-" and len(words) > 1 else read if word == "-" else word for word in words]
     message = " ".join(words).strip()
     if not message:
-        advice = 'remit ask "What is in README.md?", or `-` for what comes on stdin; `remit chat` to talk.'
+        advice = 'remit ask "What is in README.md?", or `-` to read stdin; `remit chat` to talk.'
         raise Misused("There is no message.", advice=advice)
     return message
 
 
-async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:
-    from remit.app import Remit
-
-    approver = None if asked.as_json else person_here()
-    async with Remit.open(folder, recover=False, settings=asked.settings, approver=approver) as remit:
-        if not asked.quiet:
+async def _ask(
+    project: Project, message: str, conversation: str | None, settings: dict[str, Any], timeout: float | None, *, quiet: bool
+) -> Exit:
+    options: dict[str, Any] = {"approver": None} if project.as_json else {}
+    async with project.open(settings=settings, **options) as remit:
+        if not quiet:
             await report_dead_work(remit)
-        stage = _stage(remit, asked)
-        answer = await answer_to(remit, message, stage, conversation=asked.conversation, timeout=asked.timeout, signals=HANGING_UP)
-        if asked.as_json:
-            say_json(answer.to_dict())
-        else:
-            _conclude(remit, answer, quiet=asked.quiet)
-        return Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
+        stage = _stage(remit, quiet=quiet, as_json=project.as_json)
+        answer = await answer_to(remit, message, stage, conversation=conversation, timeout=timeout, signals=HANGING_UP)
+        code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
+        return project.answer(answer.to_dict, lambda: _conclude(remit, answer, quiet=quiet), code)
 
 
-def _stage(remit: "Remit", asked: _Asked) -> "Stage":
-    """Both streams at one terminal: the answer over the tree. Else each has its own."""
-    if asked.as_json:
+def _stage(remit: Remit, *, quiet: bool, as_json: bool) -> Stage:
+    """With both streams at one terminal the answer is shown above the tree; else each stream has its own."""
+    if as_json:
         return Plain(Silence(), lambda _: None)
-    if console().is_terminal and not asked.quiet and error_console().is_terminal:
-        return Screen(console(), Meter(remit).line)
-    if asked.quiet:
+    if quiet:
         return Plain(Silence(), to_stdout)
-    return Plain(LiveTree() if error_console().is_terminal and not sys.stdout.isatty() else Asides(), to_stdout)
+    if error_console().is_terminal:
+        return Screen(console(), Meter(remit).line) if console().is_terminal else Plain(LiveTree(), to_stdout)
+    return Plain(Asides(), to_stdout)
 
 
-def _conclude(remit: "Remit", answer: "Answer", *, quiet: bool) -> None:
-    """How it ended, where that is not well, and how to go on; the words themselves have been shown."""
+def _conclude(remit: Remit, answer: "Answer", *, quiet: bool) -> None:
+    """How it ended, if not well, and how to continue; the words themselves have been shown."""
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
         print_ending(answer, remit.root, go_on, sys.stderr)
@@ -127,7 +111,7 @@ def _conclude(remit: "Remit", answer: "Answer", *, quiet: bool) -> None:
 
 
 HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
-"""Also a terminal that is closed stops the tree, and lets that be recorded; unless `nohup` was to see to it."""
+"""Closing the terminal stops the tree too, and is recorded; `nohup` prevents that."""
 NAMED = 8
 
 
@@ -135,12 +119,12 @@ NAMED = 8
 class Answer:
     result: Return
     text: str
-    """Everything it said, as it was said."""
+    """Its words."""
     records: Sequence[Record]
     """The tree, the message itself first."""
     spent: Spent
     conversation: str
-    """Its id; empty where whoever stands in for the assistant keeps none."""
+    """Its id; empty if an agent that replaces the assistant keeps none."""
     was_interrupted: bool
 
     @property
@@ -148,7 +132,7 @@ class Answer:
         return list(self.records[1:])
 
     def stopped(self) -> list[Record]:
-        """Those of its delegations that were cancelled."""
+        """Its delegations that were cancelled."""
         return [record for record in self.delegations if record.state is State.CANCELLED]
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,7 +166,7 @@ def _brief(record: Record) -> dict[str, Any]:
 
 
 def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) -> None:
-    """How it ended, where that is not well: what was stopped, which errors, what to do. Not the words again."""
+    """How it ended, if not well: stopped delegations, errors, advice. Not the words again."""
     if answer.was_interrupted:
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
@@ -207,10 +191,10 @@ async def answer_to(
     signals: Sequence[signal.Signals] = INTERRUPTS,
     stop: asyncio.Event | None = None,
 ) -> Answer:
-    """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree, and what was said until then is the answer."""
-    remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
+    """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree; the words until then are the answer."""
+    remit.directory.specs()  # loaded before the time of the message begins
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
-    heard = _Heard(handle, stage)
+    heard = _SpokenHandle(handle, stage)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
     outcome = await carried_out(remit, heard, stage, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
@@ -224,15 +208,15 @@ async def answer_to(
     )
 
 
-class _Heard:
-    """A handle whose words are listened to while its return is waited for."""
+class _SpokenHandle:
+    """A handle that passes words to the stage while its return is awaited."""
 
     def __init__(self, handle: Handle, stage: Stage) -> None:
         self._handle = handle
         self._stage = stage
         self._said: list[str] = []
         self._replied = 0
-        """So many pieces belong to replies that are whole."""
+        """Pieces that belong to complete replies."""
         self.conversation = ""
 
     @property
@@ -249,7 +233,7 @@ class _Heard:
                 self._hear(event.body.get("chunk"), event.at)
         result = await self._handle.result()
         if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text, time.time())  # whoever stands in for the assistant need not stream
+            self._stage.hear(text, time.time())  # an agent that replaces the assistant need not stream
         return result
 
     def _hear(self, chunk: Any, at: float) -> None:
@@ -286,18 +270,18 @@ def conversation_of(result: Return) -> str:
     return found if isinstance(found, str) else ""
 
 
-def picked(folder: Path, named: str | None, *, latest: bool, new: bool = False) -> str | None:
-    """Its id; None: a new one. Raises `Misused` where there is none like that."""
+def picked(project: Project, named: str | None, *, latest: bool, new: bool = False) -> str | None:
+    """The id of a conversation; None: a new one. Raises `Misused` if there is no such conversation."""
     if sum((named is not None, latest, new)) > 1:
         raise Misused("--conversation, --continue and --new exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
         return None
     from remit.builtin.assistant.conversations import Conversations
 
-    kept = Conversations(folder)
+    kept = Conversations(project.root)
     if named is not None:
         return kept.open(named).conversation_id
     found = kept.latest()
     if found is None:
-        raise Misused("There is no conversation yet.", advice='Begin one: remit ask "…", or remit chat.')
+        raise Misused("There is no conversation yet.", advice='Start one: remit ask "…", or remit chat.')
     return found.conversation_id

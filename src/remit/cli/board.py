@@ -11,17 +11,16 @@ import typer
 
 from remit.board.task import Priority, Status, Task
 from remit.board.view import Standing, View, circle_words
-from remit.cli.arguments import Json, Root
+from remit.cli.arguments import DryRun
 from remit.cli.completion import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
-from remit.cli.project import find_root
-from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, say_json, short, width, wrapped
+from remit.cli.project import Project
+from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
 from remit.cli.results import say_labelled
 from remit.cli.task import show_task
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.board.board import Board
     from remit.board.importer import Imported
 
 
@@ -36,15 +35,9 @@ Html = Annotated[Path | None, typer.Option(metavar="FILE", help="The same with t
 
 
 def board(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[N | import [FOLDER]]",
-            help="Show task N in full; or make a board of the TODO.md and state.json in FOLDER (default: .opencode/specs, .claude/specs "
-            "or specs).",
-            show_default=False,
-            autocompletion=some_tasks,
-        ),
+    project: Project,
+    number: Annotated[
+        str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=some_tasks)
     ] = None,
     status: StatusOption = "",
     priority: PriorityOption = "",
@@ -52,47 +45,26 @@ def board(
     every: Every = False,
     svg: Svg = None,
     html: Html = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of `import`: say what would happen, and change nothing.")] = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Show the tasks: what runs, what is ready, what waits for what. `remit board N` shows one in full, `--svg` and `--html` draw them."""
-    from remit.board.board import Board
-
-    what, *rest = words or [""]
-    place = Board(find_root(root))
-    if what == "import" and len(rest) < 2:
-        return board_import(place, Path(rest[0]) if rest else None, dry_run=dry_run, as_json=as_json)
-    if what == "show" and len(rest) < 2:
-        return show_task(place, rest[0] if rest else None, as_json=as_json)
-    if what and not rest and what.lstrip("#").isdigit():
-        return show_task(place, what, as_json=as_json)
-    if what:
-        raise Misused(f"No such command {what!r:.60}.", advice="Use remit board, remit board N or remit board import.")
-    return draw(place, (status, priority, language), svg, html, every=every, as_json=as_json)
-
-
-def draw(place: "Board", filters: tuple[str, str, str], svg: Path | None, html: Path | None, *, every: bool, as_json: bool) -> Exit:
+    """Show the tasks: running, ready, waiting. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     from remit.board.archive import archived_tasks
+    from remit.board.board import Board
     from remit.board.view import chosen, view_of
 
-    _check_streams(svg, html, as_json=as_json)
-    status, priority, language = filters
-    view = view_of(place, archived_tasks(place), with_archive=every)
+    board = Board(project.root)
+    if number is not None:
+        return show_task(project, board, number)
+    if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
+        raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
+    view = view_of(board, archived_tasks(board), with_archive=every)
     view = chosen(view, status=status, priority=priority, language=language)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
-    if as_json:
-        say_json({**view.to_dict(), **({"written": written} if written else {})})
-    elif written:
-        _tell(view, written)
-    else:
-        print_board(view, every=every)
-    return Exit.OK
+    text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
+    return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
 
 
 def _drawn(view: "View", path: Path, kind: str) -> Path:
     """The picture, written whole or not at all; `-` writes it to stdout."""
-
     from remit.system.files import atomic_write
 
     title = f"Tasks of {view.project}"
@@ -107,43 +79,31 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
     if str(path) == "-":
         sys.stdout.write(text)
         return path
-    _check_place(path)
+    if path.is_dir():
+        raise Misused(f"{path} is a folder.", advice="Name the file to write.")
+    if not path.parent.is_dir():
+        raise Misused(f"There is no folder {path.parent}.", advice="Create it first.")
     atomic_write(path, text.encode("utf-8", "replace"))
     return path
 
 
-def _check_streams(svg: Path | None, html: Path | None, *, as_json: bool) -> None:
-    """Stdout holds one document."""
-    if [str(svg), str(html), "-" if as_json else ""].count("-") > 1:
-        raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
-
-
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise Misused(f"{path} is a folder.", advice="Name the file to write.")
-    if not path.parent.is_dir():
-        raise Misused(f"There is no folder {path.parent}.", advice="Make it first.")
-
-
-def _tell(view: "View", written: list[str]) -> None:
-    from remit.board.view import circle_words
-
+def _print_written(view: "View", written: list[str]) -> None:
     for path in written:
         if path != "-":
-            say(f"{path}: {len(view.tasks):,} task{'s' if len(view.tasks) != 1 else ''}")
-    for circle in view.circles[:5]:
+            say(f"{path}: {count(len(view.tasks), 'task')}")
+    for circle in view.circles[:CIRCLES_SHOWN]:
         say_aside(f"{circle_words(circle)}.")
 
 
 SHOWN = 15
 DONE_SHOWN = 5
-"""Of each group, when not all is asked for."""
+"""Of each group, without --all."""
 ROOMY = 72
-"""From so many columns on a task takes one line."""
+"""From this width on a task takes one line."""
 CIRCLES_SHOWN = 5
 _HEADINGS = {
     Standing.RUNNING: ("● Running now", "cyan"),
-    Standing.STOPPED: ("◌ Stopped: nobody works on these any more", "yellow"),
+    Standing.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
     Standing.READY: ("○ Ready", "green"),
     Standing.WAITING: ("◔ Waiting for others", "blue"),
     Standing.BLOCKED: ("■ Blocked", "magenta"),
@@ -154,13 +114,13 @@ _STYLES = {Status.COMPLETED: "green", Status.ABANDONED: "dim", Status.EXPANDED: 
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Layout:
     columns: int
     number: int
     marker: int
     title: int
     note: int
-    """0: it stands on a line of its own."""
+    """0: it has a line of its own."""
 
 
 def print_board(view: View, *, every: bool = False) -> None:
@@ -168,19 +128,19 @@ def print_board(view: View, *, every: bool = False) -> None:
 
 
 def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
-    """What is shown, line by line; none is wider than the terminal."""
+    """The lines to show; none is wider than the terminal."""
     if not view.exists:
         yield from wrapped('This project has no board yet. `remit task "TEXT"` records the first task and makes it.', wide).split("\n")
         return
     yield from _head(view, wide)
-    room = _room(view, wide)
+    layout = _layout(view, wide)
     for standing in Standing:
         tasks = view.group(standing)
         if tasks:
             yield ""
-            yield from _group(view, standing, tasks, room, every=every)
+            yield from _group(view, standing, tasks, layout, every=every)
     if not view.tasks:
-        yield "No task fits." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
+        yield "No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
     yield from _foot(view, wide)
 
 
@@ -192,23 +152,23 @@ def _head(view: View, wide: int) -> Iterator[str]:
     yield painted(cut_cells(f"{tasks}: {' · '.join(parts)}".rstrip(": "), wide), "bold")
 
 
-def _room(view: View, wide: int) -> Room:
+def _layout(view: View, wide: int) -> Layout:
     number = max((len(str(task.number)) for task in view.tasks), default=1)
     marker = max((len(task.status.marker) for task in view.tasks), default=0) + 2
     left = wide - number - marker - 6
     if wide < ROOMY:
-        return Room(wide, number, marker, wide - number - 4, 0)
+        return Layout(wide, number, marker, wide - number - 4, 0)
     note = min(max((width(_note(view, task)) for task in view.tasks[:1000]), default=0), max(24, left * 2 // 5))
-    return Room(wide, number, marker, left - note - 2, note)
+    return Layout(wide, number, marker, left - note - 2, note)
 
 
-def _group(view: View, standing: Standing, tasks: list[Task], room: Room, *, every: bool) -> Iterator[str]:
+def _group(view: View, standing: Standing, tasks: list[Task], layout: Layout, *, every: bool) -> Iterator[str]:
     heading, style = _HEADINGS[standing]
-    yield painted(cut_cells(heading, room.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
+    yield painted(cut_cells(heading, layout.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
     limit = len(tasks) if every else DONE_SHOWN if standing is Standing.DONE else SHOWN
     ordered = _latest_first(tasks) if standing is Standing.DONE and not every else tasks
     for task in ordered[:limit]:
-        yield from _task(view, task, room)
+        yield from _task(view, task, layout)
     if len(tasks) > limit:
         yield painted(f"  … and {len(tasks) - limit:,} more (--all)", "dim")
 
@@ -217,23 +177,24 @@ def _latest_first(tasks: list[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: (task.completed or task.last_updated, task.number), reverse=True)
 
 
-def _task(view: View, task: Task, room: Room) -> Iterator[str]:
+def _task(view: View, task: Task, layout: Layout) -> Iterator[str]:
     mark, mark_style = _MARKS[task.priority]
-    begin = f"{painted(mark, mark_style)} {painted(f'{task.number:>{room.number}}', 'bold')}  "
-    marker = painted(padded(f"[{task.status.marker}]", room.marker), _STYLES.get(task.status, ""))
+    begin = f"{painted(mark, mark_style)} {painted(f'{task.number:>{layout.number}}', 'bold')}  "
+    marker = painted(padded(f"[{task.status.marker}]", layout.marker), _STYLES.get(task.status, ""))
     note = _note(view, task)
     style = "cyan" if view.next_command(task) else "dim"
-    if room.note:
-        title = padded(cut_cells(task.title, room.title), room.title)
-        yield f"{begin}{marker}  {title}  {painted(cut_cells(note, room.note), style)}".rstrip()
+    if layout.note:
+        title = padded(cut_cells(task.title, layout.title), layout.title)
+        yield f"{begin}{marker}  {title}  {painted(cut_cells(note, layout.note), style)}".rstrip()
         return
-    yield begin + cut_cells(task.title, room.title)
-    indent = " " * (room.number + 4)
-    yield f"{indent}{marker.rstrip()} {painted(cut_cells(note, room.columns - len(indent) - len(task.status.marker) - 3), style)}".rstrip()
+    yield begin + cut_cells(task.title, layout.title)
+    indent = " " * (layout.number + 4)
+    left = layout.columns - len(indent) - len(task.status.marker) - 3
+    yield f"{indent}{marker.rstrip()} {painted(cut_cells(note, left), style)}".rstrip()
 
 
 def _note(view: View, task: Task) -> str:
-    """What matters most of how it stands."""
+    """The most important fact about its state."""
     standing = view.standing[task.number]
     if standing is Standing.RUNNING:
         holder = view.holders[task.number]
@@ -251,7 +212,7 @@ def _note(view: View, task: Task) -> str:
 
 
 def _waited(view: View, number: int) -> str:
-    """With what keeps it from ever being completed, when something does."""
+    """With the reason why it will never be completed, if there is one."""
     task = view.graph.tasks.get(number)
     status = task.status if task is not None else view.graph.archived.get(number)
     return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
@@ -273,30 +234,38 @@ def _foot(view: View, wide: int) -> Iterator[str]:
 
 
 def _several(text: str, wide: int, style: str) -> Iterator[str]:
-    """As many lines as it takes, for what must not be cut."""
+    """Wrapped, for text that must not be cut."""
     yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
 
 
 _SHOWN = 20
 
 
-def board_import(board: "Board", folder: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
-    """Make a board of an existing TODO.md and state.json, also where they differ."""
+def import_(
+    project: Project,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.", show_default=False),
+    ] = None,
+    dry_run: DryRun = False,
+) -> Exit:
+    """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
+    from remit.board.board import Board
     from remit.board.importer import import_board
     from remit.board.pending_commits import pay
 
+    board = Board(project.root)
     found = import_board(board, folder, is_rehearsal=dry_run)
     made = pay(board, found.debt)
-    if as_json:
-        say_json({**found.to_dict(), "warnings": [made.warning] if made.warning else [], "commit": made.short})
-        return Exit.OK
-    say("\n".join(_lines(found)))
-    for label, style, words in (("warning", "yellow", made.warning), ("commit", "green", made.short)):
-        if words:
-            say_labelled(label, style, words)
-    if found.is_done:
-        say_labelled("next", "cyan", "remit board")
-    return Exit.OK
+
+    def shown() -> None:
+        say("\n".join(_lines(found)))
+        next_step = "remit board" if found.is_done else ""
+        for label, style, words in (("warning", "yellow", made.warning), ("commit", "green", made.short), ("next", "cyan", next_step)):
+            if words:
+                say_labelled(label, style, words)
+
+    return project.answer({**found.to_dict(), "warnings": [made.warning] if made.warning else [], "commit": made.short}, shown)
 
 
 def _lines(found: "Imported") -> "Iterator[str]":
@@ -305,12 +274,12 @@ def _lines(found: "Imported") -> "Iterator[str]":
         return
     verb = "Imported" if found.is_done else "Would import"
     archived = f", and {found.archived} into the archive" if found.archived else ""
-    yield f"{verb} {_count(found.tasks, 'task')} from {found.folder}{archived}."
+    yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
     for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
         if numbers:
             yield f"Only in {where}: {_some(list(map(str, numbers)))}."
     if found.merged:
-        yield f"TODO.md differed from state.json in {_count(len(found.merged), 'place')} and was merged:"
+        yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
         yield from (f"  {line}" for line in found.merged[:_SHOWN])
         if len(found.merged) > _SHOWN:
             yield f"  and {len(found.merged) - _SHOWN} more: --json lists all."
@@ -319,10 +288,6 @@ def _lines(found: "Imported") -> "Iterator[str]":
         yield f"and {len(found.told) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
         yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _some(words: list[str]) -> str:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remit.board.board import Board
-from remit.cli.approval import person_here
-from remit.cli.arguments import DryRun, Focus, Json, Root, Timeout, number_of, numbers_of, seconds
+from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.completion import some_tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import Shown, wait_for_resumed
-from remit.cli.project import find_root, open_directory, project_folder, routed_settings
-from remit.cli.render import count, duration, one_line, printable, say, say_aside, say_json
-from remit.cli.results import answer, print_outcome, print_warnings, title
+from remit.cli.project import Project
+from remit.cli.render import count, duration, one_line, printable, say, say_aside
+from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
 from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
 
@@ -26,64 +25,54 @@ if TYPE_CHECKING:
     from remit.board.outcome import Outcome
     from remit.board.review import ReviewRequest
 
-Number = Annotated[str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)]
+Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False, autocompletion=some_tasks)]
+Focus = Annotated[
+    list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
+]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
 IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
 
 def _run(
-    folder: Path,
+    project: Project,
     work: "Callable[[Remit, Shown], Awaitable[Outcome]]",
-    *,
-    as_json: bool,
     finish: "Callable[[Outcome, Shown], Exit] | None" = None,
 ) -> Exit:
-    """Open the project, have the work done while it is shown, print its outcome. Ctrl-C cancels it."""
-
-    def printed(outcome: "Outcome", shown: Shown) -> Exit:
-        return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+    """Open the project, do the work while showing it, print its outcome. Ctrl-C cancels it."""
 
     async def run() -> Exit:
-        from remit.app import Remit
-
-        shown = Shown(as_json=as_json)
-        async with Remit.open(folder, recover=False, approver=person_here()) as remit:
+        shown = Shown(as_json=project.as_json)
+        async with project.open() as remit:
             with shown.listening():
                 outcome = await work(remit, shown)
-            code = (finish or printed)(outcome, shown)
-            # A dead run that had to be settled on the way may have brought others back to life: they are not cut off.
+            code = finish(outcome, shown) if finish else answer_outcome(project, outcome, was_interrupted=shown.was_interrupted)
+            # Settling a dead run may have resumed others: they are not cut off.
             owner = remit.owner.owner_id
             left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
-            await wait_for_resumed(remit, left, as_json=as_json)
+            await wait_for_resumed(remit, left, as_json=project.as_json)
         return code
 
     return asyncio.run(run())
 
 
-def _rehearse(outcome: "Outcome", show: "Callable[[Outcome], None]", *, as_json: bool) -> Exit:
-    say_json(outcome.to_dict()) if as_json else show(outcome)
-    return Exit.OK
-
-
 # ---- research, plan, revise
 
 
-def _work_on(name: str, number: str | None, words: list[str] | None, options: dict[str, Any], *, dry_run: bool, as_json: bool) -> Exit:
+def _work_on(
+    project: Project, name: str, number: str | None, words: list[str] | None, timeout: str | None, *, force: bool, dry_run: bool
+) -> Exit:
     from remit.board.command_lifecycle import must_exist
     from remit.board.research_plan import Command, work_on
+    from remit.board.research_plan import dry_run as try_out
 
     given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
-    limit, folder = seconds(options["timeout"], "--timeout"), find_root(options["root"])
-    command = Command(name=name, number=given, focus=" ".join(words or ()), force=options["force"], timeout=limit)
-    board = Board(folder)
+    command = Command(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
+    board = Board(project.root)
     if dry_run:
-        from remit.board.research_plan import dry_run as rehearsed
-
-        directory = open_directory(folder)
-        outcome = rehearsed(board, routed_settings(folder, directory), directory.find, command)
-        return _rehearse(outcome, _print_rehearsal, as_json=as_json)
-    must_exist(board, given)  # before a record is opened, and so made
-    return _run(folder, lambda remit, shown: work_on(remit, board, command, waiting=shown), as_json=as_json)
+        outcome = try_out(board, project.routed_settings, project.directory.find, command)
+        return project.answer(outcome.to_dict(), lambda: _print_rehearsal(outcome))
+    must_exist(board, given)  # before the database is opened, and so created
+    return _run(project, lambda remit, shown: work_on(remit, board, command, waiting=shown))
 
 
 def _print_rehearsal(outcome: "Outcome") -> None:
@@ -101,55 +90,43 @@ def _print_rehearsal(outcome: "Outcome") -> None:
 
 
 def research(
-    number: Number = None,
-    focus: Focus = None,
-    timeout: Timeout = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
+    project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False, dry_run: DryRun = False
 ) -> Exit:
-    """Have a task studied: the report is filed with it as specs/NNN_name/reports/research-001.md."""
-    return _work_on("research", number, focus, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
+    """Research a task: the report is written to specs/NNN_name/reports/research-001.md."""
+    return _work_on(project, "research", number, focus, timeout, force=force, dry_run=dry_run)
 
 
 def plan(
-    number: Number = None,
-    focus: Focus = None,
-    timeout: Timeout = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
+    project: Project, number: Number = None, focus: Focus = None, timeout: Timeout = None, force: Force = False, dry_run: DryRun = False
 ) -> Exit:
-    """Have a task planned in phases, from its reports: specs/NNN_name/plans/implementation-001.md."""
-    return _work_on("plan", number, focus, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
+    """Plan a task in phases, from its reports: specs/NNN_name/plans/implementation-001.md."""
+    return _work_on(project, "plan", number, focus, timeout, force=force, dry_run=dry_run)
 
 
 def revise(
+    project: Project,
     number: Number = None,
     reason: Annotated[
-        list[str] | None, typer.Argument(metavar="[REASON]...", help="Why, and what is to change, in your words.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[REASON]...", help="Why, and what should change, in your words.", show_default=False)
     ] = None,
     timeout: Timeout = None,
     force: Force = False,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Have the plan of a task revised: a new version beside the old one, which stays."""
-    return _work_on("revise", number, reason, {"timeout": timeout, "force": force, "root": root}, dry_run=dry_run, as_json=as_json)
+    """Revise the plan of a task: a new version beside the old one."""
+    return _work_on(project, "revise", number, reason, timeout, force=force, dry_run=dry_run)
 
 
 # ---- implement
 
 
 def implement(
+    project: Project,
     numbers: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="N...",
-            help="The task's number, or several like 3,5-7, done in turn; then what to mind in particular, in words.",
+            help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
             show_default=False,
             autocompletion=some_tasks,
         ),
@@ -157,10 +134,8 @@ def implement(
     timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Skip the checks of status and dependencies, with a warning.")] = False,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Have a task carried out: the phases of its plan in turn, each committed; run again, it goes on where it stood."""
+    """Implement a task: the phases of its plan in turn, each committed. Run again, it continues where it stopped."""
     from remit.board.command_lifecycle import must_exist
     from remit.board.implement import dry_run_implement, implement_each, order_tasks
     from remit.board.implement import implement as implement_task
@@ -170,12 +145,11 @@ def implement(
     count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
     given, focus = numbers_of(" ".join(words[:count] or words[:1]), IMPLEMENT_USAGE), " ".join(words[max(count, 1) :])
     limit = seconds(timeout, "--timeout")
-    board = Board(find_root(root))
+    board, as_json = Board(project.root), project.as_json
     if dry_run:
-        directory = open_directory(board.root)
-        settings = routed_settings(board.root, directory)
-        return answer(dry_run_implement(settings, board, directory.find, given, force=force, timeout=limit), as_json=as_json)
-    must_exist(board, *given)  # before a record is opened, and so made
+        outcome = dry_run_implement(project.routed_settings, board, project.directory.find, given, force=force, timeout=limit)
+        return answer_outcome(project, outcome)
+    must_exist(board, *given)  # before the database is opened, and so created
     is_one = len(given) == 1
     if not is_one:
         order_tasks(board, given, force)
@@ -191,7 +165,7 @@ def implement(
         say(printable(outcome.summary))  # each of them has been printed
         return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
 
-    return _run(board.root, work, as_json=as_json, finish=None if is_one or as_json else finish)
+    return _run(project, work, None if is_one or as_json else finish)
 
 
 # ---- review
@@ -201,36 +175,34 @@ _WHAT = "A folder or file; or a task's number, for what was committed for it. Wi
 
 
 def review(
+    project: Project,
     what: Annotated[str, typer.Argument(metavar="[PATH|N]", help=_WHAT, show_default=False)] = "",
     focus: Focus = None,
-    tasks: Annotated[bool, typer.Option("--tasks", help="Make a task for each file with a finding of medium or worse.")] = False,
-    base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Look at what changed since this commit.", show_default=False)] = "",
+    tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
+    base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
     timeout: Timeout = None,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Have the project, a path or a task reviewed: the report is filed in specs/reviews, or with the task."""
+    """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
     from remit.board.review import ReviewRequest
 
-    folder = find_root(root)
     number = _number(what)
     asked = ReviewRequest(
-        path=_from_root(folder, what) if number is None else "",
+        path=_from_root(project.root, what) if number is None else "",
         number=number,
         focus=" ".join(focus or ()),
         base=base,
         make_tasks=tasks,
         timeout=seconds(timeout, "--timeout"),
     )
-    return _reviewed(folder, asked, dry_run=dry_run, as_json=as_json)
+    return _reviewed(project, asked, dry_run=dry_run)
 
 
-def review_one(folder: Path, which: str, *, dry_run: bool, as_json: bool) -> Exit:
+def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:
     """`remit task --review N`."""
     from remit.board.review import ReviewRequest
 
-    return _reviewed(folder, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run, as_json=as_json)
+    return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run)
 
 
 def _number(what: str) -> int | None:
@@ -240,50 +212,46 @@ def _number(what: str) -> int | None:
 
 
 def _from_root(folder: Path, what: str) -> str:
-    """A path as it is typed is meant from where one stands; where nothing is there, from the root of the project."""
+    """A path is relative to the working directory; if there is no such file, to the root of the project."""
     here = os.path.abspath(what) if what else os.fspath(folder)
     place = here if os.path.exists(here) else os.path.join(folder, what)
     inside = os.path.relpath(os.path.realpath(place), os.path.realpath(folder))
     return "" if inside == "." else inside
 
 
-def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
+def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exit:
     from remit.board.review import check, dry_run_review
     from remit.board.review import review as review_work
-    from remit.system.settings_files import load_settings
 
-    board = Board(folder)
+    board = Board(project.root)
     if dry_run:
-        directory = open_directory(folder)
-        return answer(dry_run_review(board, routed_settings(folder, directory), directory.find, asked), as_json=as_json)
-    check(board, load_settings(folder), asked)  # before a record is opened, and so made
-    return _run(folder, lambda remit, shown: review_work(remit, board, asked, waiting=shown), as_json=as_json)
+        return answer_outcome(project, dry_run_review(board, project.routed_settings, project.directory.find, asked))
+    check(board, project.settings, asked)  # before the database is opened, and so created
+    return _run(project, lambda remit, shown: review_work(remit, board, asked, waiting=shown))
 
 
 # ---- errors, meta
 
 
 def errors(
+    project: Project,
     type_: Annotated[
         str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
     ] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Have the open errors of the ledger diagnosed: they become one task with a plan to mend them."""
+    """Diagnose the open errors of the ledger: they become one task with a plan to fix them."""
     from remit.board.error_tasks import dry_run_errors
     from remit.board.error_tasks import errors as diagnose
     from remit.runtime.error_ledger import ErrorLedger
 
-    folder, limit = find_root(root), seconds(timeout, "--timeout")
-    board = Board(folder)
+    limit, board = seconds(timeout, "--timeout"), Board(project.root)
     if dry_run:
-        ledger, directory = ErrorLedger(project_folder(folder) / "errors.json"), open_directory(folder)
-        outcome = dry_run_errors(board, ledger, routed_settings(folder, directory), directory.find, type_, limit)
-        return _rehearse(outcome, _print_groups, as_json=as_json)
-    return _run(folder, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown), as_json=as_json)
+        ledger = ErrorLedger(project.folder / "errors.json")
+        outcome = dry_run_errors(board, ledger, project.routed_settings, project.directory.find, type_, limit)
+        return project.answer(outcome.to_dict(), lambda: _print_groups(outcome))
+    return _run(project, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown))
 
 
 def _print_groups(outcome: "Outcome") -> None:
@@ -297,16 +265,15 @@ def _print_groups(outcome: "Outcome") -> None:
 
 
 def meta(
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="What the agent or command is for, in your words.")] = None,
+    project: Project,
+    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Its purpose, in your words.")] = None,
     as_agent: Annotated[bool, typer.Option("--agent", help="An agent file, .remit/agents/NAME.md (the default).")] = False,
     as_command: Annotated[bool, typer.Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.", show_default=False)] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Have a new agent or a new command written from a description; it is filed only if it loads."""
+    """Write a new agent or command from a description; it is kept only if it loads."""
     from remit.board.meta import Kind, MetaRequest, dry_run_meta
     from remit.board.meta import meta as build
     from remit.cli.main import COMMANDS
@@ -320,9 +287,7 @@ def meta(
         timeout=seconds(timeout, "--timeout"),
         built_in_commands=tuple(COMMANDS),
     )
-    folder = find_root(root)
     if dry_run:
-        directory = open_directory(folder)
-        outcome = dry_run_meta(folder, routed_settings(folder, directory), directory.find, wish, directory.names())
-        return answer(outcome, as_json=as_json)
-    return _run(folder, lambda remit, shown: build(remit, wish, waiting=shown), as_json=as_json)
+        directory = project.directory
+        return answer_outcome(project, dry_run_meta(project.root, project.routed_settings, directory.find, wish, directory.names()))
+    return _run(project, lambda remit, shown: build(remit, wish, waiting=shown))

@@ -1,7 +1,4 @@
-"""`remit chat`: talking with the assistant at a terminal, or line by line through a pipe.
-
-Here are the command, the project opened again for another model, and the ways out. A chat itself is `chat_session`'s.
-"""
+"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe."""
 
 import asyncio
 import contextlib
@@ -9,7 +6,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,8 +13,6 @@ from rich.text import Text
 
 from remit.app import Remit
 from remit.builtin.assistant.conversations import Conversation, Conversations, reply_of
-from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root
 from remit.cli.ask import Answer, Latest, Model, OneConversation, answer_to, picked, print_ending
 from remit.cli.chat_commands import carry_out, command_in, offers
 from remit.cli.chat_prompt import PromptSetup, Reader, is_terminal, no_echo, reader_for
@@ -34,44 +28,38 @@ from remit.cli.chat_screen import (
     print_markdown,
     spent_in,
     to_stdout,
-)
+)  # fmt: skip
 from remit.cli.events import Spent
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Silence, report_dead_work
-from remit.cli.project import find_root
+from remit.cli.project import Project
 from remit.cli.render import advice_lines, console, count, error_console, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
 from remit.models.messages import Reply, UserMessage
 
 
 def chat(
+    project: Project,
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
-    new: Annotated[bool, typer.Option("--new", help="Begin a new conversation; so it is also without any of these.")] = False,
-    root: Root = None,
-    as_json: Json = False,
+    new: Annotated[bool, typer.Option("--new", help="Start a new conversation, which is the default.")] = False,
 ) -> Exit:
-    """Talk with the assistant: it streams its words, shows what it hands on, and keeps the conversation. /help lists its commands."""
-    folder = find_root(root)
-    chosen = picked(folder, conversation, latest=latest, new=new)
-    return asyncio.run(_chat(folder, chosen, model, as_json))
+    """Talk with the assistant: it streams its words, shows its delegations, and keeps the conversation. /help lists its commands."""
+    return asyncio.run(_chat(project, picked(project, conversation, latest=latest, new=new), model))
 
 
-async def _chat(folder: Path, conversation: str | None, model: str | None, as_json: bool) -> Exit:
-    from remit.app import Remit
-
-    talk = Talk(conversation=conversation, model=model, as_json=as_json)
+async def _chat(project: Project, conversation: str | None, model: str | None) -> Exit:
+    talk = Talk(conversation=conversation, model=model, as_json=project.as_json)
     with _hanging_up() as was_hung_up:
         try:
             while not talk.is_over:
-                settings = {} if talk.model is None else {"model": talk.model}
-                async with Remit.open(folder, recover=False, settings=settings, approver=person_here()) as remit:
+                async with project.open(settings={} if talk.model is None else {"model": talk.model}) as remit:
                     if not talk.is_greeted:
                         await report_dead_work(remit)
                     await Session(remit, talk).run()
         except (asyncio.CancelledError, OSError):
-            # Whoever was at the terminal has gone, and so may the terminal: everything has been stopped and recorded on the way here.
+            # The terminal was closed: everything has been stopped and recorded on the way here.
             if not was_hung_up():
                 raise
             return Exit.INTERRUPTED

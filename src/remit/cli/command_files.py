@@ -1,4 +1,4 @@
-"""`remit NAME …` for command files of the project, and `remit commands`, which lists them. `board.project_commands` runs them."""
+"""`remit NAME …` for command files of the project, and `remit commands`, which lists them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.approval import person_here
-from remit.cli.arguments import DryRun, Json, Root, Timeout, seconds
+from remit.cli.arguments import DryRun, Timeout, seconds
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Shown
 from remit.cli.main import COMMANDS, answering
-from remit.cli.project import find_root
-from remit.cli.render import one_line, printable, say, say_json
-from remit.cli.results import answer, print_return
+from remit.cli.project import Project, find_root
+from remit.cli.render import one_line, printable, say
+from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
@@ -27,13 +26,13 @@ SHOWN = 300
 
 
 def register(app: typer.Typer, words: Sequence[str]) -> None:
-    """Add the commands that files of the project define: of the folder one stands in, or of the one that `--root` names."""
+    """Add the commands that files of the project define: the project of the working directory, or of `--root`."""
     from remit.board.command_files import places
 
     try:
         root = _root_in(words) or find_root(None)
         files = places(root)
-    except (RemitError, OSError):  # help is shown wherever one stands
+    except (RemitError, OSError):  # help is shown everywhere
         return
     for name in sorted(files.keys() - COMMANDS.keys()):
         called = words[:1] == [name]
@@ -46,7 +45,7 @@ def register(app: typer.Typer, words: Sequence[str]) -> None:
 
 
 def _described(file: Path, root: Path) -> str:
-    """For the help. Other people's words: no markup is taken from them, and nothing that a terminal would obey."""
+    """For the help, without markup and control characters."""
     from rich.markup import escape
 
     from remit.board.command_files import read
@@ -60,7 +59,7 @@ def _described(file: Path, root: Path) -> str:
 
 
 def _root_in(args: Sequence[str]) -> Path | None:
-    """The folder that `--root` names, which is read only later; None: none is named."""
+    """The folder that `--root` names, before options are parsed."""
     for place, word in enumerate(args):
         given = word.removeprefix("--root=") if word.startswith("--root=") else args[place + 1 : place + 2] if word == "--root" else None
         if given:
@@ -70,78 +69,62 @@ def _root_in(args: Sequence[str]) -> Path | None:
 
 
 def _command(name: str) -> Callable[..., Exit]:
-    """The function that typer calls. Options that it does not know are arguments: `remit fix --all` hands on `--all`."""
+    """Options that it does not know are arguments: `remit fix --all` passes on `--all`."""
 
     def command(
+        project: Project,
         arguments: Annotated[
-            list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Handed over literally.", show_default=False)
+            list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Passed on literally.", show_default=False)
         ] = None,
         timeout: Timeout = None,
         dry_run: DryRun = False,
-        root: Root = None,
-        as_json: Json = False,
     ) -> Exit:
-        return run(name, arguments or [], timeout, root, dry_run=dry_run, as_json=as_json)
+        return run(project, name, arguments or [], seconds(timeout, "--timeout"), dry_run=dry_run)
 
     return command
 
 
-def run(name: str, arguments: list[str], timeout: str | None, root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
-    """Have a command file carried out."""
-
+def run(project: Project, name: str, arguments: list[str], timeout: float | None, *, dry_run: bool) -> Exit:
+    """Run a command file."""
     from remit.board.command_files import find
     from remit.board.project_commands import bound, dry_run_command, nobody
 
-    folder, limit = find_root(root), seconds(timeout, "--timeout")
-    command = find(folder, name)
+    command = find(project.root, name)
     if command is None:
-        raise Misused(f"There is no command {name!r} in {folder}.", advice="`remit commands` lists those there are.")
-    found = bound(folder, command)
+        raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
+    found = bound(project.root, command)
     if found.agent is None:
-        return answer(nobody(command, found), as_json=as_json)
+        return answer_outcome(project, nobody(command, found))
     if dry_run:
         outcome = dry_run_command(command, arguments, found)
-        if not as_json:
-            _print_text(outcome.data)
-        return answer(outcome, as_json=as_json)
-    return asyncio.run(_run(command, arguments, found, limit, folder, as_json=as_json))
+        if not project.as_json:
+            say(printable(str(outcome.data["text"])) + "\n")
+        return answer_outcome(project, outcome)
+    return asyncio.run(_run(project, command, arguments, found, timeout))
 
 
-async def _run(command: "CommandFile", arguments: list[str], found: Any, limit: float | None, folder: Path, *, as_json: bool) -> Exit:
-    from remit.app import Remit
+async def _run(project: Project, command: "CommandFile", arguments: list[str], found: Any, timeout: float | None) -> Exit:
     from remit.board.project_commands import run
 
-    shown = Shown(as_json=as_json)
-    async with Remit.open(folder, recover=False, settings=found.settings, approver=person_here()) as remit:
-        carried = await run(remit, command, arguments, found, timeout=limit, waiting=shown)
-        if as_json or carried.result is None:
-            return answer(carried.outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+    shown = Shown(as_json=project.as_json)
+    async with project.open(settings=found.settings) as remit:
+        carried = await run(remit, command, arguments, found, timeout=timeout, waiting=shown)
+        if project.as_json or carried.result is None:
+            return answer_outcome(project, carried.outcome, was_interrupted=shown.was_interrupted)
         print_return(carried.result, remit.root)
         return Exit.INTERRUPTED if shown.was_interrupted else exit_of_return(carried.result)
 
 
-def _print_text(data: dict[str, Any]) -> None:
-    say(printable(str(data["text"])))
-    say("")
-
-
-def commands(root: Root = None, as_json: Json = False) -> Exit:
-    """List the commands that files of the project add, and what is wrong with files that add none."""
+def commands(project: Project) -> Exit:
+    """List the commands that files of the project add, and faults of files that were not accepted: exit 0 or 1."""
     from remit.board.command_files import OWN, every
 
-    found, problems = every(find_root(root), COMMANDS)
-    if as_json:
-        say_json({"commands": [one.to_dict() for one in found], "problems": problems})
-        return Exit.FAILED if problems else Exit.OK
-    if not found and not problems:
-        say(f'No file of this project adds a command. Write one: {OWN}/NAME.md, or have one written: remit meta --command "…".')
+    found, problems = every(project.root, COMMANDS)
+    lines = []
     for one in found:
-        say(one_line(f"remit {one.name} {one.hint}".rstrip(), 200))
-        say(f"  {one_line(one.description, 300)}")
-        who = f", by {one.agent}" if one.agent else ""
-        say(f"  {one.path}{who}")
-        for warning in one.warnings:
-            say(f"  ! {one_line(warning, 300)}")
-    for problem in problems:
-        say(f"! {one_line(problem, 300)}")
-    return Exit.FAILED if problems else Exit.OK
+        lines += [one_line(f"remit {one.name} {one.hint}".rstrip(), 200), f"  {one_line(one.description, 300)}"]
+        lines += [f"  {one.path}{f', by {one.agent}' if one.agent else ''}", *(f"  ! {one_line(text, 300)}" for text in one.warnings)]
+    lines += [f"! {one_line(problem, 300)}" for problem in problems]
+    empty = f'No file of this project adds a command. Write {OWN}/NAME.md, or run: remit meta --command "…".'
+    document = {"commands": [one.to_dict() for one in found], "problems": problems}
+    return project.answer(document, "\n".join(lines) or empty, Exit.FAILED if problems else Exit.OK)

@@ -1,51 +1,36 @@
-"""`remit config`: the settings that hold, and where each came from. Reads only."""
+"""`remit config`: the settings in force, and where each came from."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.project import find_root
-from remit.cli.render import console, count, cut, json_text, say, say_json, table
+from remit.cli.project import Project
+from remit.cli.render import console, count, cut, json_text, say, table
 
 HOW = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
 
 
-def config(
-    every: Annotated[bool, typer.Option("--all", help="Also the settings that have their defaults.")] = False,
-    root: Root = None,
-    as_json: Json = False,
-) -> Exit:
+def config(project: Project, every: Annotated[bool, typer.Option("--all", help="Include settings with default values.")] = False) -> Exit:
     """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
-    from remit.system.settings_files import describe, load_settings
+    from remit.system.settings_files import describe
 
-    folder = find_root(root)
-    told = describe(load_settings(folder))
-    if as_json:
-        settings = [{"key": key, "value": value, "source": source} for key, value, source in told]
-        say_json({"root": str(folder), "settings": settings})
-    else:
-        _print(folder, told, every)
-    return Exit.OK
+    settings = describe(project.settings)
+    changed = [one for one in settings if one[2] != "default"]
+    plain = [one for one in settings if one[2] == "default"]
 
+    def shown() -> None:
+        rows = table("key", "value", "from", shrinking=("value", "from"))
+        for key, value, source in [*changed, *(plain if every else [])]:
+            text = value if isinstance(value, str) else json_text(value)
+            rows.add_row(key, cut(text), cut(source, "dim" if source == "default" else "green"))
+        if rows.row_count:
+            console().print(rows)
+            say()
+        if not every:
+            say(f"{count(len(plain), 'setting')} {'have' if changed else 'in all, each with'} default values: `remit config --all`.")
+        print(f"Project: {project.root}")
+        say(HOW)
 
-def _print(folder: Path, told: list[tuple[str, Any, str]], every: bool) -> None:
-    from rich.text import Text
-
-    changed = [one for one in told if one[2] != "default"]
-    plain = [one for one in told if one[2] == "default"]
-    shown = table("key", "value", "from", shrinking=("value", "from"))
-    for key, value, source in [*changed, *(plain if every else [])]:
-        text = value if isinstance(value, str) else json_text(value)
-        shown.add_row(key, cut(text), cut(source, "dim" if source == "default" else "green"))
-    if shown.row_count:
-        console().print(shown)
-        say()
-    if not every:
-        say(
-            f"{count(len(plain), 'setting')} {'have their defaults' if changed else 'in all, each with its default'}: `remit config --all`."
-        )
-    console().print(Text(f"Project: {folder}", overflow="fold"), soft_wrap=not console().is_terminal)
-    say(HOW)
+    listed = [{"key": key, "value": value, "source": source} for key, value, source in settings]
+    return project.answer({"root": str(project.root), "settings": listed}, shown)

@@ -1,4 +1,4 @@
-"""`remit conversations`: those that were held with the assistant: listed, read, export_text, renamed, deleted. Asks no model."""
+"""`remit conversations`: list, show, export, rename and delete conversations with the assistant."""
 
 import time
 from collections.abc import Sequence
@@ -7,98 +7,68 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.cli.arguments import Json, Root
 from remit.cli.chat_screen import harmless, print_markdown
 from remit.cli.exits import Exit
-from remit.cli.project import find_root
-from remit.cli.render import console, count, cut, json_text, moment, one_line, say, say_json, table, when
-from remit.core.errors import Misused
+from remit.cli.project import Project
+from remit.cli.render import console, count, cut, json_text, moment, one_line, table, when
 
 if TYPE_CHECKING:
     from remit.builtin.assistant.conversations import Conversation, Conversations, Overview
 
 
-DEEDS = {"list": (0, 0), "show": (1, 1), "export": (1, 1), "rename": (2, None), "delete": (1, None)}
-"""What can be done, and how many words it takes: at least, at most."""
+One = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.", show_default=False)]
 
 
-def conversations(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[list|show ID|export ID|rename ID TITLE|delete ID...]",
-            help="An ID is a conversation's, the beginning or end of one, or `latest`.",
-            show_default=False,
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Of `list`: how many.")] = 50,
-    root: Root = None,
-    as_json: Json = False,
-) -> Exit:
-    """List the conversations with the assistant; show, export, rename or delete one."""
+def _kept(project: Project) -> "Conversations":
     from remit.builtin.assistant.conversations import Conversations
 
-    deed, *rest = words or ["list"]
-    _check(deed, rest)
-    kept = Conversations(find_root(root))
-    match deed:
-        case "list":
-            return _list(kept, limit, as_json=as_json)
-        case "show" | "export":
-            return _show(kept.open(rest[0]), deed, as_json=as_json)
-        case "rename":
-            renamed = kept.rename(rest[0], " ".join(rest[1:]))
-            return _done(
-                {"id": renamed.conversation_id, "title": renamed.title}, f"{renamed.conversation_id}  {renamed.title}", as_json=as_json
-            )
-    found = list(dict.fromkeys(kept.find(one) for one in rest))  # all of them are there, before the first is deleted
-    for one in found:
-        kept.delete(one)
-    return _done({"deleted": found}, f"Deleted: {', '.join(found)}", as_json=as_json)
+    return Conversations(project.root)
 
 
-def _check(deed: str, rest: Sequence[str]) -> None:
-    if deed not in DEEDS:
-        raise Misused(f"Conversations cannot {deed!r:.40}.", advice=f"Use {', '.join(DEEDS)}.")
-    least, most = DEEDS[deed]
-    if len(rest) < least or (most is not None and len(rest) > most):
-        usage = {"list": "list", "rename": "rename ID TITLE", "delete": "delete ID..."}.get(deed, f"{deed} ID")
-        raise Misused("That is not how it is called.", advice=f"remit conversations {usage}")
+def conversations(project: Project, limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50) -> Exit:
+    """List the conversations with the assistant, newest first; `show`, `export`, `rename` and `delete` take an ID."""
+    found = _kept(project).list(limit)
+    text = (lambda: print_list(found)) if found else 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
+    return project.answer({"conversations": [{"id": one.conversation_id, **asdict(one)} for one in found]}, text)
 
 
-def _done(document: object, words: str, *, as_json: bool) -> Exit:
-    say_json(document) if as_json else say(words)
-    return Exit.OK
-
-
-def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
-    found = kept.list(limit)
-    if as_json:
-        say_json({"conversations": [{"id": one.conversation_id, **asdict(one)} for one in found]})
-    elif not found:
-        say('There is no conversation yet. Begin one: remit ask "…", or remit chat.')
-    else:
-        print_list(found)
-    return Exit.OK
-
-
-def _show(conversation: "Conversation", deed: str, *, as_json: bool) -> Exit:
+def show(project: Project, conversation: One) -> Exit:
+    """Print a conversation as it was read."""
     from remit.builtin.assistant.export import export_document, export_text
 
-    if as_json:
-        say_json(export_document(conversation))
-        return Exit.OK
-    text = export_text(conversation)
-    if deed == "export" or not console().is_terminal:
-        print(text if deed == "export" and not console().is_terminal else harmless(text), end="")
-        return Exit.OK
-    _print(conversation)
-    return Exit.OK
+    found = _kept(project).open(conversation)
+    shown = (lambda: _print(found)) if console().is_terminal else lambda: print(harmless(export_text(found)), end="")
+    return project.answer(lambda: export_document(found), shown)
+
+
+def export(project: Project, conversation: One) -> Exit:
+    """Print a conversation as Markdown; with --json as a document."""
+    from remit.builtin.assistant.export import export_document, export_text
+
+    found = _kept(project).open(conversation)
+    text = export_text(found)
+    return project.answer(lambda: export_document(found), lambda: print(harmless(text) if console().is_terminal else text, end=""))
+
+
+def rename(
+    project: Project, conversation: One, title: Annotated[list[str], typer.Argument(metavar="TITLE", help="The new title.")]
+) -> Exit:
+    """Give a conversation another title."""
+    renamed = _kept(project).rename(conversation, " ".join(title))
+    return project.answer({"id": renamed.conversation_id, "title": renamed.title}, f"{renamed.conversation_id}  {renamed.title}")
+
+
+def delete(project: Project, conversations: Annotated[list[str], typer.Argument(metavar="ID...", help="Their ids.")]) -> Exit:
+    """Delete conversations; if one of them does not exist, none is deleted."""
+    kept = _kept(project)
+    found = list(dict.fromkeys(kept.find(one) for one in conversations))
+    for one in found:
+        kept.delete(one)
+    return project.answer({"deleted": found}, f"Deleted: {', '.join(found)}")
 
 
 def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
-    """Newest first; what cannot be read with its fault."""
-
+    """Newest first; an unreadable one with its fault."""
     from rich.text import Text
 
     shown = table("", "conversation", "title", "messages", "tokens", "last", shrinking=("title",))
@@ -109,11 +79,11 @@ def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
         shown.add_row(Text("›" if one.conversation_id == current else "", style="cyan"), one.conversation_id, title, *cells)
     console().print(shown)
     if console().is_terminal and current is None:
-        console().print(Text(f"{count(len(found), 'conversation')}; remit chat --conversation ID goes on with one", style="dim"))
+        console().print(Text(f"{count(len(found), 'conversation')}; remit chat --conversation ID continues one", style="dim"))
 
 
 def _print(conversation: "Conversation") -> None:
-    """As it was read when it was held: words in full, what was called on a line."""
+    """As it was read: words in full, each call on a line."""
     from rich.text import Text
 
     from remit.models.messages import Reply, UserMessage
@@ -122,7 +92,7 @@ def _print(conversation: "Conversation") -> None:
     out.print(Text(conversation.title, style="bold").append(f"  {conversation.conversation_id}", style="dim"))
     for line in conversation.spoken:
         message = line.message
-        if line.by:  # what the model was told on the way: not the person's words
+        if line.by:  # added by the assistant, not by the user
             out.print(Text(f"  ({line.by}: {one_line(message.text, 160)})", style="dim", no_wrap=True, overflow="ellipsis"))
         elif isinstance(message, UserMessage):
             out.print(Text(f"\n› {harmless(message.text)}", style="bold cyan").append(f"  {moment(line.at)}", style="dim"))

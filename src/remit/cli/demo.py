@@ -14,17 +14,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from remit.agents.function import agent
-from remit.app import Remit
-from remit.cli.arguments import Json
 from remit.cli.exits import Exit
 from remit.cli.live import best_show, carried_out, report_dead_work
-from remit.cli.project import find_root
-from remit.cli.render import count, duration, painted, put, say, say_aside, say_json, size
+from remit.cli.project import Project
+from remit.cli.render import count, duration, painted, put, say, say_aside, size
 from remit.cli.results import record_document
 from remit.core.record import Record
 from remit.core.request import call
@@ -137,7 +133,7 @@ async def prose(ctx: Context, files: int) -> str:
 @agent("demo.circle", workspace="none", timeout=20, description="Delegates back to the agent that called it.")
 async def circle(ctx: Context) -> dict[str, Any]:
     refused = await ctx.delegate("demo.survey", folder=".")
-    return {"status": "completed", "summary": f"Asked demo.survey, its own caller. The answer was {refused.errors[0].code}."}
+    return {"status": "completed", "summary": f"PolicyRequest demo.survey, its own caller. The answer was {refused.errors[0].code}."}
 
 
 AGENTS = (survey, inspect, measure, stuck, killed, prose, circle)
@@ -202,20 +198,17 @@ def _stands(root: Path, artifact: Artifact) -> bool:
 # ---- the command
 
 
-def demo(
-    root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="The folder to count. Default: this one.", show_default=False)
-    ] = None,
-    as_json: Json = False,
-) -> Exit:
-    """Show what remit promises: a tree of agents counts this folder, some of them misbehave. No key, no server."""
-    return asyncio.run(_demo(find_root(root or Path.cwd()), as_json=as_json))
+def demo(project: Project) -> Exit:
+    """Show what remit promises: a tree of agents counts the files of this folder, some of them misbehave. No key, no server."""
+    here = project if project.is_named else Project(Path.cwd(), as_json=project.as_json)
+    return asyncio.run(_demo(here))
 
 
-async def _demo(folder: Path, *, as_json: bool) -> Exit:
+async def _demo(project: Project) -> Exit:
+    folder, as_json = project.root, project.as_json
     began = time.monotonic()
-    settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # what it shows must not depend on the project's settings
-    async with Remit.open(folder, agents=AGENTS, settings=settings, recover=False) as remit:
+    settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # independent of the settings of the project
+    async with project.open(agents=AGENTS, settings=settings, approver=None) as remit:
         await report_dead_work(remit)
         some = search(folder, "", SearchBounds(stop_at=time.monotonic() + 1.0, max_entries=1_000))
         counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
@@ -225,14 +218,17 @@ async def _demo(folder: Path, *, as_json: bool) -> Exit:
         records = await remit.tree(outcome.result.session_id)
     parts = judged(folder, outcome.result, records)
     is_ok = all(part.ok for part in parts)
-    if as_json:
-        tree = [record_document(record) | {"parameters": {}} for record in records]
-        told = {"ok": is_ok, "session_id": outcome.result.session_id, "seconds": round(time.monotonic() - began, 3)}
-        report = REPORT if outcome.result.ok else None
-        say_json({**told, "parts": [asdict(part) for part in parts], "report": report, "return": outcome.result.to_dict(), "tree": tree})
-    else:
-        _print(parts, outcome.result)
-    return Exit.INTERRUPTED if outcome.was_interrupted else Exit.OK if is_ok else Exit.FAILED
+    document = {
+        "ok": is_ok,
+        "session_id": outcome.result.session_id,
+        "seconds": round(time.monotonic() - began, 3),
+        "parts": [asdict(part) for part in parts],
+        "report": REPORT if outcome.result.ok else None,
+        "return": outcome.result.to_dict(),
+        "tree": [record_document(record) | {"parameters": {}} for record in records],
+    }
+    code = Exit.INTERRUPTED if outcome.was_interrupted else Exit.OK if is_ok else Exit.FAILED
+    return project.answer(document, lambda: _print(parts, outcome.result), code)
 
 
 def _print(parts: Sequence[Part], result: Return) -> None:

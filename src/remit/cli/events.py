@@ -1,4 +1,4 @@
-"""Events in words, the last words of each delegation as they are read from the store, and what a tree has spent. Draws nothing."""
+"""Events as text, the last words of each delegation as they are read from the store, and what a tree has spent."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,44 +15,40 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
 
 REMEMBERED = 50
-"""So many lines of one delegation are looked back at for what was told already."""
+"""Lines of one delegation that are searched for repetitions."""
 TROUBLE = ("failed", "denied")
 LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written: one cheap pragma."""
+"""How often the store is asked whether another process has written, which costs one pragma."""
 UNKNOWN = "money unknown"
 
 
-class Teller:
-    """Tells events one after another, nothing twice: coding agents say a tool's call both as progress and as a chunk for programs."""
+class EventText:
+    """Renders events one after another, nothing twice: coding agents report a tool call both as progress and as a chunk for programs."""
 
     def __init__(self) -> None:
         self._progress: dict[str, deque[str]] = {}
         self._chunks: dict[str, deque[str]] = {}
 
-    def tell(self, event: Event) -> str:
-        """Its words; empty when there is nothing new to tell."""
-        text = told(event)
+    def render(self, event: Event) -> str:
+        """Empty when there is nothing new."""
+        text = event_text(event)
+        chunks = self._chunks.setdefault(event.session_id, deque(maxlen=REMEMBERED))
+        progress = self._progress.setdefault(event.session_id, deque(maxlen=REMEMBERED))
         if event.kind is EventKind.PROGRESS:
-            self._remember(self._progress, event, text)
-            if text in self._chunks.get(event.session_id, ()):
-                self._chunks[event.session_id].remove(text)  # the same call may be made again
+            progress.append(text)
+            if text in chunks:
+                chunks.remove(text)  # the same call may be made again
                 return ""
         elif event.kind is EventKind.DATA and (call := _call_of(event.body.get("chunk"))) is not None:
-            if self._is_told(event.session_id, *call):
+            subject, status = call
+            known = [line for line in progress if subject in line]
+            if any(status in line for line in known) if status in TROUBLE else known:
                 return ""
-            self._remember(self._chunks, event, text)
+            chunks.append(text)
         return text
 
-    def _is_told(self, session_id: str, subject: str, status: str) -> bool:
-        known = [line for line in self._progress.get(session_id, ()) if subject in line]
-        return any(status in line for line in known) if status in TROUBLE else bool(known)
 
-    @staticmethod
-    def _remember(lines: dict[str, deque[str]], event: Event, text: str) -> None:
-        lines.setdefault(event.session_id, deque(maxlen=REMEMBERED)).append(text)
-
-
-def told(event: Event) -> str:
+def event_text(event: Event) -> str:
     """An event in words; empty when it has none."""
     body = event.body
     match event.kind:
@@ -68,17 +64,12 @@ def told(event: Event) -> str:
             words = spent(body.get("tokens") or 0, body.get("cost") or 0.0)
             return f"{words} spent so far" if words else ""
         case EventKind.CANCEL:
-            return _cancel(body)
+            reason = str(body.get("reason") or "").rstrip(".")
+            by, state = f"by {body.get('source')}{f': {reason}' if reason else ''}", body.get("state")
+            if state == "requested":
+                return f"Cancel requested {by}."
+            return f"Cancelled {by}; {'it did not stop and was abandoned' if state == 'abandoned' else state}."
     return ""
-
-
-def _cancel(body: Mapping[str, Any]) -> str:
-    reason = str(body.get("reason") or "").rstrip(".")
-    by = f"by {body.get('source')}{f': {reason}' if reason else ''}"
-    state = body.get("state")
-    if state == "requested":
-        return f"Cancel requested {by}."
-    return f"Cancelled {by}; {'it did not stop and was abandoned' if state == 'abandoned' else state}."
 
 
 def _chunk(chunk: Any) -> str:
@@ -112,7 +103,7 @@ def _plan(steps: list[Mapping[str, Any]]) -> str:
 
 
 def _call_of(chunk: Any) -> tuple[str, str] | None:
-    """What progress about the same thing says, and how it stands with it; None for a chunk that is nothing of the kind."""
+    """How progress names the same call, and its status; None for any other chunk."""
     match chunk:
         case {"tool": {"status": str(status)} as tool}:
             return _subject(tool), status
@@ -124,7 +115,7 @@ def _call_of(chunk: Any) -> tuple[str, str] | None:
 
 
 def gist_of(result: Return) -> str:
-    """What there is to say of it on one line: its first error, else its summary, else the value a function handed back."""
+    """A return on one line: its first error, else its summary, else the value that a function returned."""
     if result.errors:
         return result.errors[0].message
     if result.data is not None and result.summary == f"{result.metadata.agent_type} finished.":
@@ -133,7 +124,7 @@ def gist_of(result: Return) -> str:
 
 
 def parameters_hint(parameters: Mapping[str, Any]) -> str:
-    """What tells this delegation from its siblings: its first short parameter."""
+    """Its first short parameter, which distinguishes it from its siblings."""
     for value in parameters.values():
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
             return one_line(value, 28)
@@ -159,7 +150,7 @@ class Watch:
         """What each has spent so far, as it said itself."""
 
     def look(self, records: Iterable[Record]) -> list[Event]:
-        """Everything new that these delegations said or went through, by time."""
+        """New events of these delegations, by time."""
         events: list[Event] = []
         for record in records:
             session_id = record.session_id
@@ -180,7 +171,7 @@ class Watch:
             if event.kind is EventKind.SPENT:
                 self.tokens[event.session_id] = event.body.get("tokens", 0)
                 self.costs[event.session_id] = event.body.get("cost", 0.0)
-            text = told(event)
+            text = event_text(event)
             if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
 
@@ -190,7 +181,7 @@ class Spent:
     tokens: int = 0
     cost: float = 0.0
     has_unknown: bool = False
-    """Something was asked of a model whose price nobody knows."""
+    """A model of unknown price was used."""
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
@@ -204,14 +195,14 @@ class Spent:
 
 
 def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
-    """By a tree. Tokens that cost nothing come of a model that is free, or of one whose price nobody knows."""
+    """By a tree. Tokens without a cost are of a free model, or of one whose price is unknown."""
     tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
     is_open = any(record.tokens and not record.cost for record in records)
     return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
 
 
 def is_priced(settings: "Settings") -> bool:
-    """Whether it is known what the models cost that are asked here."""
+    """Whether the price of every configured model is known."""
     from remit.models.pricing import price_of
 
     return bool(settings.model) and all(price_of(settings, name) is not None for name in settings.model)

@@ -1,4 +1,4 @@
-"""The one table of exit codes: what a script can learn from how a command ended. Every command ends through here; `--help` prints it."""
+"""The exit codes of every command. `remit --help` prints the table."""
 
 from enum import IntEnum
 
@@ -22,16 +22,16 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "completed, or nothing wrong",
     Exit.FAILED: "failed or invalid",
-    Exit.USAGE: "wrongly called",
-    Exit.PARTIAL: "partial (deadline, crash, unmet acceptance): what was done is kept",
-    Exit.BLOCKED: "blocked: somebody must act",
+    Exit.USAGE: "wrong usage",
+    Exit.PARTIAL: "partial (deadline, crash, unmet acceptance): finished work is kept",
+    Exit.BLOCKED: "blocked: a person must act",
     Exit.REFUSED: "refused: nothing ran",
     Exit.CANCELLED: "cancelled",
     Exit.UNAVAILABLE: "unavailable (database, disk, agent): try again",
     Exit.INTERRUPTED: "interrupted",
 }
 
-_OF_STATE = {
+_CODES: dict[str, Exit] = {
     State.COMPLETED: Exit.OK,
     State.PARTIAL: Exit.PARTIAL,
     State.TIMEOUT: Exit.PARTIAL,
@@ -39,18 +39,9 @@ _OF_STATE = {
     State.BLOCKED: Exit.BLOCKED,
     State.CANCELLED: Exit.CANCELLED,
     State.REFUSED: Exit.REFUSED,
-}
-_OF_STATUS = {
-    Status.COMPLETED: Exit.OK,
-    Status.PARTIAL: Exit.PARTIAL,
-    Status.FAILED: Exit.FAILED,
-    Status.BLOCKED: Exit.BLOCKED,
-}
-_OF_STOP = {
-    StopReason.REFUSED: Exit.REFUSED,
-    StopReason.CANCELLED: Exit.CANCELLED,
     StopReason.UNAVAILABLE: Exit.UNAVAILABLE,
 }
+"""By state, status and stop reason, which share their names."""
 
 
 def exit_of_return(result: Return) -> Exit:
@@ -58,14 +49,14 @@ def exit_of_return(result: Return) -> Exit:
 
 
 def exit_of_ending(status: Status, reason: StopReason) -> Exit:
-    if status is Status.BLOCKED:
-        return Exit.BLOCKED  # also for want of a tool: trying again does not install it
-    return _OF_STOP.get(reason, _OF_STATUS[status])
+    if status is not Status.BLOCKED and reason in (StopReason.REFUSED, StopReason.CANCELLED, StopReason.UNAVAILABLE):
+        return _CODES[reason]
+    return _CODES[status]  # blocked also for a missing tool: trying again does not install it
 
 
 def exit_of_state(state: State) -> Exit:
-    """For a settled delegation whose return is not at hand."""
-    return _OF_STATE.get(state, Exit.OK)
+    """Of a settled delegation whose return was not read."""
+    return _CODES.get(state, Exit.OK)
 
 
 def exit_of_error(error: RemitError) -> Exit:

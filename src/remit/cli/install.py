@@ -15,7 +15,7 @@ import stat
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,10 +24,9 @@ import tomlkit
 import typer
 from tomlkit.exceptions import TOMLKitError
 
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.project import NO_MCP, find_root, has_mcp
-from remit.cli.render import say, say_aside, say_json
+from remit.cli.project import NO_MCP, Project, has_mcp
+from remit.cli.render import say, say_aside
 from remit.core.errors import Misused, Unavailable
 from remit.system.files import atomic_write
 from remit.system.interpreter import remit_command
@@ -51,28 +50,26 @@ Entry = dict[str, Any]
 
 
 class Does(StrEnum):
+    """What is done to a file."""
+
     NOTHING = "nothing"
     MAKE = "make"
-    """A file that was not there."""
     ADD = "add"
     CHANGE = "change"
-    """An entry of that name was there with other values."""
     REMOVE = "remove"
-    """Only the entry: the rest was changed since, and stays."""
+    """The rest of the file was changed since, and stays."""
     RESTORE = "restore"
-    """The file as it was before."""
     DELETE = "delete"
-    """A file that was made here, and contains nothing else."""
     PASTE = "paste"
     """Nothing is written: the user edits the file."""
 
 
 DONE = {
     Does.MAKE: "Created {file} with the entry for remit.",
-    Does.ADD: "Added remit to {file}. The file as it was: {backup}.",
-    Does.CHANGE: "Changed the entry of remit in {file}. The file as it was: {backup}.",
+    Does.ADD: "Added remit to {file}. The original: {backup}.",
+    Does.CHANGE: "Changed the entry of remit in {file}. The original: {backup}.",
     Does.REMOVE: "Removed remit from {file}; everything else is unchanged.",
-    Does.RESTORE: "{file} is as it was before.",
+    Does.RESTORE: "Restored {file}.",
     Does.DELETE: "Deleted {file}: it contained nothing else.",
 }
 
@@ -242,15 +239,15 @@ class Change:
     tool: Tool
     root: Path
     file: Path
-    does: Does
     before: bytes | None
     """None: there is no such file."""
     after: bytes | None
+    does: Does = Does.NOTHING
     backup: Path | None = None
-    """Where the file as it is will be kept; or, for `--undo`, the file it is restored from."""
+    """Where the original is kept; for `--undo` the file it is restored from."""
     notes: tuple[str, ...] = ()
     paste: str = ""
-    """What the user is to paste, or to remove."""
+    """For the user to paste, or to remove."""
 
     @property
     def name(self) -> str:
@@ -289,67 +286,62 @@ class Change:
 
 
 def plan_install(tool: Tool, root: Path, command: tuple[str, ...], *, approve: bool | None = None) -> Change:
-    """What to do so that the tool knows remit in this project. `approve` None keeps the approval mode that is there."""
+    """The change that adds remit to the tool's configuration of this project. `approve` None keeps the approval mode."""
     file = tool.file_in(root)
     before, entry = _bytes_of(file), tool.entry(command)
+    change = Change(tool=tool, root=root, file=file, before=before, after=before)
     with _faults(file):
         text = _text_of(before or b"")
-        document = tool.format.read(text)
-        _check_tables(document, tool.path)
-        known = document.get(tool.path[0], {}).get(tool.path[1])
+        known = _entry_in(tool, text)
         if tool.name == "codex":
             mode = known.get(APPROVAL) if isinstance(known, dict) and approve is None else "approve" if approve else None
             entry |= {APPROVAL: mode} if mode else {}
         if known == entry:
-            return Change(tool=tool, root=root, file=file, does=Does.NOTHING, before=before, after=before)
+            return change
         notes = () if command == ("remit",) else (f"remit is not on PATH, so {command[0]} is written: that works on this machine only.",)
         try:
             after = _with_mark(before, tool.format.write(text, tool.path, entry))
         except HasComments:
-            paste = json.dumps({tool.path[1]: entry}, indent=2)[2:-2]
-            return Change(tool=tool, root=root, file=file, does=Does.PASTE, before=before, after=before, notes=notes, paste=paste)
+            return replace(change, does=Does.PASTE, notes=notes, paste=json.dumps({tool.path[1]: entry}, indent=2)[2:-2])
         _check_rest(tool, text, after, entry)
     if before is None:
-        return Change(tool=tool, root=root, file=file, does=Does.MAKE, before=None, after=after, notes=notes)
+        return replace(change, does=Does.MAKE, after=after, notes=notes)
     if known is not None:
         notes = (f"The entry {'.'.join(tool.path)} has other values: it would be replaced.", *notes)
-    does = Does.ADD if known is None else Does.CHANGE
-    return Change(tool=tool, root=root, file=file, does=does, before=before, after=after, backup=_next_backup(file), notes=notes)
+    return replace(change, does=Does.ADD if known is None else Does.CHANGE, after=after, backup=_next_backup(file), notes=notes)
 
 
 def plan_undo(tool: Tool, root: Path) -> Change:
-    """What to do so that the file is as it was; changes that others made since are kept."""
+    """The change that restores the file; changes that others made since are kept."""
     file = tool.file_in(root)
     before = _bytes_of(file)
-    nothing = Change(tool=tool, root=root, file=file, does=Does.NOTHING, before=before, after=before)
+    change = Change(tool=tool, root=root, file=file, before=before, after=before)
     if before is None:
-        return nothing
+        return change
     found = _backups(file)
     backup = found[max(found)] if found else None
     original = _bytes_of(backup) if backup is not None else None
     with _faults(file):
         text = _text_of(before)
-        entry = _entry_in(tool, text)
+        entry, earlier = _entry_in(tool, text), None
         if entry is None:
-            return nothing
-        earlier = None
+            return change
         if original is not None:
             with contextlib.suppress(Unfit):
                 old = _text_of(original)
                 earlier = _entry_in(tool, old)
                 if _with_mark(original, tool.format.write(old, tool.path, entry)) == before:
-                    return Change(tool=tool, root=root, file=file, does=Does.RESTORE, before=before, after=original, backup=backup)
+                    return replace(change, does=Does.RESTORE, after=original, backup=backup)
         try:
             after = _with_mark(before, tool.format.write(text, tool.path, earlier))
         except HasComments:
-            paste = ".".join(tool.path)
-            return Change(tool=tool, root=root, file=file, does=Does.PASTE, before=before, after=before, paste=paste)
+            return replace(change, does=Does.PASTE, paste=".".join(tool.path))
         _check_rest(tool, text, after, earlier)
         is_ours = tool.format.write("", tool.path, entry) == text
         if tool.format.is_empty(tool.format.read(_text_of(after))) and (original is None or is_ours) and b"#" not in after:
-            return Change(tool=tool, root=root, file=file, does=Does.DELETE, before=before, after=None)
-    notes = (f"The file was changed since: only the entry is removed. The file as it was: {backup.name}.",) if backup else ()
-    return Change(tool=tool, root=root, file=file, does=Does.REMOVE, before=before, after=after, backup=backup, notes=notes)
+            return replace(change, does=Does.DELETE, after=None)
+    notes = (f"The file was changed since: only the entry is removed. The original: {backup.name}.",) if backup else ()
+    return replace(change, does=Does.REMOVE, after=after, backup=backup, notes=notes)
 
 
 def _entry_in(tool: Tool, text: str) -> Any:
@@ -429,27 +421,25 @@ def _write_new(path: Path, data: bytes, *, like: Path) -> None:
 
 
 def install(
+    project: Project,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="claude, codex or opencode.", show_default=False)],
-    undo: Annotated[bool, typer.Option("--undo", help="Remove the entry: the file is then as it was.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Remove the entry and restore the file.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     approve: Annotated[
         bool | None,
-        typer.Option("--approve/--no-approve", help="Of codex: whether it may call remit's tools without asking.", show_default=False),
+        typer.Option("--approve/--no-approve", help="codex: whether it may call remit's tools without asking.", show_default=False),
     ] = None,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
     """Let a coding agent delegate: write remit as an MCP server into its configuration of this project. Shows the change and asks."""
-    folder = find_root(root)
     if tool not in TOOLS:
         raise Misused(f"remit cannot be installed into {tool!r}.", advice=f"Name one of {', '.join(TOOLS)}.")
-    can_ask = not as_json and not yes and sys.stdin.isatty()
+    can_ask = not project.as_json and not yes and sys.stdin.isatty()
     try:
         if tool == "codex" and approve is None and not undo and can_ask:
             approve = typer.confirm(ASK_CODEX, default=False)
-        change = plan_undo(TOOLS[tool], folder) if undo else plan_install(TOOLS[tool], folder, command_here(), approve=approve)
+        change = plan_undo(TOOLS[tool], project.root) if undo else plan_install(TOOLS[tool], project.root, command_here(), approve=approve)
         notes = [*change.notes, *([] if undo else _notes(change, approve=approve))]
-        if not as_json:
+        if not project.as_json:
             _show(change, notes, undo=undo)
         code = _consent(change, yes=yes, can_ask=can_ask)
     except typer.Abort:  # Ctrl-C or the end of the input instead of an answer
@@ -458,15 +448,10 @@ def install(
     is_made = code is Exit.OK and change.does is not Does.NOTHING
     if is_made:
         change.make()
-    backup = change.backup.relative_to(folder).as_posix() if change.backup else None
-    if as_json:
-        told = {"tool": tool, "file": change.name, "does": str(change.does), "is_made": is_made, "diff": change.diff()}
-        say_json({**told, "backup": backup, "notes": notes, "paste": change.paste or None})
-    elif is_made:
-        say(DONE[change.does].format(file=change.name, backup=backup))
-        if not undo:
-            say(change.tool.then)
-    return code
+    backup = change.backup.relative_to(project.root).as_posix() if change.backup else None
+    document = {"tool": tool, "file": change.name, "does": str(change.does), "is_made": is_made, "diff": change.diff(), "backup": backup}
+    done = DONE.get(change.does, "").format(file=change.name, backup=backup) + ("" if undo else f"\n{change.tool.then}")
+    return project.answer({**document, "notes": notes, "paste": change.paste or None}, done if is_made else lambda: None, code)
 
 
 def _consent(change: Change, *, yes: bool, can_ask: bool) -> Exit:

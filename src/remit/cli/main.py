@@ -4,32 +4,38 @@
 """
 
 import contextlib
-import functools
 import importlib
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit, legend
+from remit.cli.project import Project
 from remit.cli.render import claim_stdout, report
 from remit.core.errors import Misused, RemitError, Unavailable
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """One command in `remit --help`."""
 
     place: str
-    """`module:function` below `remit.cli`; the function returns an `Exit`."""
+    """`module:function` below `remit.cli`; the function takes a `Project` and returns an `Exit`."""
     panel: str
     help: str
 
 
+_COMMON = (
+    Parameter("root", Parameter.KEYWORD_ONLY, default=None, annotation=Root),
+    Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
+)
 CHAT, DELEGATE, BOARD, LOOK, SETUP = "Talk", "Delegate", "Board", "Look", "Set up"
 COMMANDS = {
     "ask": Listed("ask:ask", CHAT, "Ask the assistant one question."),
@@ -38,7 +44,7 @@ COMMANDS = {
     "delegate": Listed("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "tool": Listed("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
     "cancel": Listed("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
-    "recover": Listed("sessions:recover", DELEGATE, "Resume or settle what a dead process left behind."),
+    "recover": Listed("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
     "workspaces": Listed("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
     "validate": Listed("tool:validate", DELEGATE, "Check a return against the return format."),
     "task": Listed("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
@@ -46,18 +52,18 @@ COMMANDS = {
     "plan": Listed("board_commands:plan", BOARD, "Plan a task in phases."),
     "revise": Listed("board_commands:revise", BOARD, "Revise the plan of a task."),
     "implement": Listed("board_commands:implement", BOARD, "Implement tasks by their plans."),
-    "review": Listed("board_commands:review", BOARD, "Review what was done for the tasks."),
-    "errors": Listed("board_commands:errors", BOARD, "Find out why delegations failed and plan the fixes."),
+    "review": Listed("board_commands:review", BOARD, "Review the work done for tasks."),
+    "errors": Listed("board_commands:errors", BOARD, "Diagnose recorded errors and plan the fixes."),
     "meta": Listed("board_commands:meta", BOARD, "Write a new agent file or command file."),
     "board": Listed("board:board", BOARD, "Show the tasks, one task in full, or a picture; import a board."),
     "todo": Listed("task:todo", BOARD, "Archive finished tasks and tidy TODO.md."),
-    "status": Listed("sessions:status", LOOK, "Show what runs now."),
+    "status": Listed("sessions:status", LOOK, "Show queued and running delegations."),
     "show": Listed("sessions:show", LOOK, "Show one delegation: its tree, steps and return."),
     "follow": Listed("sessions:follow", LOOK, "Follow a delegation until its return."),
     "history": Listed("sessions:history", LOOK, "List delegations, newest first."),
     "ledger": Listed("metrics:ledger", LOOK, "List recorded errors."),
     "metrics": Listed("metrics:metrics", LOOK, "Print figures of a period."),
-    "audit": Listed("policy:audit", LOOK, "Print or check the log of policy decisions."),
+    "audit": Listed("policy:audit", LOOK, "Print or verify the log of policy decisions."),
     "agents": Listed("agents:agents", LOOK, "List agents, show one, write a new one, find installed coding agents."),
     "roles": Listed("roles:roles", LOOK, "Show which agent carries out each role of the board."),
     "commands": Listed("command_files:commands", LOOK, "List the commands that files of the project add."),
@@ -65,12 +71,34 @@ COMMANDS = {
     "install": Listed("install:install", SETUP, "Let a coding agent delegate: write remit into its configuration."),
     "doctor": Listed("doctor:doctor", SETUP, "Check this machine and project."),
     "config": Listed("config:config", SETUP, "Print the settings and where each came from."),
-    "models": Listed("models:models", SETUP, "List, try, add or remove models."),
-    "policy": Listed("policy:policy", SETUP, "Show, check or try the rules of the project."),
-    "token": Listed("token:token", SETUP, "Make, list or revoke tokens for callers of the server."),
-    "mcp": Listed("mcp:mcp", SETUP, "Serve the delegate tool to a coding agent over stdin and stdout."),
+    "models": Listed("models:models", SETUP, "List the language models, or test them."),
+    "policy": Listed("policy:policy", SETUP, "Show, check, explain or create the rules of the project."),
+    "token": Listed("token:token", SETUP, "Create, list or revoke tokens for callers of the server."),
+    "mcp": Listed("serve:mcp", SETUP, "Serve the delegate tool to a coding agent over stdin and stdout."),
     "serve": Listed("serve:serve", SETUP, "Serve the agents over HTTP, gRPC, A2A and MCP."),
 }
+SUBCOMMANDS = {
+    "agents new": "agents:new",
+    "audit verify": "policy:verify",
+    "board import": "board:import_",
+    "conversations list": "conversations:conversations",
+    "conversations show": "conversations:show",
+    "conversations export": "conversations:export",
+    "conversations rename": "conversations:rename",
+    "conversations delete": "conversations:delete",
+    "models list": "models:models",
+    "models test": "models:try_each",
+    "policy show": "policy:policy",
+    "policy check": "policy:check",
+    "policy explain": "policy:explain",
+    "policy init": "policy:init",
+    "token new": "token:new",
+    "token list": "token:token",
+    "token revoke": "token:revoke",
+    "tool schema": "tool:schema",
+    "tool call": "tool:call",
+}
+"""Two words that are a command of their own, with their own options and help."""
 
 
 def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
@@ -87,12 +115,22 @@ def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
     loaded = set(loaded)
     for name, entry in COMMANDS.items():
         if name in loaded:
-            module, _, attribute = entry.place.partition(":")
-            function = getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
-            app.command(name, rich_help_panel=entry.panel)(answering(function))
+            app.command(name, rich_help_panel=entry.panel, epilog=_also(name))(_command(entry.place))
         elif name in listed:
             app.command(name, help=entry.help, rich_help_panel=entry.panel)(lambda: None)
+    for name in loaded & SUBCOMMANDS.keys():
+        app.command(name)(_command(SUBCOMMANDS[name]))
     return app
+
+
+def _command(place: str) -> Callable[..., None]:
+    module, _, attribute = place.partition(":")
+    return answering(getattr(importlib.import_module(f"remit.cli.{module}"), attribute))
+
+
+def _also(name: str) -> str | None:
+    more = [f"`remit {one} --help`" for one in SUBCOMMANDS if one.startswith(f"{name} ") and SUBCOMMANDS[one] != COMMANDS[name].place]
+    return f"See also {', '.join(more)}." if more else None
 
 
 def _remit(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
@@ -115,7 +153,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     if "_REMIT_COMPLETE" in os.environ:
         words = " ".join(os.environ.get(one, "") for one in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")).split()
         return build(words, COMMANDS)
-    if name in COMMANDS:
+    if name in COMMANDS or name in SUBCOMMANDS:
         return build([name])
     from remit.cli.command_files import register
 
@@ -125,27 +163,32 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
 
 
 def answering(command: Callable[..., Exit]) -> Callable[..., None]:
-    """A command that returns its exit code, as typer calls it. An error of ours becomes one line; REMIT_DEBUG=1 shows the traceback."""
+    """A command as typer calls it: with `--root` and `--json`, of which the command gets a `Project`. An error of ours becomes one line;
+    REMIT_DEBUG=1 shows the traceback."""
 
-    @functools.wraps(command)
-    def called(**given: Any) -> None:
-        as_json = bool(given.get("as_json"))
+    def called(*, root: Path | None, as_json: bool, **given: Any) -> None:
         if as_json:
             claim_stdout()
         try:
-            code = command(**given)
+            code = command(Project(root, as_json=as_json), **given)
         except RemitError as error:
             if os.environ.get("REMIT_DEBUG"):
                 raise
             code = report(error, as_json=as_json)
         raise typer.Exit(int(code))
 
+    own = list(inspect.signature(command).parameters.values())[1:]
+    called.__signature__ = inspect.Signature([*own, *_COMMON])  # type: ignore[attr-defined]
+    called.__annotations__ = {}
+    called.__doc__, called.__name__ = command.__doc__, command.__name__
     return called
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if (name := " ".join(arguments[:2])) in SUBCOMMANDS:
+        arguments = [name, *arguments[2:]]
     sys.exit(_exit_code(arguments))
 
 

@@ -1,15 +1,15 @@
 """`remit metrics` and `remit ledger`: figures of a period, and the error ledger. Read only."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.cli.arguments import Json, Root, parse_time
+from remit.cli.arguments import parse_time
 from remit.cli.exits import Exit
-from remit.cli.project import NOTHING_YET, find_root, open_record, project_folder
+from remit.cli.project import NOTHING_YET, Project
 from remit.cli.render import (
     at_the_prompt,
     console,
@@ -21,12 +21,11 @@ from remit.cli.render import (
     put,
     say,
     say_aside,
-    say_json,
     say_json_line,
     spent,
     table,
     when,
-)
+)  # fmt: skip
 from remit.core.metrics import (
     ERRORS_BY_OPERATION,
     ERRORS_BY_TARGET,
@@ -45,7 +44,7 @@ from remit.core.metrics import (
     metrics_of,
     series_of,
     sparkline,
-)
+)  # fmt: skip
 from remit.core.ports import Store
 
 if TYPE_CHECKING:
@@ -55,67 +54,54 @@ if TYPE_CHECKING:
 
 
 LINE_SECONDS = 86_400.0
-"""What the lines show when no time is given."""
+"""Span of the trend when no time is given."""
 WATCH_SECONDS = 2.0
 GAP = 3
 """Between columns."""
 LEAST_WORDS = 24
 LEAST_SIGNS = 6
 FULL = 20
-"""So many targets and operations are listed; those with most errors first."""
+"""Targets and operations listed, those with most errors first."""
 
 
 def metrics(
+    project: Project,
     since: Annotated[
-        str | None, typer.Option(help="Like 30m, 2h, 1d, or an ISO time; all on record unless given.", show_default=False)
+        str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.", show_default=False)
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
     alert_rules: Annotated[bool, typer.Option("--alert-rules", help="Print rules for Prometheus with the same thresholds.")] = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and which are alarming.
+    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     if alert_rules:
-        return _print_rules(as_json=as_json)
-    with open_record(find_root(root)) as store:
-        if watch and store is not None and not as_json:
+        from remit.runtime.telemetry.rules import as_yaml, rules
+
+        document = [{"alert": rule.alert, "expr": rule.expression, "metric": rule.metric.name} for rule in rules()]
+        return project.answer(document, lambda: say_json_line(as_yaml().rstrip()))
+    with project.history() as store:
+        if watch and store is not None and not project.as_json:
             return _watched(store, since)
         found, series = _read(store, since)
-    if as_json:
-        say_json({**found.to_dict(), "series": series.to_dict()})
-    elif store is None:
-        say(NOTHING_YET)
-    elif not found.total:
-        say("Nothing was delegated in that time.")
-    else:
-        _print_metrics(found, series)
-    return Exit.OK
+    empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
+    return project.answer(
+        lambda: {**found.to_dict(), "series": series.to_dict()}, (lambda: _print_metrics(found, series)) if found.total else empty
+    )
 
 
-def _print_rules(*, as_json: bool) -> Exit:
-    from remit.runtime.telemetry.rules import as_yaml, rules
-
-    if as_json:
-        say_json([{"alert": rule.alert, "expr": rule.expression, "metric": rule.metric.name} for rule in rules()])
-    else:
-        say_json_line(as_yaml().rstrip())  # as it stands: a file
-    return Exit.OK
-
-
-def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
+def _read(store: Store | None, since: str | None) -> tuple[Metrics, Series]:
     now = time.time()
     begin = parse_time(since, "--since", now)
-    tally = Tally() if store is None else store.tally(begin)
-    empty = Tally()
-    series = series_of(
-        lambda first, last: empty if store is None else store.tally(first, last), now - LINE_SECONDS if begin is None else begin, now
-    )
-    return metrics_of(tally, since=begin, until=now), series
+
+    def tally(first: float | None, last: float | None = None) -> Tally:
+        return Tally() if store is None else store.tally(first, last)
+
+    series = series_of(tally, now - LINE_SECONDS if begin is None else begin, now)
+    return metrics_of(tally(begin), since=begin, until=now), series
 
 
-def _watched(store: "Store", since: str | None) -> Exit:
+def _watched(store: Store, since: str | None) -> Exit:
     """Drawn over itself on a terminal; elsewhere one after the other."""
     try:
         while True:
@@ -127,30 +113,27 @@ def _watched(store: "Store", since: str | None) -> Exit:
         return Exit.OK
 
 
-def _print_metrics(found: "Metrics", series: "Series") -> None:
+def _print_metrics(found: Metrics, series: Series) -> None:
     rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
     signs = _room_for_lines(rows)
     columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4 if signs else 3]
     shown = table(*columns, folding="")
+    numbers = {SUCCESS_RATE: found.success.rate, LATENCY_P99: found.latency["p99"], TIMEOUT_RATE: found.timeout.rate}
     for name, value, limit, metric in rows:
-        is_alarming = metric is not None and metric.is_alarming(_number(found, metric))
-        mark = _marked(value, is_alarming=is_alarming)
+        mark = _marked(value, is_alarming=metric is not None and metric.is_alarming(numbers.get(metric)))
         cells = (name, mark, limit, _line(series, metric)[-min(signs, INTERVALS) :], "" if metric is None else metric.words)
         shown.add_row(*cells[: len(columns)])
     console().print(shown)
     if signs:
-        whole, each = (
-            duration(seconds).removesuffix(" 00 m").removesuffix(" 00 s")
-            for seconds in (series.interval_seconds * min(signs, INTERVALS), series.interval_seconds)
-        )
+        spans = (series.interval_seconds * min(signs, INTERVALS), series.interval_seconds)
+        whole, each = (duration(seconds).removesuffix(" 00 m").removesuffix(" 00 s") for seconds in spans)
         say(f"Trend: the last {whole}, {each} each.")
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         if shares:
             say()
             _print_shares(metric, shares)
     alerts = found.alerts()
-    say()
-    say(f"! {count(len(alerts), 'alert')}." if alerts else "No alert.")
+    say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
 
 
 def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
@@ -170,7 +153,7 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
 
 
 def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
-    """How many signs beside the figures, which stay whole; more than a line has: the words fit too; 0: none."""
+    """How many signs of the trend fit beside the figures; more than a trend has: the description fits too; 0: none."""
     taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
     left = console().width - taken - 3 * GAP
     return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else min(INTERVALS, left) if left >= LEAST_SIGNS else 0
@@ -182,12 +165,6 @@ def _line(series: "Series", metric: "Metric | None") -> str:
     return "" if values is None else sparkline(values, metric, signs=PLAIN_SIGNS if is_plain else SIGNS)
 
 
-def _number(found: "Metrics", metric: "Metric") -> float | None:
-    return {SUCCESS_RATE.name: found.success.rate, LATENCY_P99.name: found.latency["p99"], TIMEOUT_RATE.name: found.timeout.rate}.get(
-        metric.name
-    )
-
-
 def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
     worst_first = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), -item[1].total, item[0]))
     shown = table(metric.name, "errors", "of", "share")
@@ -197,7 +174,7 @@ def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
         shown.add_row(printable(name), f"{share.count:,}", f"{share.total:,}", rate)
     console().print(shown)
     if len(shares) > FULL:
-        say(f"and {len(shares) - FULL:,} more, with fewer errors: --json has them all.")
+        say(f"and {len(shares) - FULL:,} more, with fewer errors: --json lists all.")
 
 
 def _marked(value: str, *, is_alarming: bool) -> "Text":
@@ -223,32 +200,29 @@ def _limit(metric: "Metric | None") -> str:
 
 
 def ledger(
+    project: Project,
     type_: Annotated[
         str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
     ] = None,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """List the errors seen, the latest first, with how often and what to do."""
+    """List recorded errors, the latest first, with how often each occurred and what to do."""
     from remit.runtime.error_ledger import ErrorLedger
 
-    book = ErrorLedger(project_folder(find_root(root)) / "errors.json")
-    entries = [entry for entry in book.entries() if type_ is None or type_ in (entry.type, entry.code)]
-    if book.set_aside_path is not None:
-        say_aside(f"The ledger was damaged: it is kept as {book.set_aside_path.name} beside the new one.")
-    if as_json:
-        say_json({"errors": [entry.to_dict() for entry in entries]})
-        return Exit.OK
-    if not entries:
-        say("The error ledger is empty." if type_ is None else f"No error of type {type_} in the ledger.")
-        return Exit.OK
+    errors = ErrorLedger(project.folder / "errors.json")
+    entries = [entry for entry in errors.entries() if type_ is None or type_ in (entry.type, entry.code)]
+    if errors.set_aside_path is not None:
+        say_aside(f"The ledger was damaged: it is kept as {errors.set_aside_path.name} beside the new one.")
+    empty = "The error ledger is empty." if type_ is None else f"No error of type {type_} in the ledger."
+    return project.answer({"errors": [entry.to_dict() for entry in entries]}, (lambda: _print_ledger(entries)) if entries else empty)
+
+
+def _print_ledger(entries: "Sequence[Entry]") -> None:
+    """Code and frequency on one line, then the message, then the advice."""
     for entry in entries:
-        _print_ledger(entry)
-    return Exit.OK
+        _print_error(entry)
 
 
-def _print_ledger(entry: "Entry") -> None:
-    """What and how often on one line, then the message, then what to do."""
+def _print_error(entry: "Entry") -> None:
     head = painted(one_line(entry.code or entry.type), "bold red") + painted(f"  {one_line(entry.origin or '-')}", "bold")
     head += painted(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", "dim")
     fixed = painted(f"  {one_line(entry.fix_status)}", "green") if entry.fix_status != "not_addressed" else ""
@@ -259,7 +233,7 @@ def _print_ledger(entry: "Entry") -> None:
 
 
 def _seen(iso_time: str) -> str:
-    """In local time, as everywhere at the prompt; a time that is none, as it stands in the file."""
+    """In local time; an invalid time as the file has it."""
     try:
         return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
     except (ValueError, OverflowError):

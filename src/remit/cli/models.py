@@ -1,29 +1,27 @@
-"""`remit models`: list the configured language models, or test which of them answer. Keys are named, never shown."""
+"""`remit models`: list the configured language models, or test which of them answer. Keys are never shown."""
 
 import asyncio
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.project import find_root
-from remit.cli.render import console, cut, duration, money, printable, say, say_json, spent, table
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.cli.project import Project
+from remit.cli.render import console, cut, duration, money, printable, say, spent, table
+from remit.core.errors import RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.pricing import price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
-ACTIONS = ("list", "test")
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
 In remit.toml, with the key in the environment (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY …):
 
@@ -33,53 +31,20 @@ or a GGUF file on this machine: model = "local:/path/to/file.gguf"
 """
 
 
-def models(
-    action: Annotated[
-        str, typer.Argument(metavar="[list|test]", help="`list` shows the configured models, `test` asks each.", show_default=False)
-    ] = "list",
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Model to test.", show_default=False)] = None,
-    seconds: Annotated[float, typer.Option(metavar="N", min=0.1, max=600, help="With test: how long each is waited for.")] = 30.0,
-    root: Root = None,
-    as_json: Json = False,
-) -> Exit:
-    """List the language models, or test which of them answer."""
-    if action == "list" and name is None:
-        return _list(find_root(root), as_json=as_json)
-    if action == "add-local":
-        raise Misused(
-            "`remit models add-local` was removed: a local model is any GGUF file.",
-            advice='Download one, and write model = "local:/path/to/file.gguf" in remit.toml. Models added earlier keep working.',
-        )
-    if action == "test":
-        return _test(find_root(root), name, seconds, as_json=as_json)
-    known = " or ".join(f"`remit models {one}`" for one in ACTIONS)
-    raise Misused(f"Unknown: remit models {action}{'' if name is None else f' {name}'}.", advice=f"Use {known}.")
+def models(project: Project) -> Exit:
+    """List the language models; `remit models test` asks each of them."""
+    found, keys = listed(project.settings, project.root), list(keys_present())
 
+    def shown() -> None:
+        if found:
+            _print(found)
+        else:
+            say(NONE_YET.rstrip())
+        if keys:
+            say("\nKeys in the environment: " + ", ".join(f"{variable} ({', '.join(providers)})" for variable, providers in keys))
 
-# ---- what there is
-
-
-def _list(root: Path, *, as_json: bool) -> Exit:
-    from remit.system.settings_files import load_settings
-
-    settings = load_settings(root)
-    found, keys = listed(settings, root), list(keys_present())
-    if as_json:
-        say_json(
-            {
-                "models": [one.to_dict() for one in found],
-                "keys": [{"variable": variable, "providers": providers} for variable, providers in keys],
-            }
-        )
-        return Exit.OK
-    if found:
-        _print(found)
-    else:
-        say(NONE_YET.rstrip())
-    if keys:
-        say()
-        say("Keys in the environment: " + ", ".join(f"{variable} ({', '.join(providers)})" for variable, providers in keys))
-    return Exit.OK
+    known = [{"variable": variable, "providers": providers} for variable, providers in keys]
+    return project.answer({"models": [one.to_dict() for one in found], "keys": known}, shown)
 
 
 def _print(found: "list[Listed]") -> None:
@@ -98,14 +63,12 @@ def _print(found: "list[Listed]") -> None:
             f"{one.context_tokens:,}" if one.context_tokens else "unknown",
         )
     console().print(shown)
-    for one in found:
-        if one.fault:
-            say(f"{one.name}: {printable(one.fault.removeprefix(f'{one.name} '))} {printable(one.advice)}".rstrip())
+    _print_faults(found)
     order = [one.name for one in found if one.place is not None]
     if len(order) > 1:
-        say(f"Asked in this order, the next when one fails: {', '.join(order)}.")
+        say(f"Used in this order, the next when one fails: {', '.join(order)}.")
     elif not order:
-        say('None of them is asked unless an agent names it: write model = "NAME" in remit.toml.')
+        say('None of them is used unless an agent names it: write model = "NAME" in remit.toml.')
 
 
 def _key(one: "Listed") -> str:
@@ -127,28 +90,32 @@ def price_words(price: "Price | None") -> str:
 # ---- do they answer?
 
 
-def _test(root: Path, name: str | None, seconds: float, *, as_json: bool) -> Exit:
-    from remit.system.settings_files import load_settings
+def try_each(
+    project: Project,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this model.", show_default=False)] = None,
+    seconds: Annotated[float, typer.Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
+) -> Exit:
+    """Ask each model a short question and show which answer: exit 0 or 1."""
+    settings = project.settings
+    names = [name] if name is not None else [one.name for one in listed(settings, project.root)]
+    tried = try_models(settings, project.root, names, seconds)
 
-    settings = load_settings(root)
-    names = [name] if name is not None else [one.name for one in listed(settings, root)]
-    tried = try_models(settings, root, names, seconds)
-    answering = bool(tried) and not any(one.fault for one in tried)
-    if as_json:
-        say_json({"models": [one.to_dict() for one in tried]})
-        return Exit.OK if answering or not tried else Exit.FAILED
-    if not tried:
-        say(NONE_YET.rstrip())
-        return Exit.OK
-    shown = table("name", "answers", "took", "spent", "it said", shrinking=("it said",))
-    for one in tried:
-        used = spent(one.input_tokens + one.output_tokens, one.cost or 0.0)
-        shown.add_row(printable(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one.said))
-    console().print(shown)
-    for one in tried:
+    def shown() -> None:
+        rows = table("name", "answers", "took", "spent", "it said", shrinking=("it said",))
+        for one in tried:
+            used = spent(one.input_tokens + one.output_tokens, one.cost or 0.0)
+            rows.add_row(printable(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one.said))
+        console().print(rows)
+        _print_faults(tried)
+
+    code = Exit.FAILED if any(one.fault for one in tried) else Exit.OK
+    return project.answer({"models": [one.to_dict() for one in tried]}, shown if tried else NONE_YET.rstrip(), code)
+
+
+def _print_faults(found: "Sequence[Listed | Trial]") -> None:
+    for one in found:
         if one.fault:
             say(f"{one.name}: {printable(one.fault.removeprefix(f'{one.name} '))} {printable(one.advice)}".rstrip())
-    return Exit.OK if answering else Exit.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +124,14 @@ class Listed:
 
     name: str
     place: int | None
-    """Which one it is in the setting `model`, from 1; None: it is only declared."""
+    """Its place in the setting `model`, from 1; None: it is only declared."""
     source: str
-    """Where it was said."""
+    """Where it is configured."""
     meant: ModelRef | None = None
     price: Price | None = None
     context_tokens: int | None = None
     fault: str = ""
-    """Why it cannot be asked as things stand, and what to do about it."""
+    """Why it cannot be used, with advice."""
     advice: str = ""
 
     @property
@@ -263,21 +230,12 @@ class Trial:
     advice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "answers": not self.fault,
-            "seconds": round(self.seconds, 3),
-            "said": self.said or None,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cost": self.cost,
-            "fault": self.fault or None,
-            "advice": self.advice or None,
-        }
+        empty_as_null = {name: getattr(self, name) or None for name in ("said", "fault", "advice")}
+        return asdict(self) | {"answers": not self.fault, "seconds": round(self.seconds, 3)} | empty_as_null
 
 
-class _Pocket:
-    """What a trial draws on: nobody's budget, and a time of its own."""
+class _TrialBudget:
+    """The deadline of a trial, which counts against no budget."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -287,10 +245,10 @@ class _Pocket:
         return self._end - time.monotonic()
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """What is spent is told with the answer."""
+        """Reported with the answer."""
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        """Nobody looks on."""
+        """Not shown."""
 
 
 def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
@@ -310,9 +268,7 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
 
 
 def _import_for(settings: Settings, names: Sequence[str]) -> None:
-    """The clients of their providers: that takes a second or more, which is no model's fault. What is missing is told by the trial."""
-    from remit.models.providers import LOCAL, resolve_model
-
+    """The clients of their providers: importing one takes a second, which must not count as the model's time."""
     for name in names:
         with suppress(RemitError, ImportError, ValueError):
             provider = resolve_model(settings, name).provider
@@ -327,7 +283,7 @@ async def _try(models: Any, name: str, seconds: float) -> Trial:
     began = time.monotonic()
     try:
         question = Question(choice=models.choice(name), messages=(UserMessage(text=QUESTION),), max_tokens=MAX_TOKENS)
-        asked = await asyncio.wait_for(models.ask(_Pocket(seconds), question), seconds + 1)
+        asked = await asyncio.wait_for(models.ask(_TrialBudget(seconds), question), seconds + 1)
     except TimeoutError:
         return Trial(name=name, seconds=time.monotonic() - began, fault=f"It did not answer within {seconds:g} s.")
     except RemitError as error:
@@ -346,5 +302,5 @@ async def _try(models: Any, name: str, seconds: float) -> Trial:
 
 
 def _alone(message: str, name: str) -> str:
-    """Of one model the reason is enough; its name stands beside it."""
+    """Without the name of the model, which is shown beside it."""
     return message.removeprefix("The model did not answer. ").removeprefix(f"{name}: ")

@@ -1,7 +1,7 @@
 """`remit policy` and `remit audit`: the rules of the project, and the log of their decisions."""
 
 import difflib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -9,325 +9,258 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.arguments import Json, Root, pairs
+from remit.cli.arguments import pairs
 from remit.cli.exits import Exit
-from remit.cli.project import find_root, find_session, need_record, open_directory, open_record, project_folder
-from remit.cli.render import console, count, cut, say, say_aside, say_json, table
+from remit.cli.project import Project, find_session
+from remit.cli.render import console, count, cut, say, say_aside, table
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
 from remit.core.policy import Effect, PolicyRequest, Verdict
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
+from remit.runtime.liveness import below
 
 if TYPE_CHECKING:
     from remit.policy.audit import AuditReport
-    from remit.policy.rules import Rule
+    from remit.policy.rules import Rules
 
 
-ACTIONS = ("show", "check", "explain", "init")
 _STRICTNESS = ("allow", "ask", "deny")
 _ALIKE = 2
-"""How many are shown that one delegation was allowed by the same rule: a search asks for each file it looks into."""
+"""How many decisions alike are shown of one delegation: a search asks for each file it opens."""
+PAGE = 500
+SHOWN_FINDINGS = 20
+COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
+
+
+def _rules(project: Project) -> "Rules":
+    """The rules of the project; raises what is wrong with them."""
+    from remit.policy.rules import project_file
+
+    return _usable(project_file(project.folder).read())
+
+
+def _usable(rules: "Rules") -> "Rules":
+    if rules.fault is not None:
+        raise rules.fault
+    return rules
 
 
 def policy(
-    action: Annotated[
-        str, typer.Argument(metavar="[show|check|explain|init]", help="What to do; `show` prints the rules that hold.", show_default=False)
-    ] = "show",
-    given: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE|SESSION|NAME=VALUE]...", help="check takes a file, explain a session.", show_default=False),
-    ] = None,
-    for_: Annotated[
-        str | None,
-        typer.Option("--for", metavar="ACTION", help="With explain: what would be decided on this, with these facts.", show_default=False),
-    ] = None,
-    caller: Annotated[str, typer.Option(metavar="AGENT", help="With --for: who asks.")] = "orchestrator",
-    depth: Annotated[int, typer.Option(metavar="N", min=1, help="With --for: at which depth.")] = 1,
-    schema: Annotated[bool, typer.Option("--schema", help="With show: the actions and facts that rules may name.")] = False,
-    root: Root = None,
-    as_json: Json = False,
+    project: Project,
+    schema: Annotated[bool, typer.Option("--schema", help="The actions and facts that rules may name.")] = False,
 ) -> Exit:
-    """Show the rules that hold, check them, or explain which one decided."""
-    folder, words = find_root(root), given or []
-    if action == "show" and not words:
-        return _schema(folder, as_json=as_json) if schema else _show(folder, as_json=as_json)
-    if action == "check" and len(words) <= 1:
-        return _check(folder, words, as_json=as_json)
-    if action == "init" and not words:
-        return _init(folder, as_json=as_json)
-    if action == "explain" and for_ is not None:
-        return _would(folder, for_, words, caller, depth, as_json=as_json)
-    if action == "explain" and len(words) == 1:
-        return _explain(folder, words[0], as_json=as_json)
-    if action == "explain":
-        raise Misused("Explain what?", advice="Name a session (`remit policy explain last`), or --for ACTION NAME=VALUE…")
-    known = " or ".join(f"`remit policy {one}`" for one in ACTIONS)
-    raise Misused(f"Unknown: remit policy {' '.join([action, *words])}.", advice=f"Use {known}.")
+    """Show the rules in force; `remit policy check`, `explain` and `init` check, explain and create them."""
+    if schema:
+        from remit.policy.rule_check import known_actions, known_facts, schema_text
+
+        specs = project.directory.specs()
+        actions, facts = known_actions(specs), known_facts(specs)
+        text = schema_text(actions, facts)
+        return project.answer({"actions": actions, "facts": facts}, lambda: print(text, end="", flush=True))
+    rules, mode = _rules(project), project.settings.policy_mode
+
+    def shown() -> None:
+        print(rules.text, end="" if rules.text.endswith("\n") else "\n", flush=True)
+        say_aside(f"Mode {mode}. These are the rules of {rules.name}.")
+
+    return project.answer({"mode": mode, "source": rules.name, "sha256": rules.sha256, "text": rules.text}, shown)
 
 
-def _show(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.rules import project_file
-    from remit.system.settings_files import load_settings
-
-    rules, mode = project_file(project_folder(folder)).read(), load_settings(folder).policy_mode
-    if rules.fault is not None:
-        raise rules.fault
-    if as_json:
-        say_json({"mode": mode, "source": rules.name, "sha256": rules.sha256, "text": rules.text})
-        return Exit.OK
-    print(rules.text, end="" if rules.text.endswith("\n") else "\n", flush=True)
-    say_aside(f"Mode {mode}. These are the rules of {rules.name}.")
-    return Exit.OK
-
-
-def _schema(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.rule_check import known_actions, known_facts, schema_text
-
-    specs = open_directory(folder).specs()
-    actions, facts = known_actions(specs), known_facts(specs)
-    if as_json:
-        say_json({"actions": actions, "facts": facts})
-    else:
-        print(schema_text(actions, facts), end="", flush=True)
-    return Exit.OK
-
-
-def _init(folder: Path, *, as_json: bool) -> Exit:
+def init(project: Project) -> Exit:
+    """Write the default rules to .remit/policy.cedar; never overwrites."""
     from remit.policy.rules import FILE, default_text
     from remit.system.files import make_folder
 
-    home = project_folder(folder)
-    make_folder(home)
-    path = home / FILE
+    make_folder(project.folder)
+    path = project.folder / FILE
     try:
         with path.open("x", encoding="utf-8") as opened:
             opened.write(default_text())
     except FileExistsError:
-        raise Misused(f"{path} is there already.", advice="Change it there; `remit policy check` tells whether it is right.") from None
-    if as_json:
-        say_json({"written": str(path)})
-    else:
-        say(f"Wrote {path}. From now on it alone holds: change it, then `remit policy check`.")
-    return Exit.OK
+        raise Misused(f"{path} exists already.", advice="Edit it, then run `remit policy check`.") from None
+    return project.answer(
+        {"written": str(path)}, f"Wrote {path}. These rules now replace the default: edit them, then run `remit policy check`."
+    )
 
 
-def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
+def check(
+    project: Project,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: the project's.", show_default=False)] = None,
+) -> Exit:
+    """Find mistakes in the rules: exit 0 or 1."""
     from remit.policy.rule_check import check_rules
-    from remit.policy.rules import File, project_file
+    from remit.policy.rules import File
 
-    source = File(Path(words[0]), words[0], may_be_missing=False) if words else project_file(project_folder(folder))
-    rules = source.read()
-    if rules.fault is not None:
-        raise rules.fault
-    problems = check_rules(rules.text, open_directory(folder).specs())
+    rules = _rules(project) if file is None else _usable(File(file, str(file), may_be_missing=False).read())
+    problems = check_rules(rules.text, project.directory.specs())
     is_right = not any(problem.is_error for problem in problems)
-    if as_json:
-        told = [{"line": one.line, "error": one.is_error, "message": one.what} for one in problems]
-        say_json({"valid": is_right, "source": rules.name, "problems": told})
-        return Exit.OK if is_right else Exit.FAILED
-    for problem in problems:
-        say(f"{rules.name}, {problem}")
-    if is_right:
-        say(f"{rules.name} is right.")
-    return Exit.OK if is_right else Exit.FAILED
+    listed = [{"line": one.line, "error": one.is_error, "message": one.what} for one in problems]
+    lines = [*(f"{rules.name}, {problem}" for problem in problems), *([f"{rules.name} is correct."] if is_right else [])]
+    document = {"valid": is_right, "source": rules.name, "problems": listed}
+    return project.answer(document, "\n".join(lines), Exit.OK if is_right else Exit.FAILED)
 
 
-def _would(folder: Path, action: str, words: list[str], caller: str, depth: int, *, as_json: bool) -> Exit:
-    """What would be decided: asked of the rules alone, nothing is logged."""
+def explain(
+    project: Project,
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SESSION|NAME=VALUE]...", help="A session; or with --for the facts.", show_default=False),
+    ] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="ACTION", help="Explain what would be decided on this action.", show_default=False)
+    ] = None,
+    caller: Annotated[str, typer.Option(metavar="AGENT", help="With --for: who asks.")] = "orchestrator",
+    depth: Annotated[int, typer.Option(metavar="N", min=1, help="With --for: at which depth.")] = 1,
+) -> Exit:
+    """Explain from the audit log which rule decided, for a delegation and everything below it; with --for what would be decided."""
+    words = given or []
+    if for_ is not None:
+        return _would(project, for_, words, caller, depth)
+    if len(words) != 1:
+        raise Misused("Explain what?", advice="Name a session (`remit policy explain last`), or --for ACTION NAME=VALUE…")
+    return _explain(project, words[0])
+
+
+def _would(project: Project, action: str, words: list[str], caller: str, depth: int) -> Exit:
+    """The decision of the rules alone; nothing is logged."""
     from remit.policy.engine import PolicyEvaluator, explain_decision
-    from remit.policy.rules import project_file
 
-    rules = project_file(project_folder(folder)).read()
-    if rules.fault is not None:
-        raise rules.fault
+    rules = _rules(project)
     judge = PolicyEvaluator(rules.text)
-    judged = [(one, judge.judge(one)) for one in _asked(folder, action, words, caller, depth)]
+    judged = [(one, judge.judge(one)) for one in _asked(project, action, words, caller, depth)]
     asked, outcome = max(judged, key=lambda pair: _STRICTNESS.index(pair[1].verdict))
     because, advice = ("", "") if outcome.verdict is Verdict.ALLOW else explain_decision(asked, outcome, outcome.fault, rules.name)
-    if as_json:
-        told = {"verdict": str(outcome.verdict), "rules": [rule.name for rule in outcome.rules], "because": because, "advice": advice}
-        say_json({**told, "caller": caller, "action": asked.action, "facts": dict(asked.facts), "source": rules.name})
-        return Exit.OK
-    _note_unknown(folder, asked.action)
-    say(f"{outcome.verdict}: {caller} → {asked.action}" + "".join(f" {name}={value}" for name, value in asked.facts.items()))
-    for line in (because, advice):
-        if line:
-            say(f"  {line}")
-    for rule in outcome.rules:
-        say(f"  {_place(rule, rules.name)}")
-    return Exit.OK
+    document: dict[str, Any] = {
+        "verdict": str(outcome.verdict),
+        "rules": [rule.name for rule in outcome.rules],
+        "because": because,
+        "advice": advice,
+    }
+    document |= {"caller": caller, "action": asked.action, "facts": dict(asked.facts), "source": rules.name}
+
+    def shown() -> None:
+        _note_unknown(project, asked.action)
+        say(f"{outcome.verdict}: {caller} → {asked.action}" + "".join(f" {name}={value}" for name, value in asked.facts.items()))
+        places = [f"{'permit' if rule.is_permit else 'forbid'} {rule.name} ({rules.name}, line {rule.line})" for rule in outcome.rules]
+        for line in (because, advice, *places):
+            if line:
+                say(f"  {line}")
+
+    return project.answer(document, shown)
 
 
-def _note_unknown(folder: Path, action: str) -> None:
-    """An answer about a name that was only misspelt would mislead."""
-
+def _note_unknown(project: Project, action: str) -> None:
+    """An answer about a misspelt name would mislead."""
     from remit.policy.rule_check import known_actions
     from remit.policy.rules import action_id
 
-    actions = known_actions(open_directory(folder).specs())
+    actions = known_actions(project.directory.specs())
     if action_id(action) in actions:
         return
     close = difflib.get_close_matches(action, list(actions), n=1, cutoff=0.75)
     meant = f" Did you mean {close[0]}?" if close else ""
-    say_aside(f"Note: there is no agent {action!r} here; it can only be something that an agent asks for by ctx.permit.{meant}")
+    say_aside(f"Note: there is no agent {action!r} here; only an agent can ask for it, with ctx.permit.{meant}")
 
 
-def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[PolicyRequest]":
-    """Each thing that is named, and where it leads, as it would be asked."""
+def _asked(project: Project, action: str, words: list[str], caller: str, depth: int) -> list[PolicyRequest]:
+    """Each resource that is named, and the one a link leads to, as the runtime would ask."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
     from remit.runtime.authorize import facts_of, facts_said, real_path_facts
 
-    known = open_directory(folder).find(action)
+    known = project.directory.find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
     effects = given.pop("effects", ())
     on_behalf = caller if kind_of_principal(caller) == CALLER else str(given.pop("on_behalf", ROOT_CALLER))
     if known is None:
-        facts = facts_said(given, folder)
+        facts = facts_said(given, project.root)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
     else:
         stated = {name: value for name, value in given.items() if name not in known.spec.parameters_schema.get("properties", {})}
-        facts = [one | facts_said(stated, folder)[0] for one in facts_of(known.spec, given, folder)]
+        facts = [one | facts_said(stated, project.root)[0] for one in facts_of(known.spec, given, project.root)]
         effects = tuple(map(str, known.spec.effects))
-    led = [real_path_facts(one, folder, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
+    led = [real_path_facts(one, project.root, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
+    common: dict[str, Any] = {"caller": caller, "action": action, "depth": depth, "path": (on_behalf,), "effects": effects}
     return [
-        PolicyRequest(
-            caller=caller,
-            action=action,
-            depth=depth,
-            path=(on_behalf,),
-            effects=effects,
-            facts=one,
-            is_delegation=known is not None,
-            on_behalf=on_behalf,
-        )
+        PolicyRequest(**common, facts=one, is_delegation=known is not None, on_behalf=on_behalf)
         for one in (*facts, *(one for one in led if one is not None))
     ]
 
 
-def _place(rule: "Rule", source: str) -> str:
-    return f"{'permit' if rule.is_permit else 'forbid'} {rule.name} ({source}, line {rule.line})"
-
-
-def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
+def _explain(project: Project, session: str) -> Exit:
     from remit.policy.audit import entries
-    from remit.runtime.liveness import below
 
-    with open_record(folder) as record:
-        store = need_record(record)
+    with project.store() as store:
         root = find_session(store, session)
-        meant, agents = root.session_id, {one.session_id: one.agent for one in below(store.tree(root.root_id), root.session_id) or [root]}
-    found = [entry for entry in entries(project_folder(folder)) if not agents.keys().isdisjoint(entry.get("sessions", ()))]
-    if as_json:
-        say_json({"session": meant, "entries": found})
-        return Exit.OK if found else Exit.FAILED
-    if not found:
-        say(f"The audit log has no line about {meant}: it was refused before the policy was asked, or the policy was disabled.")
-        return Exit.FAILED
-    seen: dict[tuple[str, ...], int] = {}
+        agents = {one.session_id: one.agent for one in below(store.tree(root.root_id), root.session_id) or [root]}
+    found = [entry for entry in entries(project.folder) if not agents.keys().isdisjoint(entry.get("sessions", ()))]
+    if project.as_json or not found:
+        none = f"The audit log has no line about {root.session_id}: it was refused before the policy was asked, or the policy was disabled."
+        return project.answer({"session": root.session_id, "entries": found}, none, Exit.OK if found else Exit.FAILED)
+    seen: Counter[tuple[str, ...]] = Counter()
     for entry in found:
         about = next(one for one in entry["sessions"] if one in agents)
-        by = rules_of(entry) or "no rule at all"
-        alike = (about, verdict_of(entry), str(entry.get("action")), who_of(entry), by) if verdict_of(entry) == str(Verdict.ALLOW) else ()
-        seen[alike] = seen.get(alike, 0) + 1
-        if alike and seen[alike] > _ALIKE:
-            continue
-        say(f"{about} {verdict_of(entry)}: {who_of(entry)} → {what_of(entry)}, by {by} (audit line {entry['number']})")
+        by, verdict = rules_of(entry) or "no rule at all", verdict_of(entry)
+        if verdict == str(Verdict.ALLOW):
+            alike = (about, verdict, str(entry.get("action")), who_of(entry), by)
+            seen[alike] += 1
+            if seen[alike] > _ALIKE:
+                continue
+        say(f"{about} {verdict}: {who_of(entry)} → {what_of(entry)}, by {by} (audit line {entry['number']})")
         if entry.get("because") and entry.get("event") == "decided":
             say(f"    {entry['because']}")
-    left = sum(max(0, count - _ALIKE) for alike, count in seen.items() if alike)
-    if left:
-        say_aside(
-            f"{left} more were allowed on the way, each like those shown of its delegation: --json and `remit audit` show everything."
-        )
+    if left := sum(max(0, number - _ALIKE) for number in seen.values()):
+        say_aside(f"{left} more were allowed, each like those shown of its delegation: --json and `remit audit` show all.")
     return Exit.OK
 
 
-PAGE = 500
-SHOWN_FINDINGS = 20
+# ---- the audit log
 
 
 def audit(
-    action: Annotated[
-        str, typer.Argument(metavar="[verify]", help="`verify` checks the whole log; nothing lists decisions.", show_default=False)
-    ] = "list",
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="With verify: a hash that you kept, which the log must lead to.", show_default=False)
-    ] = None,
+    project: Project,
     agent: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what this agent, or token:NAME, asked for, or was asked for.", show_default=False),
+        typer.Option(metavar="NAME", help="Only requests by or for this agent, or by token:NAME.", show_default=False),
     ] = None,
     verdict: Annotated[
-        str | None, typer.Option(help="Only allow, ask or deny; `strict` is what strict would refuse.", show_default=False)
+        str | None, typer.Option(help="Only allow, ask or deny; `strict`: what the strict mode would refuse.", show_default=False)
     ] = None,
     session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only about this delegation.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, the latest.")] = 50,
-    root: Root = None,
-    as_json: Json = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most this many, the latest.")] = 50,
 ) -> Exit:
-    """List what the policy decided, or verify that the audit log is as it was written: exit 0 or 1."""
-    folder = project_folder(find_root(root))
-    if action == "verify":
-        return _verify(folder, head, as_json=as_json)
-    if action != "list" or head is not None:
-        raise Misused(f"Unknown: remit audit {action}.", advice="Use `remit audit`, or `remit audit verify [--head HASH]`.")
-    if verdict not in (None, "allow", "ask", "deny", "strict"):
-        raise Misused(f"Unknown verdict {verdict!r}.", advice="Use allow, ask, deny or strict.")
-    return _list(folder, _Wanted(agent, verdict, session), limit, as_json=as_json)
-
-
-class _Wanted:
-    def __init__(self, agent: str | None, verdict: str | None, session: str | None) -> None:
-        self.agent, self.verdict, self.session = agent, verdict, session
-
-    def fits(self, entry: dict[str, Any]) -> bool:
-        if self.agent is not None and self.agent == entry.get("principal"):
-            return self.verdict is None and self.session is None
-        if entry.get("event") not in ("decided", "asked"):
-            return self.agent is None and self.verdict is None and self.session is None
-        if self.agent is not None and self.agent not in (
-            entry.get("caller"),
-            entry.get("on_behalf"),
-            entry.get("action"),
-            str(entry.get("action")).partition(".")[0],
-        ):
-            return False
-        if self.verdict == "strict":
-            return "strict" in entry
-        if self.verdict is not None and entry.get("verdict") != self.verdict:
-            return False
-        return self.session is None or any(_is_meant(self.session, one) for one in entry.get("sessions", ()))
-
-
-def _is_meant(session: str, one: Any) -> bool:
-    return isinstance(one, str) and (one == session or one.endswith(session) or one.startswith(session))
-
-
-def _list(folder: "Path", wanted: _Wanted, limit: int, *, as_json: bool) -> Exit:
+    """List the decisions of the policy; `remit audit verify` checks that the log is as it was written."""
     from remit.policy.audit import entries
 
-    found = deque((entry for entry in entries(folder) if wanted.fits(entry)), maxlen=limit)
-    if as_json:
-        say_json({"entries": list(found)})
-        return Exit.OK
-    if not found:
-        say("Nothing like that is in the audit log." if folder.exists() else "Nothing has been decided here yet.")
-        return Exit.OK
+    if verdict not in (None, "allow", "ask", "deny", "strict"):
+        raise Misused(f"Unknown verdict {verdict!r}.", advice="Use allow, ask, deny or strict.")
+    found = deque((entry for entry in entries(project.folder) if _matches(entry, agent, verdict, session)), maxlen=limit)
+    if project.as_json or not found:
+        none = "No entry of the audit log matches." if project.folder.exists() else "Nothing has been decided here yet."
+        return project.answer({"entries": list(found)}, none)
     shown = table("no.", "at", "verdict", "who", "what", "rule", shrinking=("what", "rule"))
     for entry in found:
-        verdict = verdict_of(entry)
-        what = cut(what_of(entry))
-        shown.add_row(
-            str(entry["number"]), _clock(entry), cut(verdict, COLOURS.get(verdict, "")), who_of(entry), what, cut(rules_of(entry))
-        )
+        said = verdict_of(entry)
+        at = _clock(entry)
+        shown.add_row(str(entry["number"]), at, cut(said, COLOURS.get(said, "")), who_of(entry), cut(what_of(entry)), cut(rules_of(entry)))
     console().print(shown)
     return Exit.OK
 
 
-COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
+def _matches(entry: dict[str, Any], agent: str | None, verdict: str | None, session: str | None) -> bool:
+    if agent is not None and agent == entry.get("principal"):
+        return verdict is None and session is None
+    if entry.get("event") not in ("decided", "asked"):
+        return agent is None and verdict is None and session is None
+    action = str(entry.get("action"))
+    if agent is not None and agent not in (entry.get("caller"), entry.get("on_behalf"), action, action.partition(".")[0]):
+        return False
+    if verdict is not None and ("strict" not in entry if verdict == "strict" else entry.get("verdict") != verdict):
+        return False
+    sessions = [one for one in entry.get("sessions", ()) if isinstance(one, str)]
+    return session is None or any(one.startswith(session) or one.endswith(session) for one in sessions)
 
 
 def verdict_of(entry: dict[str, Any]) -> str:
@@ -338,13 +271,13 @@ def verdict_of(entry: dict[str, Any]) -> str:
 
 
 def who_of(entry: dict[str, Any]) -> str:
-    """Who asked; on whose behalf, where somebody from outside asked for the whole tree."""
+    """Who asked, and on behalf of which caller of the server."""
     who = str(entry.get("caller") or entry.get("principal") or "")
     return f"{who} for {entry['on_behalf']}" if "on_behalf" in entry else who
 
 
 def what_of(entry: dict[str, Any]) -> str:
-    """The action and what it was on, with how many delegations it was said of."""
+    """The action and its resource, with the number of delegations it was decided for."""
     event, facts = entry.get("event"), entry.get("facts")
     if event == "rules":
         fault = f", which cannot be used: {entry['fault']}" if "fault" in entry else ""
@@ -374,31 +307,33 @@ def _clock(entry: dict[str, Any]) -> str:
         return "?"
 
 
-def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
+def verify(
+    project: Project,
+    head: Annotated[
+        str | None, typer.Option(metavar="HASH", help="A hash that you kept, which the log must contain.", show_default=False)
+    ] = None,
+) -> Exit:
+    """Verify the whole audit log, line by line and against the history: exit 0 or 1."""
     from remit.policy.audit import check_log
 
-    with open_record(folder.parent) as store:
-        checked = check_log(folder, head)
+    with project.history() as store:
+        checked = check_log(project.folder, head)
         missing, older = _unlogged(store, checked)
     findings = [*map(str, checked.findings), *(f"{session} is on record, and no line of the log is about it" for session in missing)]
     if older:
         begins = "there is no log" if not checked.lines else "the log begins later"
         findings.append(f"{count(older, 'delegation')} on record, and {begins}: it was removed, or they ran before there was one")
-    if as_json:
-        told = {"valid": not findings, "findings": findings, "lines": checked.lines, "torn": checked.torn, "head": checked.head}
-        say_json({**told, "older_than_the_log": older})
-        return Exit.OK if not findings else Exit.FAILED
-    for finding in findings[:SHOWN_FINDINGS]:
-        say(finding)
-    if len(findings) > SHOWN_FINDINGS:
-        say(f"… and {len(findings) - SHOWN_FINDINGS} more.")
+    document = {"valid": not findings, "findings": findings, "lines": checked.lines, "torn": checked.torn, "head": checked.head}
+    lines = findings[:SHOWN_FINDINGS]
+    lines += [f"… and {len(findings) - SHOWN_FINDINGS} more."] if len(findings) > SHOWN_FINDINGS else []
     if not findings:
-        say(f"The audit log is as it was written: {checked.lines} lines" + (f", {checked.torn} torn by a crash." if checked.torn else "."))
-    if checked.head:
-        say(f"head {checked.head}")
-    if checked.head and head is None:
-        say_aside("Keep the head elsewhere: `remit audit verify --head HASH` then also shows whether the log was cut off or written anew.")
-    return Exit.OK if not findings else Exit.FAILED
+        torn = f", {checked.torn} torn by a crash." if checked.torn else "."
+        lines.append(f"The audit log is as it was written: {checked.lines} lines{torn}")
+    lines += [f"head {checked.head}"] if checked.head else []
+    project.answer({**document, "older_than_the_log": older}, "\n".join(lines))
+    if checked.head and head is None and not project.as_json:
+        say_aside("Keep the head elsewhere: `remit audit verify --head HASH` then also detects a log that was cut off or rewritten.")
+    return Exit.FAILED if findings else Exit.OK
 
 
 def _unlogged(store: "Store | None", checked: "AuditReport") -> tuple[list[str], int]:

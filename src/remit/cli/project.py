@@ -1,59 +1,164 @@
-"""The seam between the command line and a project on disk: where its root is, its record read without opening it, sessions by name.
+"""The project that a command works on: where it is, its settings, agents and history, and how the command answers.
 
-Reading commands come through here and leave no trace: no folder is made, nothing is recovered, nobody is enrolled. Commands that
-run or end something open `remit.app.Remit` instead.
+Reading a project changes nothing: no folder is made, nothing is recovered. Commands that run or stop something use `Project.open`.
 """
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from remit.cli.exits import Exit
+from remit.cli.render import say, say_json
 from remit.core.caller_token import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
-from remit.core.record import Record
+from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.app import Remit
     from remit.core.settings import Settings
 
-
-SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
 SEARCHED = 5_000
-"""So many of the newest delegations are looked through for the end of an id; anything older is named in full."""
-LAST = "last"
+"""Ends of session ids are looked up among this many newest delegations; older ones need the whole id."""
 NOTHING_YET = "Nothing has been delegated here yet. Start with `remit demo`, or `remit delegate AGENT name=value`."
+INSTALL_MCP = "pip install 'remit[mcp]'"
+NO_MCP = f"The package mcp is not installed. Coding agents need it to delegate: {INSTALL_MCP}"
+
+
+class Project:
+    """`root` None: found from the working directory."""
+
+    def __init__(self, root: Path | None = None, *, as_json: bool = False) -> None:
+        self.root = find_root(root)
+        self.is_named = root is not None
+        self.as_json = as_json
+
+    @cached_property
+    def folder(self) -> Path:
+        """`.remit`, which need not exist."""
+        folder = self.root / ".remit"
+        if folder.exists() and not folder.is_dir():
+            raise Unavailable(
+                f"{folder} is a file; remit needs a folder of that name.",
+                code="STORE_UNAVAILABLE",
+                advice=f"Move it: mv {folder} {folder}.old",
+            )
+        return folder
+
+    @cached_property
+    def settings(self) -> "Settings":
+        from remit.system.settings_files import load_settings
+
+        return load_settings(self.root)
+
+    @cached_property
+    def directory(self) -> "Directory":
+        """The agents of the project, declared only: nothing is started to run them."""
+        from remit.agents.directory import Directory
+        from remit.builtin import offer_built_in
+        from remit.builtin.assistant import offer_assistant
+        from remit.models.client import Models
+
+        directory, models = Directory(lambda agent: agent), Models(self.settings)
+        directory.load_folder(self.folder / "agents")
+        directory.load_definitions(self.root, self.settings)
+        directory.load_entry_points()
+        offer_built_in(directory, self.settings, models)
+        offer_assistant(directory, self.settings, models, None)
+        return directory
+
+    @property
+    def routed_settings(self) -> "Settings":
+        """The settings, with routing rules for agents that name the commands they accept."""
+        from remit.agents.routing import with_agents
+
+        return replace(self.settings, routing=with_agents(self.settings.routing, self.directory.routed_specs()))
+
+    @contextmanager
+    def history(self) -> Iterator[Store | None]:
+        """The recorded delegations, read only; None when nothing was ever delegated."""
+        path = self.folder / "remit.db"
+        if not path.exists():
+            yield None
+            return
+        from remit.stores.sqlite import open_to_look
+
+        store = open_to_look(path)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The same for a command that names a delegation; raises where there are none."""
+        with self.history() as store:
+            yield need_store(store)
+
+    def open(self, **options: Any) -> "Remit":
+        """The project opened to run something. The person at the terminal answers what the policy asks."""
+        from remit.app import Remit
+        from remit.cli.approval import person_here
+
+        return Remit.open(self.root, **{"recover": False, "approver": person_here(), **options})
+
+    def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
+        """The document with `--json`, else the text. A document that is expensive to make is passed as a function."""
+        if self.as_json:
+            say_json(document() if callable(document) else document)
+        elif callable(text):
+            text()
+        else:
+            say(text)
+        return code
+
+    def inside(self, place: str) -> str:
+        """A file of the project by its path from the root."""
+        return place.removeprefix(f"{self.root}/")
+
+    def why_not_loaded(self, name: str, directory: "Directory | None" = None) -> str:
+        """What is wrong with an agent that is declared but faulty; empty when it is not declared."""
+        directory = directory or self.directory
+        if directory.find(name) is not None:
+            return ""
+        for problem in directory.problems:
+            place, _, fault = problem.partition(": ")
+            file, _, table = place.partition(":[")
+            if (table and table.endswith(f"agents.{name}]")) or (not table and Path(file.partition(" (line ")[0]).stem == name):
+                return f"{name} is declared in {self.inside(file)} but was not loaded: {fault.rstrip('.')}."
+        return ""
 
 
 def find_root(given: Path | None) -> Path:
-    """The folder asked for, else, inside of an agent, where its tree is kept, else the nearest one upwards that looks like a project,
-    else this one."""
+    """The folder asked for; in an agent's process the root of its tree; else the nearest folder upwards that looks like a project, else
+    the working directory."""
     if given is not None:
         if not given.is_dir():
             raise Misused(f"There is no folder {given}.", advice="--root takes the folder of a project.")
         return given.resolve()
-    attached = _root_of_tree()
-    if attached is not None:
+    if (attached := _root_of_tree()) is not None:
         return attached
-    here = _here()
-    for folder in (here, *here.parents):
-        if any((folder / sign).exists() for sign in SIGNS_OF_A_PROJECT) or _is_checkout(folder):
-            return folder
-    return here
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise Unavailable("The working directory was deleted.", advice="Change to another one, or use --root.") from None
+    return next((folder for folder in (here, *here.parents) if _is_project(folder)), here)
 
 
-def _is_checkout(folder: Path) -> bool:
-    """An empty `.git` is none: sandboxes leave such a folder behind, in /tmp of all places."""
-    mark = folder / ".git"
-    return mark.is_file() or (mark / "HEAD").exists()
+def _is_project(folder: Path) -> bool:
+    """An empty `.git` does not count: sandboxes leave such folders behind, in /tmp for example."""
+    git = folder / ".git"
+    return (folder / ".remit").exists() or (folder / "remit.toml").exists() or git.is_file() or (git / "HEAD").exists()
 
 
 def _root_of_tree() -> Path | None:
-    """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there, and nowhere else."""
+    """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there."""
     try:
         address = Path(decode(os.environ[CALLER]).address)
     except (KeyError, Refused):
@@ -62,144 +167,36 @@ def _root_of_tree() -> Path | None:
     return root if (root / ".remit").is_dir() else None
 
 
-def _here() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        raise Unavailable("The current folder does not exist any more.", advice="Change to another one, or use --root.") from None
-
-
-def project_folder(root: Path) -> Path:
-    """Where remit keeps what it knows of the project; it need not be there."""
-    folder = root / ".remit"
-    if folder.exists() and not folder.is_dir():
-        raise Unavailable(
-            f"{folder} is a file, and remit keeps a folder of that name.",
-            code="STORE_UNAVAILABLE",
-            advice=f"Move it: mv {folder} {folder}.old",
-        )
-    return folder
-
-
-@contextmanager
-def open_record(root: Path) -> Iterator["Store | None"]:
-    """What is known of the project's delegations; None when nothing was ever delegated there."""
-    path = project_folder(root) / "remit.db"
-    if not path.exists():
-        yield None
-        return
-    from remit.stores.sqlite import open_to_look
-
-    store = open_to_look(path)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def open_directory(root: Path) -> "Directory":
-    """The agents of the project, declared only: nothing is started to carry them out."""
-    from remit.agents.directory import Directory
-    from remit.builtin import offer_built_in
-    from remit.builtin.assistant import offer_assistant
-    from remit.models.client import Models
-    from remit.system.settings_files import load_settings
-
-    settings = load_settings(root, {})
-    directory = Directory(lambda agent: agent)
-    directory.load_folder(project_folder(root) / "agents")
-    directory.load_definitions(root, settings)
-    directory.load_entry_points()
-    models = Models(settings)
-    offer_built_in(directory, settings, models)
-    offer_assistant(directory, settings, models, None)
-    return directory
-
-
-def routed_settings(root: Path, directory: "Directory") -> "Settings":
-    """The settings, with the rules of agents that name the commands they take."""
-
-    from remit.agents.routing import with_agents
-    from remit.system.settings_files import load_settings
-
-    settings = load_settings(root)
-    return replace(settings, routing=with_agents(settings.routing, directory.routed_specs()))
-
-
-def why_not_loaded(name: str, directory: "Directory", root: Path) -> str:
-    """What is wrong with an agent that is declared but faulty, in a sentence; empty when nobody declares it."""
-    if directory.find(name) is not None:
-        return ""
-    for problem in directory.problems:
-        place, _, fault = problem.partition(": ")
-        file, _, table = place.partition(":[")
-        if (table and table.endswith(f"agents.{name}]")) or (not table and Path(file.partition(" (line ")[0]).stem == name):
-            return f"{name} is declared in {inside(file, root)} but was not loaded: {fault.rstrip('.')}."
-    return ""
-
-
-def inside(place: str, root: Path) -> str:
-    """A place as it is told: a file of the project by its path in there."""
-    return place.removeprefix(f"{root}/")
-
-
-def need_record(store: "Store | None") -> "Store":
+def need_store(store: Store | None) -> Store:
     if store is None:
         raise Misused("There is no such delegation: nothing has been delegated here yet.", advice="Start with `remit demo`.")
     return store
 
 
-def find_session(store: "Store", name: str) -> "Record":
-    """By its id, by the beginning or end of it, or the root of whatever was delegated last."""
+def find_session(store: Store, name: str) -> Record:
+    """By its id, by the beginning or end of it, or by `last`: the root of the newest delegation."""
     if (record := store.get(name)) is not None:
         return record
-    if name == LAST:
-        return _last(store)
-    found = {record.session_id: record for record in _candidates(store, name)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if not found:
+    if name == "last" and (newest := store.history(HistoryQuery(limit=1))):
+        return store.get(newest[0].root_id) or newest[0]
+    named = [one for one in store.history(_query(name)) if name and (one.session_id.startswith(name) or one.session_id.endswith(name))]
+    if len(named) == 1:
+        return named[0]
+    if not named:
         raise Misused(f"There is no delegation {name}.", code="INVALID_TARGET", advice="`remit history` lists them; `last` is the newest.")
-    shown = ", ".join(f"{r.session_id} ({r.agent})" for r in list(found.values())[:5])
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    shown = ", ".join(f"{one.session_id} ({one.agent})" for one in named[:5])
+    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
     raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more of it.")
 
 
-def _last(store: "Store") -> "Record":
-    from remit.core.record import HistoryQuery
-
-    newest = store.history(HistoryQuery(limit=1))
-    if not newest:
-        raise Misused("Nothing has been delegated here yet.", advice="Start with `remit demo`.")
-    return store.get(newest[0].root_id) or newest[0]
-
-
-def _candidates(store: "Store", name: str) -> "Iterator[Record]":
-    if not name:
-        return
-    from remit.core.record import HistoryQuery
-
-    span = _span_of_prefix(name)
-    query = HistoryQuery(limit=SEARCHED) if span is None else HistoryQuery(since=span[0], until=span[1], limit=SEARCHED)
-    for record in store.history(query):
-        if record.session_id.startswith(name) or record.session_id.endswith(name):
-            yield record
-
-
-def _span_of_prefix(name: str) -> tuple[float, float] | None:
-    """When a delegation whose id begins like this was made: the id begins with the second, so history can be asked for that."""
-    if not name.startswith("sess_"):
-        return None
+def _query(name: str) -> HistoryQuery:
+    """An id begins with the second in which the delegation was created, so a beginning limits the search in time."""
     digits = name.removeprefix("sess_").partition("_")[0]
-    if not digits.isdigit() or not 4 <= len(digits) <= 10:
-        return None
+    if not name.startswith("sess_") or not digits.isdigit() or not 4 <= len(digits) <= 10:
+        return HistoryQuery(limit=SEARCHED)
     width = 10 ** (10 - len(digits))
     first = int(digits) * width
-    return first - 2.0, first + width + 2.0
-
-
-INSTALL_MCP = "pip install 'remit[mcp]'"
-NO_MCP = f"The package mcp is not installed here: delegating by a coding agent needs {INSTALL_MCP}"
+    return HistoryQuery(since=first - 2.0, until=first + width + 2.0, limit=SEARCHED)
 
 
 def has_mcp() -> bool:

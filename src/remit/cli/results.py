@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeGuard
 
@@ -24,9 +25,8 @@ from remit.cli.render import (
     printable,
     put,
     say,
-    say_json,
     size,
-)
+)  # fmt: skip
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.errors import ErrorInfo
 from remit.core.events import STEPS, Event
@@ -38,6 +38,7 @@ from remit.system.beneath import open_regular
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
     from remit.board.outcome import Outcome
+    from remit.cli.project import Project
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000
@@ -183,13 +184,9 @@ def beginning(text: str, most: int = REPORT_LINES) -> Beginning:
 # ---- the outcome of a command of the board
 
 
-def answer(outcome: "Outcome", *, as_json: bool, was_interrupted: bool = False) -> Exit:
-    """Print it; the exit code that goes with it."""
-    if as_json:
-        say_json(outcome.to_dict())
-    else:
-        print_outcome(outcome)
-    return Exit.INTERRUPTED if was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: bool = False) -> Exit:
+    code = Exit.INTERRUPTED if was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+    return project.answer(outcome.to_dict, lambda: print_outcome(outcome), code)
 
 
 def print_outcome(outcome: "Outcome") -> None:
@@ -370,9 +367,9 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """As a file listing has it: size, time, name; a folder ends with a slash, a link with an at sign."""
     for entry in entries:
         is_file = entry["type"] == "file"
-        room = size(entry["sizeBytes"]) if is_file and isinstance(entry.get("sizeBytes"), int) else ""
+        workspace = size(entry["sizeBytes"]) if is_file and isinstance(entry.get("sizeBytes"), int) else ""
         when = str(entry.get("modifiedAt") or "")[:16].replace("T", " ")
-        yield f"{room:>8}  {when:<16}  {_flat(entry['path'])}{_SIGNS.get(entry['type'], '')}"
+        yield f"{workspace:>8}  {when:<16}  {_flat(entry['path'])}{_SIGNS.get(entry['type'], '')}"
 
 
 def _matches(matches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -409,37 +406,29 @@ def _flat(text: Any) -> str:
 # ---- the documents of `--json`; times are wall clock seconds
 
 
-def record_document(record: "Record") -> dict[str, Any]:
-    return {
-        "session_id": record.session_id,
-        "root_id": record.root_id,
-        "parent_id": record.parent_id,
-        "agent": record.agent,
-        "command": record.command,
+def record_document(record: Record) -> dict[str, Any]:
+    names = ("session_id", "root_id", "parent_id", "agent", "command", "depth", "caller", "key", "created_at", "started_at", "settled_at")
+    return _fields_of(record, *names, "attempt", "tokens", "cost", "owner") | {
         "status": str(record.state),
-        "depth": record.depth,
         "path": list(record.path),
-        "caller": record.caller,
         "came": record.caller_info.to_dict() if record.caller_info else None,
         "priority": record.priority.name.lower(),
         "parameters": dict(record.parameters),
-        "key": record.key,
         "accept": list(record.accept),
         "budget": record.limits.to_dict() if record.limits else None,
         "task": record.task.to_dict() if record.task else None,
-        "created_at": record.created_at,
-        "started_at": record.started_at,
-        "settled_at": record.settled_at,
         "timeout": record.timeout_seconds,
         "deadline": record.deadline_at,
         "idle": record.idle_seconds,
-        "attempt": record.attempt,
-        "tokens": record.tokens,
-        "cost": record.cost,
-        "owner": record.owner,
         "steps": {step: at for step, at in zip(STEPS, record.step_times, strict=True) if at is not None},
         "return": record.result.to_dict() if record.result else None,
     }
+
+
+def _fields_of(value: object, *names: str) -> dict[str, Any]:
+    """As JSON has them: enumerations as text, tuples as lists."""
+    found = {name: getattr(value, name) for name in names}
+    return {name: list(one) if isinstance(one, tuple) else str(one) if isinstance(one, StrEnum) else one for name, one in found.items()}
 
 
 def event_document(event: Event) -> dict[str, Any]:
@@ -447,49 +436,19 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def definition_document(definition: "Definition | None") -> dict[str, Any]:
-    """What an agent that is no Python function declares beside; of its environment only the names."""
+    """The declaration of an agent that is not a Python function; of its environment only the names."""
     if definition is None:
         return {}
-    return {
-        "command": list(definition.command),
-        "prompt": str(definition.prompt),
-        "folder": definition.folder,
-        "pass_environment": list(definition.pass_environment),
-        "environment": sorted(definition.environment),
-        "model": definition.model,
-        "models": list(definition.models),
-        "tools": None if definition.tools is None else list(definition.tools),
-        "requests": definition.requests,
-        "temperature": definition.temperature,
-        "notes": list(definition.notes),
-        "allow": list(definition.allow),
-        "delegates": definition.delegates,
-        "hand_in": definition.hand_in,
-        "options": list(definition.options),
-        "runs_on": definition.runs_on,
-    }
+    names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
+    return _fields_of(definition, *names, "delegates", "hand_in", "options", "runs_on") | {"environment": sorted(definition.environment)}
 
 
 def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "description": spec.description,
-        "kind": spec.kind,
-        "isolation": str(spec.isolation),
+    names = ("name", "description", "kind", "isolation", "answers", "workspace", "merge", "resumable", "requires_artifacts", "retries")
+    return _fields_of(spec, *names, "slots", "languages", "operations", "output_schema", "source") | {
         "timeout": timeout_seconds,
         "maximum": maximum_seconds,
         "idle": spec.idle_seconds,
-        "answers": str(spec.answers),
-        "workspace": str(spec.workspace),
-        "merge": spec.merge,
-        "resumable": spec.resumable,
-        "requires_artifacts": spec.requires_artifacts,
-        "retries": spec.retries,
-        "slots": spec.slots,
-        "languages": list(spec.languages),
-        "operations": list(spec.operations),
-        "output_schema": spec.output_schema,
-        "source": spec.source,
         "built_in": is_built_in(spec),
         "parameters": spec.parameters_schema,
     }

@@ -1,24 +1,27 @@
-"""`remit serve`: one process, all doors: gRPC, HTTP, A2A, MCP and the metrics, each of which can be left closed."""
+"""`remit serve` and `remit mcp`: serve the agents of the project over gRPC, HTTP, A2A and MCP."""
 
 import asyncio
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli import arguments
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.project import find_root
-from remit.cli.render import say_aside, say_json
-from remit.core.errors import Unavailable
-from remit.server.run import Opened, Stopped
+from remit.cli.project import INSTALL_MCP, Project, has_mcp
+from remit.cli.render import claim_stdout, say_aside, say_json
+from remit.core.errors import Misused, Unavailable
+
+if TYPE_CHECKING:
+    from remit.server.run import Opened, Stopped
 
 
 def serve(
+    project: Project,
     door: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Open this door only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False),
+        typer.Option(metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False),
     ] = None,
     http: Annotated[
         str | None,
@@ -30,25 +33,22 @@ def serve(
     tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)] = None,
     tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).", show_default=False)] = None,
     client_ca: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Who signs the certificates of callers (PEM): mutual TLS.", show_default=False)
+        str | None, typer.Option(metavar="FILE", help="CA that signs the certificates of callers (PEM): mutual TLS.", show_default=False)
     ] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front ends TLS.")] = False,
+    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.", show_default=False),
     ] = None,
     stop_after: Annotated[
         str | None,
-        typer.Option(metavar="SECONDS", help="Told to stop, let what runs finish for so long; also 10s, 2m.", show_default=False),
+        typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False),
     ] = None,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Serve the project's agents to programs, models and other machines. Whoever comes in shows a token: `remit token new`.
+    """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
-    Ctrl-C or SIGTERM: nothing new is taken, what runs may finish, what can be resumed later is handed over; once more stops at once.
-    SIGHUP reads agents, policy and certificates again."""
-
+    Ctrl-C or SIGTERM: no new work is accepted, running work may finish, resumable work is handed over; once more stops at once.
+    SIGHUP reads policy and certificates again."""
     from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
@@ -63,64 +63,130 @@ def serve(
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
-    telling, folder = ServeMessages(as_json=as_json), find_root(root)
     try:
-        asyncio.run(run_server(folder, {"serve": said} if said else {}, telling))
+        asyncio.run(run_server(project.root, {"serve": said} if said else {}, ServeMessages(project)))
     except Unavailable as error:
-        raise _with_who_serves(error, folder) from None
+        raise _with_other_server(error, project) from None
     return Exit.OK
 
 
-def _with_who_serves(error: "Unavailable", folder: Path) -> "Unavailable":
-    """A place that is taken is mostly taken by another server of the same project: that says more than that it is."""
+def _with_other_server(error: Unavailable, project: Project) -> Unavailable:
+    """An address in use is mostly that of another server of the same project."""
     from remit.server.discovery import announced
 
-    other = announced(folder / ".remit" / "run")
+    other = announced(project.folder / "run")
     if other is None or error.code != "TOOL_UNAVAILABLE":
         return error
     where = " and ".join(address for address in (other.grpc, other.http) if address)
     message = f"{error.message} This project is served already, at {where}, by process {other.pid}."
-    advice = f"Use that one, or stop it: kill {other.pid}. One beside it needs places of its own: --http 127.0.0.1:0 --grpc 127.0.0.1:0"
+    advice = f"Use that one, or stop it: kill {other.pid}. A second server needs other addresses: --http 127.0.0.1:0 --grpc 127.0.0.1:0"
     return Unavailable(message, code=error.code, advice=advice)
 
 
 def _whole(path: str | None) -> str | None:
-    """Typed here, it means a file from here; in the settings, one below the project."""
+    """A path of the command line is relative to the working directory, one of the settings to the project."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
 class ServeMessages:
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+    """With `--json` one document per event, else lines on stderr."""
 
-    def opened(self, opened: Opened) -> None:
-        if self._as_json:
-            say_json({"event": "serving", **opened.to_dict()})
-            return
-        say_aside(f"Serving {opened.root}:")
-        for name, address in opened.doors.items():
-            say_aside(f"  {name:<8} {address}")
-        say_aside(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
+    def __init__(self, project: Project) -> None:
+        self._as_json = project.as_json
+
+    def _say(self, event: str, fields: dict[str, Any], text: str) -> None:
+        say_json({"event": event, **fields}) if self._as_json else say_aside(text)
+
+    def opened(self, opened: "Opened") -> None:
+        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.doors.items())]
+        lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
+        self._say("serving", opened.to_dict(), "\n".join(lines))
 
     def reloaded(self, problems: list[str]) -> None:
-        if self._as_json:
-            say_json({"event": "reloaded", "problems": problems})
-            return
-        say_aside(
-            "Policy and certificates were read again. Agents stay as they were at the start."
-            + "".join(f"\n  {problem}" for problem in problems)
-        )
+        text = "\n  ".join(["Policy and certificates were read again. Agents stay as they were at the start.", *problems])
+        self._say("reloaded", {"problems": problems}, text)
 
     def stopping(self, running: int, seconds: float) -> None:
-        if self._as_json:
-            say_json({"event": "stopping", "running": running, "seconds": seconds})
-            return
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
-        say_aside(f"Stopping: nothing new is taken; {waits}.")
+        self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
 
-    def stopped(self, stopped: Stopped) -> None:
-        if self._as_json:
-            say_json({"event": "stopped", **stopped.to_dict()})
-            return
+    def stopped(self, stopped: "Stopped") -> None:
         parts = [f"{count} {what}" for count, what in ((stopped.handed_over, "handed over"), (stopped.ended, "stopped")) if count]
-        say_aside("Stopped." + (f" Of what was running, {' and '.join(parts)}." if parts else ""))
+        self._say("stopped", stopped.to_dict(), "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else ""))
+
+
+# ---- mcp
+
+
+def mcp(
+    project: Project,
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
+    host: Annotated[
+        str, typer.Option(help="Where to listen with --http; beyond loopback callers need a token (remit token new), under TLS ([serve]).")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.", show_default=False
+        ),
+    ] = None,
+    answer_after: Annotated[
+        str, typer.Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
+    ] = "45",
+) -> Exit:
+    """Let MCP clients delegate to the agents of this project. Delegations continue when a client disconnects, and are found by their id."""
+    seconds = arguments.seconds(answer_after, "--answer-after") or 0.0
+    if not has_mcp():
+        raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
+    if http:
+        return _over_http(project.root, host, port, allow_host or [], seconds)
+    return _over_stdio(project.root, seconds)
+
+
+def _over_stdio(folder: Path, seconds: float) -> Exit:
+    from remit.server.mcp.stdio import split
+
+    try:
+        incoming, outgoing = claim_stdin(), claim_stdout()
+    except (OSError, AttributeError):
+        raise Misused(
+            "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
+            advice="Let a client start it, or serve HTTP: remit mcp --http",
+        ) from None
+    front = split()  # before anything is opened or started; the process the client knows only waits from here on
+
+    from remit.server.mcp.server import Streams, serve_stdio
+
+    asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, front=front), answer_after_seconds=seconds))
+    return Exit.OK
+
+
+def claim_stdin() -> int:
+    """The client's descriptor, hidden from agents: their stdin is empty."""
+    incoming = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return incoming
+
+
+def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
+    from remit.server.addresses import Place, bound
+    from remit.server.mcp.server import check_names, http_address, is_remote, serve_http
+    from remit.system.settings_files import load_settings
+
+    check_names(allowed_hosts)
+    with bound(Place(host=host, port=port)) as listening:
+        address = http_address(listening, load_settings(folder).serve, folder)
+        if is_remote(listening):
+            say_aside("Other machines can reach this: every caller needs a token (remit token new NAME) or a certificate.")
+        serving = serve_http(
+            folder,
+            listening,
+            [host, *allowed_hosts],
+            answer_after_seconds=seconds,
+            ready=lambda: say_aside(f"Serving {folder} at {address} — Ctrl-C stops it."),
+        )
+        asyncio.run(serving)
+    return Exit.OK

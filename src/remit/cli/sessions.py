@@ -4,17 +4,15 @@ import asyncio
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root, Session, parse_time
-from remit.cli.events import LOOK_SECONDS, Spent, Teller, Watch, gist_of, spent_by
+from remit.cli.arguments import Session, parse_time
+from remit.cli.events import LOOK_SECONDS, EventText, Spent, Watch, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
 from remit.cli.live import GONE, STUCK_WORDS, gone_among, wait_for_resumed
-from remit.cli.project import NOTHING_YET, find_root, find_session, need_record, open_record, project_folder
+from remit.cli.project import NOTHING_YET, Project, find_session
 from remit.cli.render import (
     MARKS,
     ROOMY_COLUMNS,
@@ -34,7 +32,7 @@ from remit.cli.render import (
     short,
     table,
     when,
-)
+)  # fmt: skip
 from remit.cli.results import event_document, print_return, record_document
 from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
 from remit.core.errors import Misused
@@ -42,219 +40,222 @@ from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.runtime.liveness import living_owners, signs_with_children, stuck
+from remit.runtime.liveness import below, living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
     from remit.app import Remit
 
-
 EVENTS_SHOWN = 10
+REDRAW_SECONDS = 0.5
+"""Ages are redrawn this often when nothing else changes."""
+NAMED = 4
+"""Delegations named in one note."""
+PAGE = 500
+SEARCHED_FOR_ROOTS = 100_000
+OWNER_SECONDS = 0.5
+"""How often `follow` checks that the process of the delegation is alive."""
+
+
+# ---- show
 
 
 def show(
+    project: Project,
     session: Session,
-    events: Annotated[bool, typer.Option("--events", help=f"Everything it said, not only the last {EVENTS_SHOWN} events.")] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="The steps of the flow, with their times.")] = False,
-    root: Root = None,
-    as_json: Json = False,
+    events: Annotated[bool, typer.Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
 ) -> Exit:
-    """Show a delegation: tree, times, return with artifacts, evidence and errors, and what it said."""
-    from remit.runtime.liveness import below
-
-    folder = find_root(root)
-    with open_record(folder) as found:
-        store = need_record(found)
+    """Show a delegation: tree, times, return with artifacts, evidence and errors, and its last events."""
+    with project.store() as store:
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
         said = store.events(record.session_id)
-        gone = gone_among(records, store, folder)
-    if as_json:
-        tree = [record_document(one) for one in records]
-        document = record_document(record) | {"stuck": GONE if record.session_id in gone else None}
-        spent = _spent(records, folder)
+        gone = gone_among(records, store, project.root)
+    if project.as_json:
+        spent = _spent(records, project)
         say_json(
             {
-                "delegation": document,
+                "delegation": record_document(record) | {"stuck": GONE if record.session_id in gone else None},
                 "events": [event_document(event) for event in said],
-                "tree": tree,
+                "tree": [record_document(one) for one in records],
                 "spent": {"tokens": spent.tokens, "cost": None if spent.has_unknown else spent.cost},
             }
         )
         return Exit.OK
-    _print_show(record, records, gone, folder)
-    _print_events(said, every_event=events)
-    if steps or record.command is not None:  # of a command of the board the thirteen steps are part of what is told (S4)
-        _print_steps(record)
-    return Exit.OK
-
-
-def _print_show(record: "Record", records: "list[Record]", gone: "Collection[str]", folder: "Path") -> None:
-    _print_head(record, records, folder)
+    say(f"{record.session_id}  {record.agent}  {record.state}")
+    for name, words in (*_facts(record), *_costs(record, records, project)):
+        if words:
+            put(words, f"  {name:<9} ")
     say()
     for root in forest(records):
         console().print(draw(root, View(now=time.time(), gone=gone)))
     say()
     if record.result is not None:
-        print_return(record.result, folder)
+        print_return(record.result, project.root)
     elif record.session_id in gone:
         say(f"It was {record.state}, but {GONE}")
     else:
-        say(f"Still {record.state}: `remit follow {record.session_id}` shows how it goes on.")
+        say(f"Still {record.state}. Follow it: remit follow {record.session_id}")
+    _print_events(said, every_event=events)
+    if steps or record.command is not None:
+        _print_steps(record)
+    return Exit.OK
 
 
-def _print_head(record: "Record", records: "list[Record]", folder: "Path") -> None:
-    say(f"{record.session_id}  {record.agent}  {record.state}")
-    for name, words in (*_head(record), *_costs(record, records, folder)):
-        if words:
-            put(words, f"  {name:<9} ")
-
-
-def _costs(record: "Record", records: "list[Record]", folder: "Path") -> "Iterator[tuple[str, str]]":
-    """By itself, and with everything below it where that is more."""
-    yield "spent", _spent([record], folder).words()
+def _costs(record: Record, records: list[Record], project: Project) -> Iterator[tuple[str, str]]:
+    """Its own, and with everything below it where that is more."""
+    yield "spent", _spent([record], project).words()
     if any(one.tokens or one.cost for one in records if one.session_id != record.session_id):
-        yield "in all", f"{_spent(records, folder).words()}, with what is below it"
+        yield "in all", f"{_spent(records, project).words()}, with all delegations below"
 
 
-def _spent(records: "list[Record]", folder: "Path") -> "Spent":
+def _spent(records: list[Record], project: Project) -> Spent:
     if not any(one.tokens or one.cost for one in records):
         return Spent()
     from remit.core.settings import Settings
-    from remit.system.settings_files import load_settings
 
     try:
-        settings = load_settings(folder)
-    except Misused:  # what was spent is told also where the settings are broken
+        settings = project.settings
+    except Misused:  # spending is shown also where the settings are broken
         settings = Settings()
     return spent_by(records, settings)
 
 
-def _head(record: "Record") -> "Iterator[tuple[str, str]]":
+def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
     yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
-    yield "asked by", _asked_by(record)
+    if came := record.caller_info:
+        conversation = f", in its conversation {came.session}" if came.session else ""
+        yield "asked by", f"{came.principal}{f' by {came.door}' if came.door else ''}{conversation}"
     timeout = f", timeout {duration(record.timeout_seconds)}" if record.timeout_seconds else ""
     yield "created", f"{moment(record.created_at)}{timeout}, priority {record.priority.name.lower()}"
     if record.started_at is not None and record.settled_at is not None:
         waited = record.started_at - record.created_at
         queued = f" after {duration(waited)} in the queue" if waited > 0.05 else ""
         yield "ran", duration(record.settled_at - record.started_at) + queued
-    yield from _routed(record)
+    if record.task is not None and record.parent_id is None:
+        yield "routed", str(record.task.extra.get("route", ""))
+        if isinstance(context := record.task.extra.get("context"), dict):
+            from remit.board.command_lifecycle import context_words
+
+            yield "context", context_words(context)
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
-    for name, value in (("key", record.key), ("accept", "; ".join(record.accept))):
-        yield name, value or ""
+    yield "key", record.key or ""
+    yield "accept", "; ".join(record.accept)
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
 
 
-def _asked_by(record: "Record") -> str:
-    """Of one that came in by a door: by which, and how its caller calls the conversation."""
-    caller_info = record.caller_info
-    if caller_info is None:
-        return ""
-    conversation = f", in its conversation {caller_info.session}" if caller_info.session else ""
-    return f"{caller_info.principal}{f' by {caller_info.door}' if caller_info.door else ''}{conversation}"
-
-
-def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
-    """Of a command of the board: the decision as it was logged, and what context was loaded for its task."""
-    extra = record.task.extra if record.task is not None and record.parent_id is None else {}
-    yield "routed", str(extra.get("route", ""))
-    context = extra.get("context")
-    if isinstance(context, dict):
-        from remit.board.command_lifecycle import context_words
-
-        yield "context", context_words(context)
-
-
-def _print_steps(record: "Record") -> None:
-    """Each step with its moment, counted from the first."""
+def _print_steps(record: Record) -> None:
+    """Each step with its time, counted from the first."""
     reached = [(step, at) for step, at in zip(STEPS, record.step_times, strict=True) if at is not None]
-    if not reached:
-        return
-    began = reached[0][1]
-    say("\nsteps")
+    if reached:
+        say("\nsteps")
     for step, at in reached:
-        say(f"  {(at - began) * 1000:10.1f} ms  {step}")
+        say(f"  {(at - reached[0][1]) * 1000:10.1f} ms  {step}")
 
 
-def _print_events(said: "list[Event]", *, every_event: bool) -> None:
-    teller = Teller()
-    heard = [(event, text) for event in said if event.kind is not EventKind.STEP and (text := teller.tell(event))]
-    if not heard:
+def _print_events(said: list[Event], *, every_event: bool) -> None:
+    text = EventText()
+    lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := text.render(event))]
+    if not lines:
         return
-    began = said[0].at
-    shown = heard if every_event else heard[-EVENTS_SHOWN:]
-    say("\nsaid" + (f" (the last {len(shown)} of {len(heard)}; --events shows all)" if len(shown) < len(heard) else ""))
-    for event, text in shown:
-        put(one_line(text, 200), f"  {event.at - began:8.2f} s  {event.kind:<9} ")
+    shown = lines if every_event else lines[-EVENTS_SHOWN:]
+    say("\nsaid" + (f" (the last {len(shown)} of {len(lines)}; --events shows all)" if len(shown) < len(lines) else ""))
+    for event, words in shown:
+        put(one_line(words, 200), f"  {event.at - said[0].at:8.2f} s  {event.kind:<9} ")
 
 
-REDRAW_SECONDS = 0.5
-"""Ages are redrawn so often when nothing else happens."""
-NAMED = 4
-"""So many are named in one note."""
+# ---- status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    record: Record
+    indent: int
+    doing: str
+    age_seconds: float
+    left_seconds: float
+    heard_seconds_ago: float
+    tokens: int
+    cost: float
+    stuck: str
+    """Why it looks stuck; empty when it does not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return record_document(self.record) | {
+            "doing": self.doing, "age": self.age_seconds, "left": self.left_seconds, "heard": self.heard_seconds_ago,
+            "tokens": self.tokens, "cost": self.cost, "stuck": self.stuck or None,
+        }  # fmt: skip
+
+
+class LiveDelegations:
+    """Queued and running delegations of every process, with the last words of each."""
+
+    def __init__(self, store: Store, project: Project) -> None:
+        self._store = store
+        self._run_folder = project.folder / "run"
+        self._watch = Watch(store)
+
+    def lines(self, now: float) -> list[Line]:
+        """Callers before their children."""
+        records = self._store.live()
+        self._watch.look(records)
+        heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
+        living = living_owners(self._store, self._run_folder) if records else set()
+        return [
+            Line(
+                record=record,
+                indent=indent,
+                doing=self._doing(record),
+                age_seconds=max(0.0, now - record.created_at),
+                left_seconds=max(0.0, record.deadline_at - now),
+                heard_seconds_ago=max(0.0, now - heard[record.session_id]),
+                tokens=self._watch.tokens.get(record.session_id, record.tokens),
+                cost=self._watch.costs.get(record.session_id, record.cost),
+                stuck=STUCK_WORDS[stuck(record, now, heard[record.session_id], living)],
+            )
+            for record, indent in _walk(forest(records), 0)
+        ]
+
+    def _doing(self, record: Record) -> str:
+        if (word := self._watch.words.get(record.session_id)) is not None:
+            return f"{word.fraction:.0%} {word.text}" if word.fraction is not None else word.text
+        if record.state is State.QUEUED:
+            return "queued"
+        return next((str(step) for step, at in reversed([*zip(STEPS, record.step_times, strict=True)]) if at is not None), "")
+
+
+def _walk(nodes: list[Node], indent: int) -> Iterator[tuple[Record, int]]:
+    for node in nodes:
+        yield node.record, indent
+        yield from _walk(node.children, indent + 1)
 
 
 def status(
-    once: Annotated[bool, typer.Option("--once", help="Print it once and leave (so it does when stdout is no terminal).")] = False,
-    root: Root = None,
-    as_json: Json = False,
+    project: Project,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit, as when stdout is not a terminal.")] = False,
 ) -> Exit:
-    """Watch everything that is queued or running; Ctrl-C leaves."""
-    folder = find_root(root)
-    with open_record(folder) as store:
+    """Watch everything that is queued or running, in every process of the project. Ctrl-C exits."""
+    with project.history() as store:
         if store is None:
-            if as_json:
-                say_json({"active": 0, "delegations": []})
-            else:
-                say(NOTHING_YET)
-        elif as_json:
-            say_json(_document(store, folder))
-        elif once or not console().is_terminal:
-            _print_once(store, folder)
-        else:
-            _watch(store, folder)
-    return Exit.OK
+            return project.answer({"active": 0, "delegations": []}, NOTHING_YET)
+        live = LiveDelegations(store, project)
+        if not project.as_json and not once and console().is_terminal:
+            _watch(store, live)
+            return Exit.OK
+        lines = live.lines(time.time())
+    shown = (lambda: console().print(_picture(lines, None))) if lines else "Nothing is queued or running. `remit history` lists the past."
+    return project.answer(lambda: {"active": len(lines), "delegations": [line.to_dict() for line in lines]}, shown)
 
 
-def _document(store: "Store", folder: "Path") -> dict[str, Any]:
-    lines = LiveDelegations(store, folder).lines(time.time())
-    return {
-        "active": len(lines),
-        "delegations": [
-            {
-                **record_document(line.record),
-                "doing": line.doing,
-                "age": line.age_seconds,
-                "left": line.left_seconds,
-                "heard": line.heard_seconds_ago,
-                "tokens": line.tokens,
-                "cost": line.cost,
-                "stuck": line.stuck or None,
-            }
-            for line in lines
-        ],
-    }
-
-
-def _print_once(store: "Store", folder: "Path") -> None:
-    lines = LiveDelegations(store, folder).lines(time.time())
-    if lines:
-        console().print(_picture(lines, None))
-    else:
-        say("Nothing is queued or running. `remit history` shows what was.")
-
-
-def _watch(store: "Store", folder: "Path") -> None:
-    """Redrawn when something was written, by whomever, and every half second; the last picture stays."""
+def _watch(store: Store, delegations: LiveDelegations) -> None:
+    """Redrawn when any process has written, and every half second; the last picture stays."""
     from rich.live import Live
 
-    live_delegations = LiveDelegations(store, folder)
     stamp: int | None = None
     drawn_at = 0.0
     try:
@@ -263,53 +264,46 @@ def _watch(store: "Store", folder: "Path") -> None:
                 seen = store.change_stamp()
                 if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
                     stamp, drawn_at = seen, time.monotonic()
-                    live.update(_picture(live_delegations.lines(time.time()), console().height - 5), refresh=True)
+                    live.update(_picture(delegations.lines(time.time()), console().height - 5), refresh=True)
                 time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
         return  # the usual way to leave it
 
 
-def _picture(lines: "list[Line]", rows: int | None) -> "RenderableType":
-    """The table, what looks wrong below it, and how many there are. `rows`: so many fit, and it is redrawn again and again."""
+def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
+    """The table, notes about stuck ones, and the total. `rows`: the height of a picture that is redrawn."""
     from rich.console import Group
     from rich.text import Text
 
     if not lines:
         return Text("Nothing is queued or running; waiting.", style="dim")
-    notes = list(_notes(lines))
-    kept = lines if rows is None else lines[: max(1, rows - len(notes))]
-    more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
-    return Group(_table(kept, rows is not None), *notes, Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim"))
-
-
-def _notes(lines: "list[Line]") -> "Iterator[Text]":
-    """What looks wrong, once for all that have it in common."""
-    from rich.text import Text
-
+    notes = []
     for why in dict.fromkeys(line.stuck for line in lines if line.stuck):
         named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.stuck == why]
         more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-        yield Text(f"! {', '.join(named[:NAMED])}{more}: {why}", style="bold red")
+        notes.append(Text(f"! {', '.join(named[:NAMED])}{more}: {why}", style="bold red"))
+    kept = lines if rows is None else lines[: max(1, rows - len(notes))]
+    more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
+    total = Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim")
+    return Group(_table(kept, is_moving=rows is not None), *notes, total)
 
 
-def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
-    """Where there is little room: short ids, and only the columns that tell most. An empty column is left out."""
+def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
+    """A narrow terminal gets short ids and fewer columns; an empty column is left out."""
     from rich.text import Text
 
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
-    names = ["", "agent", "session", "doing", "age", "left"]
-    names += ["heard"] if is_roomy else []
+    names = ["", "agent", "session", "doing", "age", "left", *(["heard"] if is_roomy else [])]
     names += ["tokens"] if any(line.tokens for line in lines) else []
     names += ["money"] if any(line.cost for line in lines) else []
     shown = table(*names, shrinking=("doing",))
     for line in lines:
         record = line.record
-        is_whole = is_roomy and line.indent == 0
         cells = {
             "": GONE_MARK if line.stuck else state_mark(record.state, now if is_moving else None),
             "agent": Text("  " * line.indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * line.indent), style="bold"),
-            "session": record.session_id if is_whole else Text(short(record.session_id), style="dim"),
+            "session": record.session_id if is_roomy and not line.indent else Text(short(record.session_id), style="dim"),
             "doing": cut(line.doing),
             "age": duration(line.age_seconds),
             "left": Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
@@ -321,12 +315,11 @@ def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
     return shown
 
 
-PAGE = 500
-LOOKED_AT = 100_000
-"""So many of the newest are looked through for roots."""
+# ---- history
 
 
 def history(
+    project: Project,
     agent: Annotated[str | None, typer.Option(help="Only this agent's.", show_default=False)] = None,
     status: Annotated[
         str | None,
@@ -335,44 +328,38 @@ def history(
         ),
     ] = None,
     tree: Annotated[str | None, typer.Option(metavar="SESSION", help="Only the tree of this delegation.", show_default=False)] = None,
-    since: Annotated[str | None, typer.Option(help="Like 30m, 2h, 1d, or an ISO time.", show_default=False)] = None,
+    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time.", show_default=False)] = None,
     until: Annotated[str | None, typer.Option(help="Like --since.", show_default=False)] = None,
     task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.", show_default=False)] = None,
-    every: Annotated[bool, typer.Option("--all", help="Children too; so it is with --agent, --status, --tree and --task.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
     principal: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this one asked for from outside, like token:ci.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
-    root: Root = None,
-    as_json: Json = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 20,
 ) -> Exit:
-    """List what was delegated, newest first: the roots, or everything."""
+    """List delegations, newest first: the roots, or all of them."""
     now = time.time()
     states = _states(status)
     begin, end = parse_time(since, "--since", now), parse_time(until, "--until", now)
-    folder = find_root(root)
     records: list[Record] = []
     gone: set[str] = set()
-    with open_record(folder) as store:
+    with project.history() as store:
         if store is not None:
             root_id = find_session(store, tree).root_id if tree else None
             query = HistoryQuery(root_id=root_id, agent=agent, task_number=task, principal=principal, since=begin, until=end, limit=limit)
             is_filtered = any(asked is not None for asked in (agent, status, tree, task))
             records = _found(store, query, states) if every or is_filtered else _roots(store, query)
-            gone = gone_among(records, store, folder)
-    if as_json:
-        say_json({"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]})
-    elif store is None:
-        say(NOTHING_YET)
-    elif not records:
-        say("No delegation fits.")
-    else:
-        _print_history(records, gone, now, limit)
-    return Exit.OK
+            gone = gone_among(records, store, project.root)
+    empty = NOTHING_YET if store is None else "No delegation matches."
+    return project.answer(
+        lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
+        (lambda: _print_history(records, gone, now, limit)) if records else empty,
+    )
 
 
-def _states(status: str | None) -> "tuple[State | None, ...]":
-    """A deadline and a cancel give a partial return, so that `partial` finds them; each has a state of its own as well."""
+def _states(status: str | None) -> tuple[State | None, ...]:
+    """A deadline and a cancel give a partial return, so that `partial` includes them; each has its own state as well."""
     try:
         state = None if status is None else State(status)
     except ValueError:
@@ -380,15 +367,15 @@ def _states(status: str | None) -> "tuple[State | None, ...]":
     return (State.PARTIAL, State.TIMEOUT, State.CANCELLED) if state is State.PARTIAL else (state,)
 
 
-def _found(store: "Store", query: "HistoryQuery", states: "tuple[State | None, ...]") -> "list[Record]":
+def _found(store: Store, query: HistoryQuery, states: tuple[State | None, ...]) -> list[Record]:
     found = [record for state in states for record in store.history(replace(query, state=state))]
     return sorted(found, key=lambda record: record.created_at, reverse=True)[: query.limit]
 
 
-def _roots(store: "Store", query: "HistoryQuery") -> "list[Record]":
+def _roots(store: Store, query: HistoryQuery) -> list[Record]:
     roots: list[Record] = []
     before = None
-    for _ in range(LOOKED_AT // PAGE):
+    for _ in range(SEARCHED_FOR_ROOTS // PAGE):
         page = store.history(replace(query, limit=PAGE, before_session=before))
         roots += [record for record in page if record.parent_id is None]
         if len(page) < PAGE or len(roots) >= query.limit:
@@ -397,19 +384,18 @@ def _roots(store: "Store", query: "HistoryQuery") -> "list[Record]":
     return roots[: query.limit]
 
 
-def _print_history(records: "list[Record]", gone: "Collection[str]", now: float, limit: int) -> None:
+def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
     from rich.text import Text
 
     shown = table("session", "agent", "status", "when", "took", "summary", shrinking=("summary",))
     for record in records:
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
-        took = duration((record.settled_at or now) - (record.started_at or record.created_at)) if record.started_at and not is_gone else "-"
+        took = duration((record.settled_at or now) - record.started_at) if record.started_at and not is_gone else "-"
         words = GONE.partition(":")[0] if is_gone else "" if record.result is None else gist_of(record.result)
-        name = "  " * (record.depth - 1) + record.agent
         session = record.session_id if console().width >= ROOMY_COLUMNS else short(record.session_id)
         state = Text("! gone", style="bold red") if is_gone else Text(f"{mark} {record.state}", style=style)
-        shown.add_row(session, name, state, when(record.created_at, now), took, cut(words))
+        shown.add_row(session, "  " * (record.depth - 1) + record.agent, state, when(record.created_at, now), took, cut(words))
     console().print(shown)
     if gone:
         say_aside(f"! {count(len(gone), 'delegation')}: {GONE}")
@@ -417,43 +403,36 @@ def _print_history(records: "list[Record]", gone: "Collection[str]", now: float,
         say_aside(f"The newest {limit}; --limit shows more.")
 
 
-OWNER_SECONDS = 0.5
-"""How often it is asked whether the process that runs it lives."""
+# ---- follow
 
 
 def follow(
+    project: Project,
     session: Session,
     steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow as well.")] = False,
     only: Annotated[bool, typer.Option("--only", help="Without the delegations below it.")] = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Follow a delegation until its return; the exit code tells how it ended."""
-    folder = find_root(root)
-    with open_record(folder) as found:
-        store = need_record(found)
+    """Follow a delegation until its return; the exit code is that of `remit delegate`."""
+    with project.store() as store:
         record = find_session(store, session)
-        events = _events(store, folder, record, only=only)
-        return _as_json(store, record, events) if as_json else _as_lines(store, record, events, folder, steps=steps)
+        events = _events(store, project, record, only=only)
+        return _follow_as_json(store, record, events) if project.as_json else _follow(store, record, events, project, steps=steps)
 
 
-def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> Iterator["tuple[Event, str]"]:
-    """Events with the agent they are of, those that were before first; ends when the delegation is settled, or nobody runs it any more."""
-
-    from remit.runtime.liveness import below
-
+def _events(store: Store, project: Project, asked: Record, *, only: bool) -> Iterator[tuple[Event, str]]:
+    """Events with their agent, past ones first; ends when the delegation is settled, or its process is gone."""
     watch = Watch(store)
     stamp: int | None = None
-    looked_at = 0.0
+    checked_at = 0.0
     while True:
-        # Whether its process lives is asked before the record is: what was settled before the end is seen all the same.
-        known = store.get(asked.session_id) if time.monotonic() > looked_at + OWNER_SECONDS else None
-        is_gone = known is not None and bool(gone_among([known], store, folder))
+        # The process is checked before the record is read: a return written just before its end is still seen.
+        known = store.get(asked.session_id) if time.monotonic() > checked_at + OWNER_SECONDS else None
+        is_gone = known is not None and bool(gone_among([known], store, project.root))
         if known is not None:
-            looked_at = time.monotonic()
+            checked_at = time.monotonic()
         if (seen := store.change_stamp()) != stamp or is_gone:
             stamp = seen
-            # The records before the events: a delegation that is settled by then has said everything it will say.
+            # The records before the events: a delegation that is settled by then emits no more events.
             records = [r for r in below(store.tree(asked.root_id), asked.session_id) if not only or r.session_id == asked.session_id]
             agents = {record.session_id: record.agent for record in records}
             yield from ((event, agents[event.session_id]) for event in watch.look(records))
@@ -462,10 +441,10 @@ def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> I
         time.sleep(LOOK_SECONDS)
 
 
-def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"], folder: "Path", *, steps: bool) -> Exit:
-    teller = Teller()
+def _follow(store: Store, asked: Record, events: Iterator[tuple[Event, str]], project: Project, *, steps: bool) -> Exit:
+    rendered = EventText()
     for event, agent in events:
-        text = teller.tell(event)
+        text = rendered.render(event)
         if not text or (event.kind is EventKind.STEP and not steps):
             continue
         label = f"{moment(event.at)[11:]}.{int(event.at * 1000) % 1000:03} {agent} {short(event.session_id)} {event.kind:<9}"
@@ -473,23 +452,22 @@ def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, st
         put(("" if fraction is None else f"{fraction:4.0%} ") + one_line(text, 300), label, label_style="cyan")
     record = store.get(asked.session_id) or asked
     if record.result is not None:
-        print_return(record.result, folder)
+        print_return(record.result, project.root)
     elif not record.state.is_settled:
         say_aside(f"{record.agent} {record.session_id} is not settled, but {GONE}")
     return _exit(record)
 
 
-def _exit(record: "Record") -> Exit:
+def _exit(record: Record) -> Exit:
     if record.result is not None:
         return exit_of_return(record.result)
     return exit_of_state(record.state) if record.state.is_settled else Exit.PARTIAL
 
 
-def _as_json(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"]) -> Exit:
-    """One document, written as it grows: an event on each line, so that a reader need not wait for the end."""
+def _follow_as_json(store: Store, asked: Record, events: Iterator[tuple[Event, str]]) -> Exit:
+    """One document, written as it grows: one event per line, so that a reader need not wait for the end."""
     say_json_line(f'{{"session_id": {json_text(asked.session_id)}, "events": [')
-    comma = ""
-    interrupted = False
+    comma, interrupted = "", False
     try:
         for event, agent in events:
             say_json_line(comma + json_text({"agent": agent, **event_document(event)}))
@@ -503,76 +481,66 @@ def _as_json(store: "Store", asked: "Record", events: Iterator["tuple[Event, str
     return Exit.INTERRUPTED if interrupted else _exit(record)
 
 
+# ---- cancel, recover
+
+
 def cancel(
+    project: Project,
     session: Session,
-    reason: Annotated[str, typer.Option(help="Why: it is recorded and shown in the return.")] = "",
-    root: Root = None,
-    as_json: Json = False,
+    reason: Annotated[str, typer.Option(help="Recorded, and shown in the return.")] = "",
 ) -> Exit:
     """Stop a delegation and everything below it."""
-    folder = find_root(root)
-    with open_record(folder) as store:
-        record = find_session(need_record(store), session)
-        session_id = record.session_id
-        if record.state.is_settled:  # known without opening anything
-            return _said([{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}], session_id, as_json)
-    return asyncio.run(_cancel(folder, session_id, reason, as_json))
+    with project.store() as store:
+        record = find_session(store, session)
+    if record.state.is_settled:
+        nodes = [{"session_id": record.session_id, "agent": record.agent, "state": f"already {record.state}"}]
+        return _cancelled(project, nodes, record.session_id)
+    return asyncio.run(_cancel(project, record.session_id, reason))
 
 
-async def _cancel(folder: "Path", session_id: str, reason: str, as_json: bool) -> Exit:
-    from remit.app import Remit
-
-    async with Remit.open(folder, recover=False) as remit:
+async def _cancel(project: Project, session_id: str, reason: str) -> Exit:
+    async with project.open(approver=None) as remit:
         record = await remit.describe(session_id)
         resumed: list[str] = []
-        if await asyncio.to_thread(gone_among, [record], remit.store, folder):  # nobody is there to ask: it must be taken over first
+        if await asyncio.to_thread(gone_among, [record], remit.store, project.root):  # it must be taken over before it can be cancelled
             resumed = (await remit.recover()).resumed
-        nodes = await remit.cancel(session_id, reason)
-        code = _said(nodes, session_id, as_json)
-        await wait_for_resumed(remit, [one for one in resumed if one != session_id], as_json=as_json)
+        code = _cancelled(project, await remit.cancel(session_id, reason), session_id)
+        await wait_for_resumed(remit, [one for one in resumed if one != session_id], as_json=project.as_json)
         return code
 
 
-def _said(nodes: list[dict[str, str]], session_id: str, as_json: bool) -> Exit:
+def _cancelled(project: Project, nodes: list[dict[str, str]], session_id: str) -> Exit:
     is_unfinished = any(node["state"] == "stopping" for node in nodes)
-    if as_json:
-        say_json({"session_id": session_id, "nodes": nodes})
-    else:
-        for node in nodes:
-            say(f"{node['session_id']}  {node['agent']}  {node['state']}")
-        if is_unfinished:
-            say("Not everything has ended yet: look again with `remit status`.")
-    return Exit.PARTIAL if is_unfinished else Exit.OK
+    lines = [f"{node['session_id']}  {node['agent']}  {node['state']}" for node in nodes]
+    lines += ["Not everything has ended yet: look again with `remit status`."] if is_unfinished else []
+    code = Exit.PARTIAL if is_unfinished else Exit.OK
+    return project.answer({"session_id": session_id, "nodes": nodes}, "\n".join(lines), code)
 
 
-def recover(root: Root = None, as_json: Json = False) -> Exit:
-    """Settle or resume what a crash left, and wait for what was resumed; Ctrl-C stops that."""
-    folder = find_root(root)
-    if not (project_folder(folder) / "remit.db").exists():
-        if as_json:
-            say_json({"dead_processes": [], "settled": [], "resumed": [], "killed_processes": 0})
-        else:
-            say(NOTHING_YET)
-        return Exit.OK
-    return asyncio.run(_recover(folder, as_json))
+def recover(project: Project) -> Exit:
+    """Resume or settle the work of processes that died, and wait for resumed work. Ctrl-C stops it."""
+    if not (project.folder / "remit.db").exists():
+        return project.answer({"dead_processes": [], "settled": [], "resumed": [], "killed_processes": 0}, NOTHING_YET)
+    return asyncio.run(_recover(project))
 
 
-async def _recover(folder: "Path", as_json: bool) -> Exit:
-    from remit.app import Remit
-
-    async with Remit.open(folder, approver=person_here()) as remit:  # opening recovers: here is shown what it found
-        if not as_json:
-            await _print_recover(remit)
-        returns = await wait_for_resumed(remit, remit.recovered.resumed, as_json=as_json)
-        if as_json:
-            await _say_document(remit)
+async def _recover(project: Project) -> Exit:
+    async with project.open(recover=True) as remit:
+        if not project.as_json:
+            await _print_recovered(remit)
+        found = remit.recovered
+        returns = await wait_for_resumed(remit, found.resumed, as_json=project.as_json)
+        if project.as_json:
+            settled = [record_document(await remit.describe(one)) for one in found.settled]
+            resumed = [record_document(await remit.describe(one)) for one in found.resumed]
+            say_json({"dead_processes": found.owners, "settled": settled, "resumed": resumed, "killed_processes": found.killed})
         return Exit.OK if all(result.ok for result in returns) else Exit.PARTIAL
 
 
-async def _print_recover(remit: "Remit") -> None:
+async def _print_recovered(remit: "Remit") -> None:
     found = remit.recovered
     if found.is_empty:
-        say("Nothing to recover: nothing was left running by a dead process.")
+        say("Nothing to recover: no dead process left work behind.")
         return
     say(f"{count(len(found.owners), 'dead process')} found; {count(found.killed, 'process')} they left behind killed.")
     for session_id in found.settled:
@@ -583,74 +551,3 @@ async def _print_recover(remit: "Remit") -> None:
     for session_id in found.resumed:
         record = await remit.describe(session_id)
         say(f"resumed  {session_id}  {record.agent}  (run {record.attempt})")
-
-
-async def _say_document(remit: "Remit") -> None:
-    found = remit.recovered
-    say_json(
-        {
-            "dead_processes": found.owners,
-            "settled": [record_document(await remit.describe(session_id)) for session_id in found.settled],
-            "resumed": [record_document(await remit.describe(session_id)) for session_id in found.resumed],
-            "killed_processes": found.killed,
-        }
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    record: Record
-    indent: int
-    doing: str
-    age_seconds: float
-    left_seconds: float
-    heard_seconds_ago: float
-    tokens: int
-    cost: float
-    """Both: spent so far."""
-    stuck: str
-    """Why it looks stuck; empty when it does not."""
-
-
-class LiveDelegations:
-    """Asked again and again; remembers what was said."""
-
-    def __init__(self, store: Store, root: Path) -> None:
-        self._store = store
-        self._root = root
-        self._watch = Watch(store)
-
-    def lines(self, now: float) -> list[Line]:
-        """Callers before their children."""
-        records = self._store.live()
-        self._watch.look(records)
-        heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
-        living = living_owners(self._store, self._root / ".remit" / "run") if records else set()
-        return [
-            Line(
-                record=node.record,
-                indent=indent,
-                doing=self._doing(node.record),
-                age_seconds=max(0.0, now - node.record.created_at),
-                left_seconds=max(0.0, node.record.deadline_at - now),
-                heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
-                tokens=self._watch.tokens.get(node.record.session_id, node.record.tokens),
-                cost=self._watch.costs.get(node.record.session_id, node.record.cost),
-                stuck=STUCK_WORDS[stuck(node.record, now, heard[node.record.session_id], living)],
-            )
-            for node, indent in _walked(forest(records), 0)
-        ]
-
-    def _doing(self, record: Record) -> str:
-        word = self._watch.words.get(record.session_id)
-        if word is not None:
-            return f"{word.fraction:.0%} {word.text}" if word.fraction is not None else word.text
-        if record.state is State.QUEUED:
-            return "queued"
-        return next((str(STEPS[place]) for place in reversed(range(len(STEPS))) if record.step_times[place] is not None), "")
-
-
-def _walked(nodes: list[Node], indent: int) -> Iterator[tuple[Node, int]]:
-    for node in nodes:
-        yield node, indent
-        yield from _walked(node.children, indent + 1)

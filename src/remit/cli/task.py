@@ -14,13 +14,14 @@ from remit.board.board import Board
 from remit.board.task import PhaseStatus, Task
 from remit.board.view import Standing, View, next_command, view_of
 from remit.board.write_set import read_or_none
-from remit.cli.arguments import Json, Root, number_of, numbers_of
+from remit.cli.arguments import number_of, numbers_of
 from remit.cli.completion import some_languages, some_priorities, some_tasks
 from remit.cli.exits import Exit
-from remit.cli.project import find_root, open_record
+from remit.cli.project import Project
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, painted, printable, size, when, wrapped
-from remit.cli.results import answer
+from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
@@ -33,9 +34,7 @@ _ONE = "Other things to do to tasks"
 _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 
-Text = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")
-]
+Text = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")]
 Title = Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)]
 Urgency = Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)]
 Effort = Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
@@ -48,10 +47,10 @@ Depends = Annotated[
 Accept = Annotated[list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
 Reason = Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)]
 Sync = Annotated[
-    bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", rich_help_panel=_ONE)
+    bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and tell, change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and report, change nothing.")]
 
 
 def _numbered(metavar: str, words: str) -> Any:
@@ -66,6 +65,7 @@ Review = Annotated[str | None, _numbered("N", "Review what was done for a task."
 
 
 def task(
+    project: Project,
     text: Text = None,
     title: Title = "",
     priority: Urgency = "medium",
@@ -81,35 +81,29 @@ def task(
     review: Review = None,
     force: Force = False,
     dry_run: DryRun = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Record a task: nothing is carried out, whatever its text says. Or abandon, recover, divide, sync, review tasks."""
-    from remit.board.board import Board
-
-    words = _words(text or [])
+    """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
+    words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
     asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
     what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
     given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
     given["--priority"] = priority if priority != "medium" else ""
     is_number = what == "" and words.isascii() and words.lstrip("#").isdigit()
-    _fit(f"the number of a task: {words} shows it" if is_number else what, reason, given)
-    folder = find_root(root)
-    board = Board(folder)
+    _check_options(f"the number of a task: {words} shows it" if is_number else what, reason, given)
+    board = Board(project.root)
     if is_number:
-        return show_task(board, words, as_json=as_json)
+        return show_task(project, board, words)
     if what == "--review":
         from remit.cli.board_commands import review_one
 
-        return review_one(folder, which, dry_run=dry_run, as_json=as_json)
+        return review_one(project, which, dry_run=dry_run)
     done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
     outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
-
-    return answer(outcome, as_json=as_json)
+    return answer_outcome(project, outcome)
 
 
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
-    """What the flags ask for; None: none does, a task is to be recorded."""
+    """What a flag asks for; None: record a task."""
     if what == "--sync":
         from remit.board.task_commands import sync
 
@@ -148,17 +142,10 @@ def _recorded(
     return record(board, wanted, dry_run=dry_run)
 
 
-def _words(text: list[str]) -> str:
-    """Joined by blanks, so that quotes can be left out; `-` reads them from stdin."""
-    if text == ["-"]:
-        return sys.stdin.read().strip()
-    return " ".join(text).strip()
-
-
 def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
-    """The one flag, its value, and the text. Flags exclude one another, and a text to record excludes them; only `--divide` takes one.
+    """The one flag, its value, and the text. Flags exclude one another, and only `--divide` takes a text.
 
-    `--abandon 337, 343-345` comes from the shell in two words: the rest of the list is told from a text by having nothing but numbers.
+    The shell splits `--abandon 337, 343-345` in two words: a text of numbers only is the rest of the list.
     """
     if len(asked) > 1:
         raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
@@ -170,13 +157,13 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
     return what, which, words
 
 
-def _fit(what: str, reason: str, given: dict[str, object]) -> None:
-    """Options of recording have no meaning beside the flags, and `--reason` only beside `--abandon`."""
+def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
+    """Options of recording exclude the flags, and `--reason` needs `--abandon`."""
     if reason and what != "--abandon":
         raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
     idle = [name for name, value in given.items() if value]
     if what and idle:
-        raise Misused(f"{idle[0]} is for recording a task and has no meaning beside {what}.", advice="Leave it out.")
+        raise Misused(f"{idle[0]} is for recording a task, and cannot be combined with {what}.", advice="Leave it out.")
 
 
 def _priority(text: str) -> "Priority":
@@ -204,25 +191,20 @@ _PHASE_MARKS = {
 }
 
 
-def show_task(board: Board, text: str | None, *, as_json: bool) -> Exit:
-    """The page of one task, of the archive too. Raises `Misused`: "Task N not found"."""
+def show_task(project: Project, board: Board, text: str) -> Exit:
+    """The page of one task, also of an archived one. Raises `Misused`: "Task N not found"."""
     number = number_of(text, SHOW_USAGE)
     view = view_of(board, archived_tasks(board), with_archive=True)
     task = next((one for one in view.tasks if one.number == number), None)
     if task is None:
         raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
-    plan = _plan(board.root, task)
-    if as_json:
-        from remit.cli.render import say_json
-
-        say_json(_document(view, task, plan, board.root))
-        return Exit.OK
-    for line in _lines(view, task, plan, board.root):
-        print(line)
-    return Exit.OK
+    plan, delegations = _plan(board.root, task), _delegations(project, task)
+    return project.answer(
+        lambda: _document(view, task, plan, delegations), lambda: print("\n".join(_lines(view, task, plan, delegations, board.root)))
+    )
 
 
-def _document(view: View, task: Task, plan: "Plan | None", root: Path) -> dict[str, Any]:
+def _document(view: View, task: Task, plan: "Plan | None", delegations: list[Record]) -> dict[str, Any]:
     phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
     return {
         **view.entry(task),
@@ -237,12 +219,12 @@ def _document(view: View, task: Task, plan: "Plan | None", root: Path) -> dict[s
                 "state": str(one.state),
                 "created_at": one.created_at,
             }
-            for one in _delegations(root, task)
+            for one in delegations
         ],
     }
 
 
-def _lines(view: View, task: Task, plan: "Plan | None", root: Path) -> Iterator[str]:
+def _lines(view: View, task: Task, plan: "Plan | None", delegations: list[Record], root: Path) -> Iterator[str]:
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
@@ -258,7 +240,6 @@ def _lines(view: View, task: Task, plan: "Plan | None", root: Path) -> Iterator[
         for phase in plan.phases:
             mark, style = _PHASE_MARKS[phase.status]
             yield f"  {painted(mark, style)} {phase.number}. {cut_cells(phase.name, wide - 24)} {painted(f'[{phase.status}]', style)}"
-    delegations = _delegations(root, task)
     if delegations:
         yield from ("", painted("Delegations", "bold"), *_history(delegations, task, wide))
     if task.description:
@@ -266,7 +247,7 @@ def _lines(view: View, task: Task, plan: "Plan | None", root: Path) -> Iterator[
     if command := view.next_command(task):
         yield from ("", f"  {painted('next', 'cyan')}  {command}")
     elif view.standing[task.number] is Standing.BLOCKED:
-        yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when what it is blocked by is out of the way")
+        yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when it is no longer blocked")
 
 
 def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
@@ -324,7 +305,7 @@ def _files(root: Path, task: Task) -> Iterator[str]:
 
 
 def _plan(root: Path, task: Task) -> "Plan | None":
-    """Where it is a file of the project: state.json may name anything."""
+    """Only a file of the project: state.json may name anything."""
     from remit.board.plans import read_plan
 
     try:
@@ -335,15 +316,13 @@ def _plan(root: Path, task: Task) -> "Plan | None":
     return read_plan(data.decode(errors="replace")) if data is not None else None
 
 
-def _delegations(root: Path, task: Task) -> list[Any]:
-    """Its newest ones; nothing is opened where nothing was ever delegated."""
-    from remit.core.record import HistoryQuery
-
-    with open_record(root) as store:
+def _delegations(project: Project, task: Task) -> list[Record]:
+    """Its newest ones."""
+    with project.history() as store:
         return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
 
 
-def _history(delegations: list[Any], task: Task, wide: int) -> Iterator[str]:
+def _history(delegations: list[Record], task: Task, wide: int) -> Iterator[str]:
     now = time.time()
     for record in delegations[:DELEGATIONS_SHOWN]:
         mark, style = MARKS[record.state]
@@ -362,24 +341,19 @@ def _description(task: Task, wide: int) -> Iterator[str]:
 
 
 def todo(
+    project: Project,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be archived, change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
-    """Archive completed and abandoned tasks with their folders, and tell which folders fit no task."""
-    from remit.board.board import Board
+    """Archive completed and abandoned tasks with their folders, and name folders that belong to no task."""
     from remit.board.task_commands import todo as archive
 
-    outcome = archive(Board(find_root(root)), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
-    return answer(outcome, as_json=as_json)
+    outcome = archive(Board(project.root), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
+    return answer_outcome(project, outcome)
 
 
 def _asked(tasks: "Sequence[Task]") -> bool:
-    """The person at the terminal; without one nobody can agree."""
-
-    from typer import confirm
-
+    """The person at the terminal; without a terminal it is refused."""
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise Refused(
             f"{len(tasks)} tasks would be archived, and there is no terminal to ask at.",
@@ -389,4 +363,4 @@ def _asked(tasks: "Sequence[Task]") -> bool:
         print(f"  {task.number}. {cut_cells(task.title, 80)} [{task.status.marker}]", file=sys.stderr)
     if len(tasks) > 20:
         print(f"  … and {len(tasks) - 20} more", file=sys.stderr)
-    return confirm(f"Archive these {len(tasks)} tasks?", err=True)
+    return typer.confirm(f"Archive these {len(tasks)} tasks?", err=True)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.approval import person_here
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
-from remit.cli.project import find_root, open_directory
-from remit.cli.render import claim_stdout, printable, say, say_aside, say_json, say_json_line
+from remit.cli.project import Project
+from remit.cli.render import claim_stdout, printable, say_aside, say_json, say_json_line
 from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 
@@ -26,51 +24,46 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 64 * 1024 * 1024
 
 
-def tool(
-    what: Annotated[str, typer.Argument(metavar="schema|call", help="Print the tool's schema, or call it.", show_default=False)],
-    arguments: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[JSON|@FILE|-]",
-            help="Of call: target, operation, parameters, timeout (ms), priority; from a file, or from stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Of call: a line of JSON for each chunk, as it comes.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Of schema: without conditions, as vendors of models want it.")] = False,
-    root: Root = None,
-    as_json: Json = False,
+def tool(project: Project) -> Exit:
+    """The delegate tool for programs: `remit tool schema` prints its JSON schema, `remit tool call` calls it."""
+    raise Misused("`remit tool` needs to know what to do.", advice="Use `remit tool schema` or `remit tool call JSON`.")
+
+
+def schema(
+    project: Project,
+    plain: Annotated[bool, typer.Option("--plain", help="Without conditions, as model vendors require.")] = False,
 ) -> Exit:
-    """The delegate tool for programs: its JSON schema, and calls in JSON. Always answers in JSON; with --json errors do too."""
-    if what not in ("schema", "call"):
-        raise Misused(f"There is no `remit tool {what[:40]}`.", advice="Use `remit tool schema` or `remit tool call JSON`.")
-    if what == "schema":
-        return _schema(find_root(root), plain=plain)
-    if arguments is None:
-        advice = 'Write e.g. remit tool call \'{"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}}\''
-        raise Misused("`remit tool call` needs its arguments.", advice=advice)
-
-    return asyncio.run(_call(find_root(root), _document(arguments), streams=stream))
-
-
-def _schema(folder: "Path", *, plain: bool) -> Exit:
+    """Print the name, description and JSON schema of the delegate tool."""
     from remit.runtime.tool.delegate_requests import Catalogue, tool_definition
-    from remit.system.settings_files import load_settings
 
-    directory = open_directory(folder)
-    say_json(tool_definition(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
-    for problem in directory.problems:
+    say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
+    for problem in project.directory.problems:
         say_aside(f"! {printable(problem)}")
     return Exit.OK
 
 
-async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
-    from remit.app import Remit
+def call(
+    project: Project,
+    request: Annotated[
+        str,
+        typer.Argument(
+            metavar="JSON|@FILE|-",
+            help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin.",
+            show_default=False,
+        ),
+    ],
+    stream: Annotated[bool, typer.Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
+) -> Exit:
+    """Call the delegate tool. Always answers in JSON; with --json errors do too."""
+    return asyncio.run(_call(project, _document(request), streams=stream))
+
+
+async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
     from remit.runtime.tool.delegate_requests import DelegateError, json_text
     from remit.runtime.tool.delegate_tool import DelegateTool
 
     claim_stdout()
-    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
+    async with project.open() as remit:
         await report_dead_work(remit)
         interrupted = asyncio.Event()
         last: DelegateResult | None = None
@@ -117,7 +110,7 @@ def _exit(result: "DelegateResult") -> Exit:
 
 
 def _document(text: str) -> Any:
-    """JSON, as it was written on the command line, in a file, or on stdin."""
+    """JSON of the command line, of a file, or of stdin."""
     try:
         if text == "-":
             text = sys.stdin.buffer.read(LARGEST_BYTES).decode()
@@ -125,7 +118,7 @@ def _document(text: str) -> Any:
             text = Path(text[1:]).read_text(encoding="utf-8")
         return json.loads(text)
     except OSError as error:
-        raise Misused(f"{text[1:]} cannot be read: {error.strerror or error}.", advice="Name a file after the @.") from None
+        raise Misused(f"Cannot read {text[1:]}: {error.strerror or error}.", advice="Name a file after the @.") from None
     except UnicodeDecodeError:
         raise Misused("The arguments are not UTF-8 text.", advice="Write them as JSON in UTF-8.") from None
     except (ValueError, RecursionError) as error:
@@ -133,30 +126,21 @@ def _document(text: str) -> Any:
 
 
 def validate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that holds it; - reads stdin.")],
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id the return must carry.", show_default=False)] = None,
-    root: Root = None,
-    as_json: Json = False,
+    project: Project,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id that the return must have.", show_default=False)] = None,
 ) -> Exit:
-    """Check a return against the contract: exit 0 or 1, each fault on a line."""
+    """Check a return against the return format: exit 0 or 1, one fault per line."""
     from remit.runtime.validate import check_return
 
-    folder = find_root(root)
     try:
-        checked = check_return(_read(file), session, folder)
+        checked = check_return(_read(file), session, project.root)
     except InvalidReturn as invalid:
-        if as_json:
-            say_json({"valid": False, "faults": list(invalid.faults)})
-        for fault in invalid.faults if not as_json else ():
-            say(fault)
-        return Exit.FAILED
-    if as_json:
-        say_json({"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()})
-        return Exit.OK
-    for warning in checked.warnings:
+        return project.answer({"valid": False, "faults": list(invalid.faults)}, "\n".join(invalid.faults), Exit.FAILED)
+    for warning in checked.warnings if not project.as_json else ():
         say_aside(f"warning: {warning}")
-    say(f"valid: {checked.status}")
-    return Exit.OK
+    document = {"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()}
+    return project.answer(document, f"valid: {checked.status}")
 
 
 def _read(file: str) -> bytes:
@@ -165,4 +149,4 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise Misused(f"{file} cannot be read: {error.strerror or error}.", advice="Name the file of the return, or - for stdin.") from None
+        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name the file of the return, or - for stdin.") from None

@@ -1,23 +1,18 @@
-"""`remit workspaces`: the folders that delegations were given to work in; what is in them, merged or removed by hand.
-
-Looks without opening the project. What a workspace is, how it is merged and removed, is `remit.workspaces`.
-"""
+"""`remit workspaces`: list, merge and remove the worktrees and copies that delegations worked in."""
 
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
 from remit.cli.live import GONE, gone_among
-from remit.cli.project import find_root, find_session, need_record, open_record
-from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, say_json, short, table
+from remit.cli.project import Project, find_session, need_store
+from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, short, table
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import Store
 from remit.core.record import Record
@@ -28,21 +23,21 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 4
-"""So many are looked at at the same time: each costs a few short runs of git."""
+"""Workspaces inspected at the same time: each costs a few short runs of git."""
 FORGOTTEN = "forgotten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A workspace, as it is listed."""
+    """A workspace as it is listed."""
 
     workspace: "Workspace"
     record: "Record | None"
-    """Of the delegation that worked there last; None when the history has forgotten it."""
+    """Of the delegation that worked there last; None when it is not in the history any more."""
     runs: str = ""
     """Why its delegation has not ended."""
     seen: "WorkspaceStatus | None" = None
-    """None while somebody works in it."""
+    """None while it is in use."""
 
     @property
     def state(self) -> str:
@@ -58,68 +53,59 @@ class Outcome:
 
 
 def workspaces(
+    project: Project,
     sessions: Annotated[
         list[str] | None, typer.Argument(metavar="[SESSION]...", help="Only those of these delegations.", show_default=False)
     ] = None,
-    unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those that nothing was done in.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove them, with their branches; asks when that loses work.")] = False,
+    unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    root: Root = None,
-    as_json: Json = False,
 ) -> Exit:
     """List the worktrees and copies that agents worked in; remove or merge them."""
-    _check(sessions or [], unchanged=unchanged, remove=remove, merge=merge)
-    folder = find_root(root)
-    places = _places(folder, sessions or [])
-    if unchanged:
-        places = [place for place in places if place.seen is not None and place.seen.is_unchanged]
-    outcomes: list[Outcome] = []
-    code = Exit.OK
-    if remove or merge:
-        code = _permitted(places, as_json=as_json) if remove and not yes else Exit.OK
-        if code is Exit.OK:
-            outcomes = [_done(place, _removed if remove else _merged) for place in places]
-            code = _exit(outcomes, Exit.REFUSED if remove else Exit.FAILED)
-    if as_json:
-        told = {outcome.place.workspace.session_id: outcome for outcome in outcomes}
-        say_json({"workspaces": [_document(place, told.get(place.workspace.session_id)) for place in places]})
-    elif remove or merge:
-        _tell(outcomes, is_allowed=code not in (Exit.BLOCKED, Exit.CANCELLED, Exit.INTERRUPTED))
-    else:
-        _print(places, folder, is_filtered=bool(sessions) or unchanged)
-    return code
-
-
-def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: bool) -> None:
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
         raise Misused("--merge needs to know which.", advice="Name the delegations: remit workspaces SESSION --merge")
     if remove and not (sessions or unchanged):
         raise Misused("--remove needs to know which.", advice="Name the delegations, or add --unchanged.")
+    places = _places(project, sessions or [])
+    if unchanged:
+        places = [place for place in places if place.seen is not None and place.seen.is_unchanged]
+    outcomes: list[Outcome] = []
+    code = _permitted(places, project) if remove and not yes else Exit.OK
+    if (remove or merge) and code is Exit.OK:
+        outcomes = [_done(place, _removed if remove else _merged) for place in places]
+        kept = sum(outcome.did == "kept" for outcome in outcomes)
+        code = Exit.OK if not kept else Exit.PARTIAL if kept < len(outcomes) else Exit.REFUSED if remove else Exit.FAILED
+        lines = [_outcome_line(outcome) for outcome in outcomes] or ["Nothing to remove."]
+        text: Callable[[], object] | str = "\n".join(lines)
+    else:
+        text = (lambda: None) if code is not Exit.OK else (lambda: _print(places, project, is_filtered=bool(sessions) or unchanged))
+    by_session = {outcome.place.workspace.session_id: outcome for outcome in outcomes}
+    documents = [_document(place, by_session.get(place.workspace.session_id)) for place in places]
+    return project.answer({"workspaces": documents}, text, code)
 
 
 # ---- which there are
 
 
-def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
+def _places(project: Project, names: Sequence[str]) -> list[Place]:
+    from remit.runtime.workspace_cleanup import workspace_status
     from remit.runtime.workspaces import list_workspaces, load_workspace
 
     found = [
-        workspace for workspace in (load_workspace(folder, session_id) for session_id in list_workspaces(folder)) if workspace is not None
+        workspace for session_id in list_workspaces(project.root) if (workspace := load_workspace(project.root, session_id)) is not None
     ]
     found.sort(key=lambda workspace: workspace.made_at)
-    with open_record(folder) as store:
+    with project.history() as store:
         if names:
             found = _named(store, found, names)
         records = {} if store is None else {workspace.session_id: store.get(workspace.session_id) for workspace in found}
         known = [record for record in records.values() if record is not None]
-        gone = set() if store is None else gone_among(known, store, folder)
+        gone = set() if store is None else gone_among(known, store, project.root)
 
     def place(workspace: "Workspace") -> Place:
-        from remit.runtime.workspace_cleanup import workspace_status
-
         record = records.get(workspace.session_id)
         if record is not None and not record.state.is_settled:
             return Place(workspace=workspace, record=record, runs=GONE if workspace.session_id in gone else f"it is {record.state}")
@@ -130,16 +116,16 @@ def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
 
 
 def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]) -> "list[Workspace]":
-    """By the delegation that worked there last or the one it was made for; beginnings and ends will do."""
+    """By the delegation that worked there last or the one it was made for, or the beginning or end of its id."""
     chosen: dict[str, Workspace] = {}
     for name in names:
         matching = [r for r in found if name and any(s.startswith(name) or s.endswith(name) for s in (r.session_id, r.maker))]
         if len(matching) != 1:
-            session_id = find_session(need_record(store), name).session_id  # says what is wrong with the name, if it is that
+            session_id = find_session(need_store(store), name).session_id  # raises if the name itself is wrong
             matching = [workspace for workspace in found if session_id in (workspace.session_id, workspace.maker)]
             if not matching:
-                advice = "`remit workspaces` lists those there are."
-                raise Misused(f"{session_id} has no workspace of its own, or has none any more.", code="INVALID_TARGET", advice=advice)
+                advice = "`remit workspaces` lists all."
+                raise Misused(f"{session_id} has no workspace of its own, or it was removed.", code="INVALID_TARGET", advice=advice)
         chosen[matching[0].session_id] = matching[0]
     return list(chosen.values())
 
@@ -147,19 +133,19 @@ def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]
 # ---- removing and merging
 
 
-def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
-    """Whether what is nowhere else may be lost."""
+def _permitted(places: Sequence[Place], project: Project) -> Exit:
+    """Whether work that exists nowhere else may be lost."""
     needed = [place for place in places if place.seen is not None and place.seen.is_needed]
     if not needed:
         return Exit.OK
     for place in needed:
         name = place.workspace.branch or place.workspace.inside
         say_aside(f"{place.workspace.session_id}  {_agent(place)}  {name}: {_contents(place)}")
-    if as_json or not sys.stdin.isatty():
-        say_aside("Nothing was removed: this work is nowhere else, and there is nobody to ask here. Run it again with --yes.")
+    if project.as_json or not sys.stdin.isatty():
+        say_aside("Nothing was removed: this work exists nowhere else, and there is no terminal to ask at. Run it again with --yes.")
         return Exit.BLOCKED
     try:
-        return Exit.OK if typer.confirm("This work is nowhere else. Remove it?", default=False) else Exit.CANCELLED
+        return Exit.OK if typer.confirm("This work exists nowhere else. Remove it?", default=False) else Exit.CANCELLED
     except typer.Abort:
         say_aside("")
         return Exit.INTERRUPTED
@@ -182,9 +168,7 @@ def _removed(place: Place) -> Outcome:
     workspace = place.workspace
     if place.seen is None or not place.seen.is_unchanged:
         discard_workspace(workspace)
-    elif not remove_unchanged(
-        workspace.root, workspace.session_id
-    ):  # looked at again, under its lock: nobody was asked about what came meanwhile
+    elif not remove_unchanged(workspace.root, workspace.session_id):  # inspected again under its lock: newer changes were not confirmed
         return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
     return Outcome(place=place, did="removed")
 
@@ -202,22 +186,12 @@ def _merged(place: Place) -> Outcome:
     return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
 
 
-def _exit(outcomes: Sequence[Outcome], nothing_done: Exit) -> Exit:
-    kept = [outcome for outcome in outcomes if outcome.did == "kept"]
-    if not kept:
-        return Exit.OK
-    return nothing_done if len(kept) == len(outcomes) else Exit.PARTIAL
-
-
 # ---- in words
 
 
-def _tell(outcomes: Sequence[Outcome], *, is_allowed: bool) -> None:
-    if is_allowed and not outcomes:
-        say("Nothing to remove.")
-    for outcome in outcomes:
-        why = f": {one_line(outcome.why, 600)}" if outcome.why else ""
-        say(f"{outcome.did}  {outcome.place.workspace.session_id}  {_agent(outcome.place)}{why}")
+def _outcome_line(outcome: Outcome) -> str:
+    why = f": {one_line(outcome.why, 600)}" if outcome.why else ""
+    return f"{outcome.did}  {outcome.place.workspace.session_id}  {_agent(outcome.place)}{why}"
 
 
 def _agent(place: Place) -> str:
@@ -261,11 +235,11 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
     return document if outcome is None else document | {"did": outcome.did, "why": outcome.why or None}
 
 
-def _print(places: Sequence[Place], folder: "Path", *, is_filtered: bool) -> None:
+def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> None:
     from rich.text import Text
 
     if not places:
-        say("No workspace fits." if is_filtered else f"No agent has left a workspace in {folder}.")
+        say("No workspace matches." if is_filtered else f"No agent has left a workspace in {project.root}.")
         return
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS

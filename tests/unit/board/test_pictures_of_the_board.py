@@ -90,7 +90,7 @@ def test_only_what_is_asked_for_is_shown(view: View) -> None:
     assert numbers(language="general", status="waiting") == [3, 6, 7]
     with pytest.raises(Misused, match="Unknown status 'nope'"):
         numbers(status="nope")
-    assert "No task fits." in lines_of(chosen(view, status="partial"), 80)
+    assert "No task matches." in lines_of(chosen(view, status="partial"), 80)
 
 
 def test_a_long_board_is_cut_visibly_and_shown_whole_when_asked(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from remit.board.implement import order_tasks
 from remit.board.outcome import find_tasks
 from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, title_of, todo
-from remit.cli.project import open_directory
+from remit.cli.project import Project
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 from support.repository import begin
@@ -408,7 +408,7 @@ def test_who_carries_a_role_out_is_named_as_the_settings_name_it(tmp_path: Path)
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / ".remit" / "agents" / "planner.py").write_text(AGENT)
     (tmp_path / "remit.toml").write_text('[agents.patcher]\ncommand = ["true"]\n\n[roles]\nimplementer = "patcher"\n')
-    find = open_directory(tmp_path).find
+    find = Project(tmp_path).directory.find
     roles = ("researcher", "implementer", "lean-implementation-agent", "no-such-role")
     assert [carried_by(find(role)) for role in roles] == ["built-in", "patcher (command)", "nobody", "nobody"]
     assert carried_by(find("planner")).startswith("function (")

@@ -12,6 +12,7 @@ from remit.board.board import Board
 from remit.board.task import State, Status, Task
 from remit.cli.board_commands import plan, research, revise
 from remit.cli.exits import Exit
+from remit.cli.project import Project
 from remit.cli.sessions import show
 from remit.core.errors import Misused
 from support.cli import start
@@ -61,7 +62,7 @@ def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], g
     """S6.10; and nothing is written."""
     before = files(project)
     with pytest.raises(Misused) as error:
-        command(**given, root=project)
+        command(Project(project), **given)
     assert error.value.message.rstrip(".") == message.rstrip(".")
     kept = {path: data for path, data in files(project).items() if not path.startswith(".remit/")}
     assert kept == {path: data for path, data in before.items() if not path.startswith(".remit/")}
@@ -69,7 +70,7 @@ def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], g
 
 def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(project)
-    assert research(number="12", focus=["only", "tabs"], dry_run=True, root=project) is Exit.OK
+    assert research(Project(project), number="12", focus=["only", "tabs"], dry_run=True) is Exit.OK
     said = capsys.readouterr().out
     for words in (
         "12: [NOT STARTED], meanwhile [RESEARCHING]",
@@ -85,12 +86,12 @@ def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, ca
 
 def test_what_came_of_it_is_printed_and_shown_with_its_thirteen_steps(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """S4, S4.5"""
-    assert research(number="12", root=project) is Exit.OK
+    assert research(Project(project), number="12") is Exit.OK
     said = capsys.readouterr().out
     assert "completed  research  task 12 [RESEARCHED]  sess_" in said
     assert "specs/012_dig/reports/research-001.md (report)  All of it." in said
     assert "`remit plan 12` plans it." in said
-    assert show(session="last", root=project) is Exit.OK
+    assert show(Project(project), session="last") is Exit.OK
     shown = capsys.readouterr().out
     assert "Routing /research (task 12, Language: python) to researcher" in shown
     assert "common/style.md (30 bytes)" in shown
@@ -111,4 +112,4 @@ def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) ->
     task = board.look().state.task(12)
     assert (task.status, task.artifacts) == (Status.RESEARCHING, ())
     assert claims.holder_of(board, 12) is None
-    assert research(number="12", root=project) is Exit.OK
+    assert research(Project(project), number="12") is Exit.OK

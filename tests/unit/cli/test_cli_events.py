@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from remit.cli.events import Teller, Word, gist_of, told
+from remit.cli.events import EventText, Word, event_text, gist_of
 from remit.cli.render import at_the_prompt, count, duration, money, one_line, size, spent, wrapped
 from remit.cli.tree import View, draw, forest
 from remit.core.events import Event, EventKind
@@ -57,7 +57,7 @@ def tool(status: str, title: str = "ls -l") -> Event:
     ],
 )
 def test_chunks_of_coding_agents_read_as_lines_and_any_other_as_it_is(value: Any, text: str) -> None:
-    assert told(chunk(value)) == text
+    assert event_text(chunk(value)) == text
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_chunks_of_coding_agents_read_as_lines_and_any_other_as_it_is(value: Any
     ],
 )
 def test_a_call_is_told_once_unless_it_fails(events: list[Event], lines: list[str]) -> None:
-    teller = Teller()
-    assert [text for one in events if (text := teller.tell(one))] == lines
+    text = EventText()
+    assert [words for one in events if (words := text.render(one))] == lines
 
 
 def test_a_cancel_and_what_was_spent_are_told_in_words() -> None:
     body = {"source": "a person", "reason": "not needed."}
-    assert told(event(EventKind.CANCEL, state="requested", **body)) == "Cancel requested by a person: not needed."
-    assert told(event(EventKind.CANCEL, state="killed", **body)) == "Cancelled by a person: not needed; killed."
-    assert "did not stop" in told(event(EventKind.CANCEL, state="abandoned", **body))
-    assert told(event(EventKind.SPENT, tokens=1234, cost=0.000612)) == "1,234 tokens, 0.0006 spent so far"
+    assert event_text(event(EventKind.CANCEL, state="requested", **body)) == "Cancel requested by a person: not needed."
+    assert event_text(event(EventKind.CANCEL, state="killed", **body)) == "Cancelled by a person: not needed; killed."
+    assert "did not stop" in event_text(event(EventKind.CANCEL, state="abandoned", **body))
+    assert event_text(event(EventKind.SPENT, tokens=1234, cost=0.000612)) == "1,234 tokens, 0.0006 spent so far"
     assert (spent(1, 0.0), spent(0, 2.5), spent(0, 0.0)) == ("1 token", "2.50", "")
 
 
