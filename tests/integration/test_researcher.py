@@ -268,6 +268,15 @@ async def test_a_source_that_cannot_be_read_is_named_beside_those_that_could(rem
     assert "missing.md" in result.data["failures"][0]
 
 
+async def test_a_synthesis_names_sources_that_it_read_and_did_not_quote(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "empty.md").write_text("\n\n")
+    (tmp_path / "marks.md").write_text("*** --- ***\n")
+    result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "empty.md", "marks.md"])
+    assert result.data["notQuoted"] == ["marks.md", "empty.md"]
+    report = (tmp_path / result.artifacts[0].path).read_text()
+    assert "## Read, but not quoted\n\n- marks.md\n- empty.md" in report
+
+
 async def test_without_its_package_a_synthesis_is_blocked_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path, {"hiding/bm25s.py": "raise ImportError('hidden', name='bm25s')\n", "a.md": "The limit is 5 seconds.\n"})
     hiding = str(tmp_path / "hiding")

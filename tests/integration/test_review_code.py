@@ -211,6 +211,18 @@ async def test_a_review_that_runs_out_of_time_hands_in_what_it_has(project: Path
     assert any("time was up" in words for words in result.data["notChecked"])
 
 
+async def test_a_review_without_time_for_git_is_partial(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    for given in ({"diff": CHANGE}, {"commit": "HEAD"}):
+        result = await review(project, timeout=4, **given)
+        assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT"), result
+        assert result.data["verdict"] == "not reviewed"
+
+
 async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
     (project / ".env").write_text("A=" + "very-own-value-7\n")
     result = await review(project, "--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-A=x\n+A=y\n")

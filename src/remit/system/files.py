@@ -5,9 +5,11 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -128,6 +130,51 @@ def write_beside(folder: Path, name: str, data: bytes) -> Path:
     finally:
         os.close(opened)
     raise FileExistsError(f"{folder} holds a thousand of {name}")
+
+
+STALE_SECONDS = 60.0
+"""A temporary folder is locked within this time after it was made."""
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder below the system's temporary one. Those that killed processes left behind are removed when the next is made."""
+    sweep_folders(Path(tempfile.gettempdir()), prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+        descriptor = lock_folder(name)
+        try:
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+def lock_folder(folder: str | Path) -> int:
+    """Open and locked until it is closed: by that a folder in use is known. Where files cannot be locked, it is known by its age."""
+    descriptor = open_folder(folder)
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def sweep_folders(
+    parent: Path,
+    prefix: str,
+    *,
+    is_ours: Callable[[int], bool] = lambda uid: uid == os.geteuid(),
+    remove: Callable[[str], None] = lambda name: shutil.rmtree(name, ignore_errors=True),
+    stale_seconds: float = STALE_SECONDS,
+) -> None:
+    """Remove folders with this prefix whose owners were killed. `is_ours`: whether a user id is this process's own."""
+    for path in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            descriptor = open_folder(path)
+            try:
+                about = os.fstat(descriptor)
+                if is_ours(about.st_uid) and time.time() - about.st_ctime > stale_seconds:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove(str(path))
+            finally:
+                os.close(descriptor)
 
 
 def set_aside(path: Path, *, at: float | None = None) -> Path:

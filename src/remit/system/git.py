@@ -60,6 +60,10 @@ _PLAIN_MERGE = "git merge-file -q --marker-size=%L %A %O %B"
 """What git does without a driver. An empty one would take our side and lose the other."""
 
 
+class GitTimedOut(Unavailable):
+    """Git did not end in time."""
+
+
 class GitFailed(Failed):
     """Git ran and said no: `words` is what it said."""
 
@@ -116,7 +120,7 @@ class Git:
             given.seek(0)
             process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
-                code = _ended(process, self._seconds_left(arguments))
+                code = _wait(process, self._seconds_left(arguments))
             except BaseException as error:  # also Ctrl-C: in a session of its own, it would go on without us
                 kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
                 process.wait()
@@ -218,22 +222,20 @@ def held(git: Git, before: Settings) -> Git:
     return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
 
 
-def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
-    """`Popen.wait`, told at once: that one, given a limit, looks only now and then, up to 50 ms too late."""
-    with contextlib.suppress(OSError, AttributeError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            waiting = select.poll()
-            waiting.register(handle, select.POLLIN)
-            waiting.poll(seconds * 1000)
-        finally:
-            os.close(handle)
-        seconds = 0.0 if process.poll() is None else seconds
-    return process.wait(timeout=seconds)
+def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+    """`Popen.wait` without its delay: with a limit, that one looks only now and then, up to 50 ms too late."""
+    handle = os.pidfd_open(process.pid)
+    try:
+        waiting = select.poll()
+        waiting.register(handle, select.POLLIN)
+        waiting.poll(seconds * 1000)
+    finally:
+        os.close(handle)
+    return process.wait(timeout=0.0)
 
 
-def _too_slow(arguments: tuple[str, ...]) -> Unavailable:
-    return Unavailable(f"git {arguments[0]} did not end in the time there was.", advice="Give the delegation a longer timeout.")
+def _too_slow(arguments: tuple[str, ...]) -> GitTimedOut:
+    return GitTimedOut(f"git {arguments[0]} did not end in the time there was.", advice="Give the delegation a longer timeout.")
 
 
 def _not_started(error: OSError, folder: Path) -> Unavailable:

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.system.files import append_line, atomic_write, file_lock, set_aside, write_beside
+from remit.system.files import append_line, atomic_write, file_lock, set_aside, sweep_folders, temporary_folder, write_beside
 
 HOLDER = """
 import sys, time
@@ -179,3 +180,23 @@ def test_a_folder_full_of_names_that_are_taken_is_an_error_and_not_a_loop(tmp_pa
         (tmp_path / ("a.txt" if number == 1 else f"a-{number}.txt")).touch()
     with pytest.raises(FileExistsError, match="a thousand"):
         write_beside(tmp_path, "a.txt", b"x")
+
+
+def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    script = (
+        "from remit.system.files import temporary_folder\nwith temporary_folder('remit-test-') as path: print(path, flush=True); input()"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        left = Path(process.stdout.readline().strip())
+        sweep_folders(tmp_path, "remit-test-", stale_seconds=0)
+        assert left.is_dir(), "it is in use"
+        process.kill()
+        process.wait()
+    assert left.is_dir()
+    sweep_folders(tmp_path, "remit-test-", stale_seconds=0)
+    assert not left.exists()
+    with temporary_folder("remit-test-") as path:
+        assert path.parent == tmp_path
+    assert not path.exists()

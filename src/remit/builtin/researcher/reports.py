@@ -260,6 +260,14 @@ class Synthesis:
     single: dict[str, Sequence[Citation]]
     citations: Sequence[Citation]
     failures: Sequence[str] = ()
+    without_text: Sequence[str] = ()
+    """Sources that were read and contain no text."""
+
+    @property
+    def unquoted(self) -> list[str]:
+        """Sources that were read and not quoted."""
+        quoted = {citation.passage.document.name for citation in self.citations}
+        return [*(document.name for document in self.documents if document.name not in quoted), *self.without_text]
 
     def data(self, layout: str) -> dict[str, Any]:
         """`differing` and `figures` were filled by comparing sentences, which only a model can do; they are kept, empty."""
@@ -277,6 +285,7 @@ class Synthesis:
             "figures": [],
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
+            "notQuoted": self.unquoted,
         }
 
     def markdown(self, layout: str, written: "Written | None" = None) -> str:
@@ -286,6 +295,7 @@ class Synthesis:
         rows = several + [(self._heading(one, layout), _short_quote(one)) for own in self.single.values() for one in own]
         body = lay_out("table" if layout == "table" else "outline", rows)
         unread = ["## What could not be read", "\n".join(f"- {one_line(one)}" for one in self.failures)] if self.failures else []
+        unread += ["## Read, but not quoted", "\n".join(f"- {one_line(one)}" for one in self.unquoted)] if self.unquoted else []
         return "\n\n".join([*head, body, *unread, _sources(self.citations)]) + "\n"
 
     def _heading(self, citation: Citation, layout: str) -> str:

@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
@@ -234,7 +235,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
     ctx.progress(f"Comparing {count(len(documents), 'source')}")
-    synthesis = _synthesis(documents, gatherer.failures)
+    synthesis = replace(_synthesis(documents), failures=gatherer.failures, without_text=gatherer.without_text)
     data, written = synthesis.data(layout), None
 
     def put() -> None:
@@ -271,7 +272,7 @@ def _inline(source: Mapping[str, Any], number: int) -> Document:
     return Document(kind="text", name=str(title), title=str(title), text=str(text), date=str(source.get("date") or ""))
 
 
-def _synthesis(documents: Sequence[Document], failures: Sequence[str]) -> Synthesis:
+def _synthesis(documents: Sequence[Document]) -> Synthesis:
     """Passages that several sources have word for word, and of each source those with most of the words that it uses most."""
     words, citations = Words(), Citations()
     same: defaultdict[str, dict[str, Passage]] = defaultdict(dict)
@@ -289,7 +290,7 @@ def _synthesis(documents: Sequence[Document], failures: Sequence[str]) -> Synthe
         ranked = [one for one in index.rank(topic) if id(one.passage) not in left_out]
         own = sorted((one.passage for one in index.choose(ranked, CENTRAL_PASSAGES)), key=lambda one: one.line)
         single[document.name] = tuple(filter(None, map(citations.cite, own)))
-    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations.all(), failures=failures)
+    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations.all())
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
@@ -305,6 +306,7 @@ def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, A
     sources, quoted = count(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
     summary = f"{sources}: {count(quoted, 'central passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
     summary = written.summary(sources) if written is not None and written.supported else summary
+    summary += f" Read, but not quoted: {count(len(synthesis.unquoted), 'source')}." if synthesis.unquoted else ""
     if gatherer.failures:
         lost = f"{count(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
         error = _error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")

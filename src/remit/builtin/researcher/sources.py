@@ -129,6 +129,8 @@ class Gatherer:
         self.documents: dict[str, Document] = {}
         self.listed: list[str] = []
         """Files of the places, that may be read."""
+        self.without_text: list[str] = []
+        """Sources that were read and contain no text."""
         self._tried: set[str] = set()
         self._characters = 0
 
@@ -218,6 +220,7 @@ class Gatherer:
             data = self._data(answer, f"read {path}") or {}
             text = data.get("content")
             if not isinstance(text, str) or not text.strip() or data.get("encoding") == "base64":
+                self.without_text += [path] if "content" in data else []
                 continue
             self._characters += len(text)
             if self._characters > MAX_CHARACTERS or self._characters > _RANKED_A_SECOND * self._ctx.remaining:
@@ -237,6 +240,7 @@ class Gatherer:
         for url, answer in zip(wanted, await self._ask([("worker.web_fetch", {"url": url}) for url in wanted], "Fetching"), strict=True):
             data = self._data(answer, f"fetch {url}")
             if data is None or not str(data.get("text") or "").strip():
+                self.without_text += [url] if answer is not None and answer.status is Status.COMPLETED else []
                 continue
             links = tuple((str(link["url"]), str(link.get("text") or "")) for link in data.get("links") or () if link.get("url"))
             address = str(data.get("finalUrl") or url)

@@ -4,18 +4,16 @@ Both ways end in the same `Box`; `run` starts it. Nothing is run here.
 """
 
 import contextlib
-import fcntl
 import os
 import socket
 import tempfile
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from remit.system.beneath import open_folder
+from remit.system.files import lock_folder, sweep_folders
 from remit.system.processes import MARK
 from remit.system.sandbox import bubblewrap, landlock, recipe, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
@@ -28,7 +26,6 @@ from remit.system.threads import off_loop
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _RESERVE_BYTES = 1 << 30
 _PREFIX = "remit-box-"
-_STALE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +78,12 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     """The keeper without bubblewrap: in a folder of its own, made here and removed."""
     uid = spare_uid()
-    await off_loop(_sweep, _room_for(uid))
+    await off_loop(_sweep, _parent_for(uid))
     # Not on a thread: cancelled meanwhile, nobody would know the folder that it makes.
-    folder = Path(tempfile.mkdtemp("", _PREFIX, _room_for(uid)))
+    folder = Path(tempfile.mkdtemp("", _PREFIX, _parent_for(uid)))
     workspace, temporary = folder / "workspace", folder / "tmp"
     opened: list[int] = []
-    lock = _locked(folder)
+    lock = lock_folder(folder)
     try:
         for place in (workspace, temporary):
             place.mkdir(mode=0o700)
@@ -142,18 +139,10 @@ def _environment(workspace: str, temporary: str) -> dict[str, str]:
     }
 
 
-def _room_for(uid: int) -> str:
+def _parent_for(uid: int) -> str:
     """A folder for the box that whoever runs the code can get to."""
     usual = tempfile.gettempdir()
     return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
-
-
-def _locked(folder: Path) -> int:
-    """Open and locked for as long as we live: by that a box in use is known."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    with contextlib.suppress(OSError):  # a file system without locks: then it is known by its age
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return number
 
 
 def _reserve(folder: Path) -> int:
@@ -163,18 +152,9 @@ def _reserve(folder: Path) -> int:
 
 
 @cache
-def _sweep(room: str) -> None:
-    """Remove boxes of those who were killed before their keeper knew where it was. Once will do."""
-    for path in Path(room).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            number = open_folder(path)
-            try:
-                about = os.fstat(number)
-                if is_ours(about.st_uid) and time.time() - about.st_ctime > _STALE_SECONDS:
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    clear(str(path))
-            finally:
-                os.close(number)
+def _sweep(parent: str) -> None:
+    """Remove boxes whose owners were killed before their keeper knew where it was. Once per process is enough."""
+    sweep_folders(Path(parent), _PREFIX, is_ours=is_ours, remove=clear)
 
 
 def _is_reachable(path: Path) -> bool:

@@ -25,7 +25,7 @@ _SETTLE = "Settle what was found and review it again. A script that should fail 
 _TIME_WAS_UP = {
     "type": "timeout",
     "code": "TIMEOUT",
-    "message": "Time was up before every check had run; the report names those that are missing.",
+    "message": "Time was up before every check had run. The result names the checks that are missing.",
     "recoverable": True,
     "recommendation": "Give it a longer timeout, or review a smaller change.",
 }
@@ -51,11 +51,20 @@ def review_code(
     from remit.builtin.coder.review.change import Files
     from remit.builtin.coder.review.checks import Checks, Masking
     from remit.builtin.coder.review.judgement import judge
+    from remit.system.git import GitTimedOut
 
     stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.75 - 0.5)
     files = Files(ctx.workspace, ctx.permitted)
     given = dict(zip(SOURCES, (diff, path, commit, branch, session), strict=True))
-    change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
+    try:
+        change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
+    except GitTimedOut:
+        return {
+            "status": "partial",
+            "summary": "Time was up before the change could be read. Nothing was checked.",
+            "data": {"verdict": "not reviewed", "findings": [], "filesChanged": 0},
+            "errors": [_TIME_WAS_UP],
+        }
     if not change.files:
         return {
             "status": "completed",

@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,10 @@ from functools import cached_property
 from pathlib import Path
 
 from remit.builtin.coder.syntax import language_of
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.errors import Misused, RemitError
 from remit.system.beneath import Root
-from remit.system.git import Git, GitFailed, settings_of
+from remit.system.files import temporary_folder
+from remit.system.git import Git, GitFailed, GitTimedOut, settings_of
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
@@ -139,8 +139,7 @@ class Section:
     body: list[str] = field(default_factory=list)
     lines: dict[int, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-    hunks: list[tuple[int, list[str]]] = field(default_factory=list)
-    """Where each begins in the old file, and the lines that it expects there."""
+    has_hunks: bool = False
 
     def fact(self, *starts: str) -> str:
         """The rest of the first line of the header that begins so."""
@@ -193,8 +192,6 @@ class Section:
             self.lines[number] = kind + text
         if kind == "-":
             self.removed.append(text)
-        if kind in " -":
-            self.hunks[-1][1].append(text)
 
 
 def split_diff(text: str) -> list[Section]:
@@ -212,7 +209,7 @@ def split_diff(text: str) -> list[Section]:
             continue
         old = new = 0
         bare = line.rstrip("\r")
-        is_git = section is not None and not section.hunks and section.header[0].startswith("diff --git ")
+        is_git = section is not None and not section.has_hunks and section.header[0].startswith("diff --git ")
         is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
         if bare.startswith("diff --git ") or (is_pair and not is_git):
             sections.append(Section(at=index + 1, header=[bare]))
@@ -221,12 +218,12 @@ def split_diff(text: str) -> list[Section]:
         elif found := _HUNK.match(bare):
             if section is None:
                 raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
-            start, old, number, new = (1 if part is None else int(part) for part in found.groups())
-            section.hunks.append((start, []))
+            _, old, number, new = (1 if part is None else int(part) for part in found.groups())
+            section.has_hunks = True
             section.body.append(bare)
         elif not is_git and (named := _BINARY.match(bare[:9000])):
             sections.append(Section(at=index + 1, header=[f"diff --git {named[1]} {named[2]}", bare]))
-        elif section is not None and not section.hunks:
+        elif section is not None and not section.has_hunks:
             section.header.append(bare)
         elif section is not None and line[:1] in ("\\", "+", "-", " ") and bare not in ("-- ", "--"):
             section.body.append(line)
@@ -450,7 +447,7 @@ class PatchTrial:
             found = re.search(r"at line (\d{1,9})", failed.words)
             where = f" near its line {sections[0].at + int(found[1]) - 1}" if found else ""
             return [self._fail(sections, Fault(f"The diff is malformed{where}: a hunk is longer or shorter than its header says."))]
-        except Unavailable:
+        except GitTimedOut:
             return [self._fail(sections, note=TIME_WAS_UP)]
 
     def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
@@ -460,7 +457,7 @@ class PatchTrial:
         try:
             return self._store.compare(tree, self._store.apply(tree, patch, *options), self._files)
         except GitFailed as failed:
-            faults = list(_faults(failed, sections, contents))
+            faults = list(_faults(failed))
         try:
             before = self._store.apply(tree, patch, *options, "-R")
         except GitFailed:
@@ -473,32 +470,18 @@ class PatchTrial:
         return replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note))
 
 
-def _faults(failed: GitFailed, sections: Sequence[Section], contents: Mapping[str, Content]) -> Iterator[Fault]:
-    """What git says, and which line stands in place of the one that the diff expects."""
+def _faults(failed: GitFailed) -> Iterator[Fault]:
+    """git's reasons."""
     for line in failed.words.splitlines()[:20]:
         words = line.removeprefix("error: ")
         if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
-            standing = (contents.get(found[1], Content()).text or "").split("\n")
-            yield _mismatch(standing, [hunk for section in sections for hunk in section.hunks], int(found[2]))
+            line_number = int(found[2])
+            yield Fault(f"The hunk at line {line_number} does not match the file. Lines or line ends differ.", line_number or None)
         elif not words.endswith("patch does not apply") and line.startswith("error: "):
             words = words.replace("does not exist in index", "there is no such file").replace(
                 "already exists in index", "it exists already"
             )
             yield Fault(f"{words[:1].upper()}{words[1:]}."[:400])
-
-
-def _mismatch(standing: Sequence[str], hunks: Sequence[tuple[int, list[str]]], start: int) -> Fault:
-    number = next((number for number, hunk in enumerate(hunks) if hunk[0] == start), None)
-    if number is None:
-        return Fault(f"A hunk does not match the file at line {start}.", start)
-    which = f"Hunk {number + 1} of {len(hunks)} does not match"
-    for line, expected in enumerate(hunks[number][1], max(1, start)):
-        if line > len(standing):
-            return Fault(f"{which}: the file ends at line {len(standing)}.", len(standing))
-        stands = standing[line - 1].rstrip("\r")
-        if stands != expected:
-            return Fault(f"{which}: line {line} is `{stands.strip()[:78]}`, the diff expects `{expected.strip()[:78]}`.", line)
-    return Fault(f"{which}: line ends differ (CRLF and LF), or it must stand at the start or the end of the file.", start or None)
 
 
 # ---- where it comes from
@@ -609,8 +592,8 @@ class ChangeSource:
 
     @contextmanager
     def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
-        with tempfile.TemporaryDirectory(prefix="remit-review-") as folder:
-            yield TreeStore(Path(folder), self._stop_at, source)
+        with temporary_folder("remit-review-") as folder:
+            yield TreeStore(folder, self._stop_at, source)
 
 
 def walk(root: Path, inside: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
 from remit.core.redaction import REDACTED, without_formats
+from remit.system.files import temporary_folder
 
 LINES_LIMIT = 400
 """Changed lines beyond which a reviewer misses most faults."""
@@ -252,8 +252,8 @@ class Checks:
         self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
         if len(files) > RUFF_FILES:
             self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
-        with tempfile.TemporaryDirectory(prefix="remit-ruff-") as folder:
-            for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES]):
+        with temporary_folder("remit-ruff-") as folder:
+            for file, one in self._run_ruff(ruff, folder, files[:RUFF_FILES]):
                 finding = _ruff_finding(file, one)
                 if finding is not None and finding.rule in _PASSWORDS:
                     self.masking.learn_literals(finding.snippet)
