@@ -8,7 +8,7 @@ import pytest
 
 from remit.core.errors import Unavailable
 from remit.core.settings import ModelAddress, Price, Settings
-from remit.models.client import FAILURES, PAUSE_SECONDS, Breakers, Models
+from remit.models.client import Models
 from remit.models.pricing import price_of
 from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, resolve_model
 
@@ -166,25 +166,3 @@ def test_choosing_imports_no_library() -> None:
         "assert not {'pydantic_ai', 'openai', 'anthropic', 'genai_prices', 'httpx2'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_a_breaker_passes_over_for_a_while_and_lets_one_try() -> None:
-    now = [0.0]
-    breakers = Breakers(clock=lambda: now[0])
-    for _ in range(FAILURES):
-        assert breakers.in_order(["a", "b"], str)[0] == ["a", "b"]
-        breakers.failed("a")
-    assert breakers.in_order(["a", "b"], str) == (["b"], ["a"])
-    assert breakers.pause("a") == PAUSE_SECONDS
-    now[0] += PAUSE_SECONDS
-    assert breakers.in_order(["a", "b"], str)[0] == ["a", "b"]
-    assert breakers.begins("a", is_only=False)
-    assert not breakers.begins("a", is_only=False), "one try"
-    assert breakers.in_order(["a", "b"], str)[0] == ["b"]
-    for _ in range(FAILURES):
-        breakers.failed("b")
-    now[0] += 1
-    ready, passed_over = breakers.in_order(["b", "a"], str)
-    assert (len(ready), len(passed_over)) == (1, 1), "never nobody"
-    breakers.answered("a")
-    assert breakers.in_order(["a", "b"], str) == (["a"], ["b"])

@@ -5,13 +5,11 @@
 
 import asyncio
 import importlib.util
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.core.settings import Settings
@@ -30,72 +28,46 @@ if TYPE_CHECKING:
 
 
 FAILURES = 3
-"""In a row; then it is passed over."""
+"""In a row; then the model is skipped."""
 PAUSE_SECONDS = 30.0
-_MOST = 1000
-
-T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _State:
-    failures: int = 0
-    due: float = 0.0
-    """When it may be tried again; by a clock that does not jump."""
-
-
-class Breakers:
-    """Called from any thread."""
+class CircuitBreaker:
+    """Which models keep failing. After `FAILURES` in a row a model is skipped for `PAUSE_SECONDS`; then one caller may try it again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._states: dict[str, _State] = {}
-        self._lock = threading.Lock()
         self._clock = clock
+        self._failures: dict[str, tuple[int, float]] = {}
+        """By model: failures in a row, and when it may be tried again."""
 
-    def in_order(self, models: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], list[T]]:
-        """Those to try, in order, and those that are passed over."""
-        now = self._clock()
-        with self._lock:
-            due = {key(model): self._due(key(model)) for model in models}
-            ready = [model for model in models if due[key(model)] <= now] or sorted(models, key=lambda one: due[key(one)])[:1]
+    def in_order(self, models: Sequence[ModelRef]) -> tuple[list[ModelRef], list[ModelRef]]:
+        """Those to try and those to skip. One is always left to try."""
+        due = [self.pause(model) for model in models]
+        ready = [model for model, wait in zip(models, due, strict=True) if not wait] or [models[due.index(min(due))]]
         return ready, [model for model in models if model not in ready]
 
-    def begins(self, key: str, *, is_only: bool) -> bool:
-        """Whether whoever comes to it now may try it: when its pause is over the first who asks may, and whoever has nobody else."""
-        now = self._clock()
-        with self._lock:
-            state = self._states.get(key)
-            if state is None or state.failures < FAILURES:
-                return True
-            if state.due > now and not is_only:
-                return False
-            state.due = now + PAUSE_SECONDS  # whoever asks meanwhile does not wait for the same answer
-            return True
+    def trying(self, model: ModelRef) -> None:
+        """One caller tries it after its pause; others skip it meanwhile."""
+        failures, _ = self._failures.get(_key_of(model), (0, 0.0))
+        if failures >= FAILURES:
+            self._failures[_key_of(model)] = failures, self._clock() + PAUSE_SECONDS
 
-    def failed(self, key: str) -> None:
-        with self._lock:
-            if len(self._states) >= _MOST:
-                self._states.clear()
-            state = self._states.setdefault(key, _State())
-            state.failures += 1
-            if state.failures >= FAILURES:
-                state.due = self._clock() + PAUSE_SECONDS
+    def failed(self, model: ModelRef) -> None:
+        failures, _ = self._failures.get(_key_of(model), (0, 0.0))
+        self._failures[_key_of(model)] = failures + 1, self._clock() + PAUSE_SECONDS
 
-    def answered(self, key: str) -> None:
-        with self._lock:
-            self._states.pop(key, None)
+    def answered(self, model: ModelRef) -> None:
+        self._failures.pop(_key_of(model), None)
 
-    def pause(self, key: str) -> float:
-        """For how many seconds it is still passed over; 0: it is not."""
-        with self._lock:
-            return max(0.0, self._due(key) - self._clock())
-
-    def _due(self, key: str) -> float:
-        state = self._states.get(key)
-        return state.due if state is not None and state.failures >= FAILURES else 0.0
+    def pause(self, model: ModelRef) -> float:
+        """For how many seconds it is still skipped; 0: it is not."""
+        failures, due = self._failures.get(_key_of(model), (0, 0.0))
+        return max(0.0, due - self._clock()) if failures >= FAILURES else 0.0
 
 
-BREAKERS = Breakers()
+def _key_of(model: ModelRef) -> str:
+    """What is reached and with which key, whatever it is called."""
+    return f"{model.provider} {model.url or ''} {model.model} {hash(model.key)}"
 
 
 # ---- models
@@ -110,10 +82,15 @@ PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_S
 
 class Models:
     def __init__(
-        self, settings: Settings, root: Path | None = None, on_call: "Callable[[SpendSink, ModelCall], None] | None" = None
+        self,
+        settings: Settings,
+        root: Path | None = None,
+        on_call: "Callable[[SpendSink, ModelCall], None] | None" = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
         """`root`: of the project, for the files of local models. `on_call`: told of each model that was asked, and how it ended."""
         self._settings = settings
+        self._breaker = breaker or CircuitBreaker()
         self._connections = Connections(settings, root)
         self._on_call = on_call
 
@@ -169,14 +146,11 @@ class Models:
 
     async def _ask(self, purse: SpendSink, question: Question) -> Answer:
         meant = [resolve_model(self._settings, name) for name in question.choice.names]
-        ready, passed_over = BREAKERS.in_order(meant, key_of)
+        ready, passed_over = self._breaker.in_order(meant)
         tried = [FailedAttempt(model=one.name, fault=PASSED_OVER) for one in passed_over]
         all_lack = True
         for place, one in enumerate(ready):
-            if not BREAKERS.begins(key_of(one), is_only=len(ready) == 1):
-                tried.append(FailedAttempt(model=one.name, fault=PASSED_OVER))
-                all_lack = False
-                continue
+            self._breaker.trying(one)
             try:
                 connection = await self._connections.to(one, purse)
             except Unavailable as error:
@@ -184,7 +158,7 @@ class Models:
                 all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
                 continue
             all_lack = False
-            attempt = _Attempt(self._settings, purse, question, connection, is_last=place == len(ready) - 1)
+            attempt = _Attempt(self._settings, self._breaker, purse, question, connection, is_last=place == len(ready) - 1)
             asked = await attempt.made(tried) if self._on_call is None else await self._heard(purse, one, attempt, tried)
             if asked is not None:
                 return asked
@@ -232,11 +206,6 @@ class Models:
         await self._connections.close()
 
 
-def key_of(meant: ModelRef) -> str:
-    """What the circuit breaker knows it by: what is reached and with which key, whatever it is called."""
-    return f"{meant.provider} {meant.url or ''} {meant.model} {hash(meant.key)}"
-
-
 def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
     reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
     what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
@@ -246,8 +215,11 @@ def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
 class _Attempt:
     """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
 
-    def __init__(self, settings: Settings, purse: SpendSink, question: Question, connection: Connection, *, is_last: bool) -> None:
-        self._settings, self._purse, self._connection, self._is_last = settings, purse, connection, is_last
+    def __init__(
+        self, settings: Settings, breaker: CircuitBreaker, purse: SpendSink, question: Question, connection: Connection, *, is_last: bool
+    ) -> None:
+        self._settings, self._breaker, self._purse, self._connection = settings, breaker, purse, connection
+        self._is_last = is_last
         self._asked = question
         self._question = as_prompt(question) if connection.is_prompted and is_needed(question) else question
         self._price = price_for(settings, connection.meant)
@@ -258,7 +230,7 @@ class _Attempt:
         while True:
             outcome = await self._once(tried, structured=structured)
             if isinstance(outcome, Answer):
-                BREAKERS.answered(key_of(self._connection.meant))
+                self._breaker.answered(self._connection.meant)
                 return outcome
             if structured and self._has_extras and outcome.is_rejected:
                 structured = False  # it may be the schema that is refused, which the prompt says too, or the temperature
@@ -269,7 +241,7 @@ class _Attempt:
                 await asyncio.sleep(outcome.retry_after)
                 continue
             if outcome.counts:
-                BREAKERS.failed(key_of(self._connection.meant))
+                self._breaker.failed(self._connection.meant)
             tried.append(FailedAttempt(model=self._connection.meant.name, fault=outcome.words))
             return None
 

@@ -6,14 +6,10 @@ those of the environment. A connection belongs to the event loop it was made on.
 
 import asyncio
 import inspect
-import sys
-import weakref
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
 from remit.core.redaction import REDACTED, SecretValues, redact_text, register_secrets
@@ -35,7 +31,6 @@ LOCAL_PATIENCE = 5
 _NO_KEY = "no-key"
 """What a server that wants none is sent; its client insists on one."""
 _CLOSE_SECONDS = 2.0
-_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +52,8 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reached:
-    """Where and how, once it is known: of a local model when it runs."""
+class _Endpoint:
+    """Where a model answers; of a local model it is known once it runs."""
 
     url: str | None
     key: str | None = field(repr=False)
@@ -66,136 +61,89 @@ class _Reached:
     is_prompted: bool = False
 
 
-@dataclass(slots=True)
-class _OnLoop:
-    """What belongs to one event loop."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    clients: "dict[float, AsyncClient]" = field(default_factory=dict)
-    made: dict[tuple[ModelRef, "_Reached"], Connection] = field(default_factory=dict)
-    end: AsyncGenerator[None, None] | None = field(default=None, repr=False)
-
-    async def begin(self) -> None:
-        """A generator that is under way is closed by its loop when that ends (`asyncio.run` sees to it), and with it what it holds: no
-        socket is left to the garbage."""
-        self.end = self._until_the_end()
-        await anext(self.end)
-
-    async def _until_the_end(self) -> AsyncGenerator[None, None]:
-        try:
-            yield
-        finally:
-            await self.shut()
-
-    async def shut(self) -> None:
-        self.made.clear()
-        while self.clients:
-            _, client = self.clients.popitem()
-            with suppress(RuntimeError, OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await client.aclose()
-
-
 class Connections:
+    """The connections of one project. They belong to the event loop that first uses them."""
+
     def __init__(self, settings: Settings, root: Path | None = None) -> None:
         self._settings, self._root = settings, root
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = weakref.WeakKeyDictionary()
+        self._lock = asyncio.Lock()
+        self._clients: dict[float, AsyncClient] = {}
+        self._open: dict[tuple[ModelRef, _Endpoint], Connection] = {}
         self._local: LocalModels | None = None
         self._is_closed = False
 
-    async def to(self, meant: ModelRef, purse: SpendSink) -> Connection:
-        """Raises `Unavailable` (TOOL_UNAVAILABLE): a key, a package or a setting is missing, said in words."""
-        if meant.lacks:
-            raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
-        if "pydantic_ai" not in sys.modules and await is_refused(meant.url):
-            # Known in a moment, where the libraries take seconds: a server of this machine that was not started.
-            raise Unavailable(redact_text(nobody_at(meant.url or "")))
-        reached = await self._reached(meant, purse)
-        here = await self._here()
-        async with here.lock:
-            known = here.made.get((meant, reached))
+    async def to(self, model: ModelRef, sink: SpendSink) -> Connection:
+        """Raises `Unavailable` (TOOL_UNAVAILABLE) when a key, a package or a setting is missing."""
+        if model.lacks:
+            raise Unavailable(model.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {model.key_variables[0]}, and try again.")
+        endpoint = await self._endpoint(model, sink)
+        async with self._lock:
+            known = self._open.get((model, endpoint))
             if known is None:
-                # The libraries take a second or two to import: not on the event loop, where others would stand still.
-                known = here.made[meant, reached] = await off_loop(self._made, here, meant, reached)
-            if self._is_closed:  # meanwhile
-                await here.shut()
-                raise _closed()
+                # Importing the libraries takes a second or two, so it happens on a thread.
+                known = self._open[model, endpoint] = await off_loop(self._connect, model, endpoint)
+            if self._is_closed:
+                await self._close_clients()
+                raise Unavailable("The models of this project are closed.", advice="Open the project again.")
         return known
 
-    def context_tokens(self, meant: ModelRef) -> int | None:
-        """Of a model that has been reached, where it says so itself."""
-        made = (one for there in list(self._loops.values()) for one in list(there.made.values()))
-        return next((one.context_tokens for one in made if one.meant == meant and one.context_tokens), None)
+    def context_tokens(self, model: ModelRef) -> int | None:
+        """Of a model that was reached and says so itself."""
+        return next((one.context_tokens for one in list(self._open.values()) if one.meant == model and one.context_tokens), None)
 
     async def close(self) -> None:
-        """Of this loop and of others that still run; those of loops that are gone went with them. Nobody is reached afterwards."""
         self._is_closed = True
-        running = asyncio.get_running_loop()
-        for loop, there in list(self._loops.items()):
-            if there.end is not None and loop is running:
-                await there.end.aclose()
-            elif there.end is not None and loop.is_running():
-                asyncio.run_coroutine_threadsafe(_ended(there.end), loop)
-        self._loops.clear()
+        await self._close_clients()
         local, self._local = self._local, None
         if local is not None:
             await local.close()
 
-    async def _here(self) -> _OnLoop:
-        """What belongs to this loop. What belonged to loops that are gone is forgotten."""
-        if self._is_closed:
-            raise _closed()
-        loop = asyncio.get_running_loop()
-        here = self._loops.get(loop)
-        if here is None:
-            for other in [one for one in self._loops if one.is_closed()]:
-                self._loops.pop(other, None)
-            here = self._loops[loop] = _OnLoop()
-            await here.begin()
-        return here
+    async def _close_clients(self) -> None:
+        self._open.clear()
+        while self._clients:
+            _, client = self._clients.popitem()
+            with suppress(RuntimeError, OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await client.aclose()
 
-    async def _reached(self, meant: ModelRef, purse: SpendSink) -> _Reached:
-        if meant.provider != LOCAL:
-            return _Reached(url=meant.url, key=meant.key, context_tokens=meant.context_tokens, is_prompted=meant.tools == "prompted")
+    async def _endpoint(self, model: ModelRef, sink: SpendSink) -> _Endpoint:
+        if model.provider != LOCAL:
+            return _Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, is_prompted=model.tools == "prompted")
         if self._local is None:
             from remit.models.local import LocalModels
 
             self._local = LocalModels(self._settings, self._root)
-        address = await self._local.address(meant.name if meant.is_named else meant.model, purse)
-        return _Reached(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
+        address = await self._local.address(model.name if model.is_named else model.model, sink)
+        return _Endpoint(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
 
-    def _made(self, here: _OnLoop, meant: ModelRef, reached: _Reached) -> Connection:
+    def _connect(self, meant: ModelRef, endpoint: _Endpoint) -> Connection:
         _imported(meant)
-        key, idle = reached.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
-        client = here.clients.get(idle)
+        key, idle = endpoint.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
+        client = self._clients.get(idle)
         if client is None:
-            client = here.clients[idle] = _client(idle)
+            client = self._clients[idle] = _client(idle)
         try:
-            model, is_ours = _model(meant, reached.url, key, client)
+            model, is_ours = _model(meant, endpoint.url, key, client)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - making a provider's client is their code, and may want anything
-            words = f"{meant.name} cannot be reached as it is set up: {_plain(str(error), key)}"
+        except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is made
+            text = str(error).partition(" To try Pydantic AI")[0]
+            words = f"{meant.name} cannot be reached as configured: {redact_text(text.replace(key, REDACTED) if key else text)}"
             raise Unavailable(words, code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}.") from None
+        url = endpoint.url or ""
+        with suppress(AttributeError, RuntimeError):
+            url = str(model.base_url or "") or url
         return Connection(
             meant=meant,
             model=model,
-            url=_url_of(model) or reached.url or "",
+            url=url,
             is_ours=is_ours,
             idle_seconds=idle,
-            is_prompted=reached.is_prompted,
-            context_tokens=reached.context_tokens,
+            is_prompted=endpoint.is_prompted,
+            context_tokens=endpoint.context_tokens,
             key=key,
             held=register_secrets({"api_key": key}) if key else None,
         )
-
-
-def _closed() -> Unavailable:
-    return Unavailable("The models of this project are closed.", advice="Open the project again.")
-
-
-async def _ended(end: AsyncGenerator[None, None]) -> None:
-    await end.aclose()
 
 
 def _imported(meant: ModelRef) -> None:
@@ -217,30 +165,6 @@ def _imported(meant: ModelRef) -> None:
         ) from None
     except ImportError as error:
         raise missing(meant, error) from None
-
-
-async def is_refused(url: str | None) -> bool:
-    """Whether nobody listens at an address of this machine; no other is tried, as there may be a proxy in between."""
-    try:
-        where = urlsplit(url or "")
-        host, port = where.hostname, where.port or (443 if where.scheme == "https" else 80)
-    except ValueError:
-        return False
-    if host not in _THIS_MACHINE:
-        return False
-    try:
-        async with asyncio.timeout(1.0):
-            _, writer = await asyncio.open_connection(host, port)
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    writer.close()
-    return False
-
-
-def nobody_at(where: str) -> str:
-    return f"nobody answers at {where}: is the server running there, and the network up?"
 
 
 def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
@@ -293,14 +217,3 @@ def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient"
         given["api_key"] = key or (None if name.startswith("azure") else _NO_KEY)
     arguments = {word: value for word, value in given.items() if word in takes and value is not None}
     return kind(**arguments), "http_client" in arguments
-
-
-def _url_of(model: "Model[Any]") -> str:
-    with suppress(AttributeError, RuntimeError):
-        return str(model.base_url or "")
-    return ""
-
-
-def _plain(text: str, key: str | None) -> str:
-    text = text.partition(" To try Pydantic AI")[0]
-    return redact_text(text.replace(key, REDACTED) if key else text)

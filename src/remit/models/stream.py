@@ -19,12 +19,9 @@ from pydantic import ValidationError
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import (
     ModelAPIError,
-    ModelAuthenticationError,
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
-    ModelNotFoundError,
-    ModelOverloadedError,
     ModelQuotaExceededError,
     ModelRateLimitError,
     ModelTimeoutError,
@@ -37,14 +34,11 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     ModelResponsePart,
-    PartDeltaEvent,
     PartStartEvent,
     TextPart,
     TextPartDelta,
     ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
-    ToolCallPartDelta,
     ToolReturnPart,
     UserPromptPart,
 )
@@ -54,7 +48,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from remit.core.redaction import REDACTED, redact_text
-from remit.models.connections import CONNECT_SECONDS, Connection, nobody_at
+from remit.models.connections import CONNECT_SECONDS, Connection
 from remit.models.messages import (
     GO_ON,
     NOTHING,
@@ -287,8 +281,6 @@ def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
 WORDLESS = 5
 """A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
 
-SHORTEST_KEY = 16
-
 
 class BrokenReply(Exception):
     """The stream ended before the reply did, or the reply is none."""
@@ -315,30 +307,6 @@ class PartialReply:
     """While whoever listens is told: what is raised then is theirs, not the model's."""
 
 
-class KeyStruck:
-    """Words as they come, without the key that the model was asked with: some servers say it back. What may be its beginning is held until
-    it is known not to be. A short one is no secret: servers that want none are given any word."""
-
-    def __init__(self, key: str | None) -> None:
-        self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
-        self._held = ""
-
-    def __call__(self, words: str) -> str:
-        if not self._key:
-            return words
-        said = (self._held + words).replace(self._key, REDACTED)
-        begun = next((n for n in range(min(len(self._key) - 1, len(said)), 0, -1) if said.endswith(self._key[:n])), 0)
-        self._held = said[len(said) - begun :]
-        return said[: len(said) - begun]
-
-    def rest(self) -> str:
-        held, self._held = self._held, ""
-        return held
-
-    def of(self, reply: Reply) -> Reply:
-        return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedAnswer:
     reply: Reply
@@ -362,16 +330,14 @@ async def answer(
     stream = model_request_stream(
         connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
     )
-    struck = KeyStruck(connection.key)
     async with AsyncExitStack() as stack:
         async with _within(patience, asyncio.get_running_loop().time() + patience):
             opened = await stack.enter_async_context(stream)
         try:
-            await _listen(opened, question, heard, patience, struck)
+            await _listen(opened, question, heard, patience)
         finally:
             heard.response = opened.get()
-    answered = _judged(connection, question, heard)
-    return replace(answered, reply=struck.of(answered.reply))
+    return _judged(connection, question, heard)
 
 
 def _takes_retries(connection: Connection) -> bool:
@@ -390,7 +356,7 @@ async def _within(seconds: float, end: float) -> AsyncIterator[None]:
         raise
 
 
-async def _listen(stream: StreamedResponse, question: Question, heard: PartialReply, patience: float, struck: KeyStruck) -> None:
+async def _listen(stream: StreamedResponse, question: Question, heard: PartialReply, patience: float) -> None:
     events: AsyncIterator[Any] = aiter(stream)
     clock = asyncio.get_running_loop().time
     last = clock()
@@ -399,13 +365,12 @@ async def _listen(stream: StreamedResponse, question: Question, heard: PartialRe
             async with _within(patience, last + patience):
                 event = await anext(events)
         except StopAsyncIteration:
-            _tell(question, heard, struck.rest())
             return
         words, others = _said(event)
         if words or others:  # events that say nothing, however many, are silence
             last = clock()
         heard.characters += len(words) + others
-        _tell(question, heard, struck(words))
+        _tell(question, heard, words)
         if heard.characters > question.max_characters:
             heard.is_cut = True
             return
@@ -421,26 +386,12 @@ def _tell(question: Question, heard: PartialReply, words: str) -> None:
 
 
 def _said(event: Any) -> tuple[str, int]:
-    """The words of an event, and how many characters it holds of what is not shown."""
-    if isinstance(event, PartStartEvent):
-        part = event.part
-        if isinstance(part, TextPart):
-            return part.content, 0
-        if isinstance(part, ThinkingPart):
-            return "", len(part.content) + len(part.signature or "")
-        if isinstance(part, ToolCallPart):
-            return "", len(part.tool_name) + len(part.args if isinstance(part.args, str) else str(part.args or ""))
-        return "", 1
-    if isinstance(event, PartDeltaEvent):
-        delta = event.delta
-        if isinstance(delta, TextPartDelta):
-            return delta.content_delta, 0
-        if isinstance(delta, ThinkingPartDelta):
-            return "", len(delta.content_delta or "") + len(delta.signature_delta or "")
-        if isinstance(delta, ToolCallPartDelta):
-            more = delta.args_delta
-            return "", len(more if isinstance(more, str) else str(more or "")) + len(delta.tool_name_delta or "")
-    return "", 0
+    """The words of an event, and how many characters it has of what is not shown: thoughts and calls."""
+    piece = getattr(event, "part", None) if isinstance(event, PartStartEvent) else getattr(event, "delta", None)
+    if isinstance(piece, TextPart | TextPartDelta):
+        return (piece.content if isinstance(piece, TextPart) else piece.content_delta), 0
+    fields = ("content", "content_delta", "signature", "signature_delta", "tool_name", "tool_name_delta", "args", "args_delta")
+    return "", sum(len(value if isinstance(value, str) else str(value)) for name in fields if (value := getattr(piece, name, None)))
 
 
 _CHATS = ("openai-chat", "ollama", "local")
@@ -519,6 +470,14 @@ def without_key(text: str, connection: Connection) -> str:
     return redact_text(text.replace(key, REDACTED) if key else text)
 
 
+_STATUS_WORDS = {
+    413: "the question is too long for it (413).",
+    429: "it takes no more requests for now (429, rate limit).",
+    503: "it is overloaded or being restarted (503).",
+    529: "it is overloaded or being restarted (529).",
+}
+
+
 def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
     ours = next((cause for cause in _causes(error) if isinstance(cause, BrokenReply | SilentModel | BodyError)), None)
     if ours is not None:
@@ -527,44 +486,24 @@ def _words(error: Exception, connection: Connection, status: int | None, said: s
         return f"it said nothing for {connection.idle_seconds:g} s."
     if isinstance(error, ModelQuotaExceededError):
         return f"its quota or credit is used up.{said}"
+    if isinstance(error, ModelContextWindowExceededError):
+        return f"the conversation is longer than it can read ({status}).{said}"
+    where = f" at {connection.url}" if connection.url else ""
+    if status in (401, 403):
+        return f"its key was refused ({status}){where}: {_which_key(connection)}.{said}"
+    if status == 404:
+        hint = ", or the address is wrong (most end in /v1)" if connection.meant.url else ""
+        return f"there is no model {connection.meant.model!r}{where} (404): check its name{hint}.{said}"
+    if status is not None and 300 <= status < 400:
+        return f"its address{where} leads elsewhere ({status}): write the address it leads to."
     if status is not None:
-        return _of_status(error, connection, status, said)
+        known = _STATUS_WORDS.get(status, f"it refused the request ({status})." if status in (400, 422) else f"it failed ({status}).")
+        return f"{known}{said}"
     if isinstance(error, ModelConnectionError):
         return _of_connection(error, connection)
     if isinstance(error, ModelAPIError) and "decode" not in said:
         return f"it answered with an error.{said}"
-    where = f" at {connection.url}" if connection.url else ""
     return f"what it answered could not be read ({type(error).__name__}): is there a model's API{where}?{said}"
-
-
-def _of_status(error: Exception, connection: Connection, status: int, said: str) -> str:
-    meant, where = connection.meant, f" at {connection.url}" if connection.url else ""
-    match status:
-        case 401 | 403:
-            return f"its key was refused ({status}){where}: {_which_key(connection)}.{said}"
-        case 404:
-            hint = (
-                ", or the address is wrong (most end in /v1)" if meant.url and meant.provider in ("openai-chat", "openai-responses") else ""
-            )
-            return f"there is no model {meant.model!r}{where} (404): check its name{hint}.{said}"
-        case 429:
-            return f"it takes no more requests for now (429, rate limit).{said}"
-        case 529 | 503:
-            return f"it is overloaded or being restarted ({status}).{said}"
-        case 413:
-            return f"the question is too long for it (413).{said}"
-        case 400 | 422:
-            what = (
-                "the conversation is longer than it can read"
-                if isinstance(error, ModelContextWindowExceededError)
-                else "it refused the request"
-            )
-            return f"{what} ({status}).{said}"
-        case _ if 300 <= status < 400:
-            return f"its address{where} leads elsewhere ({status}): write the address it leads to."
-    if isinstance(error, ModelNotFoundError | ModelAuthenticationError | ModelOverloadedError):
-        return f"it refused ({status}).{said}"
-    return f"it failed ({status}).{said}"
 
 
 def _which_key(connection: Connection) -> str:
@@ -582,7 +521,7 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
     if unsafe is not None:
         return f"no safe connection to {where} can be made ({unsafe.reason or 'TLS'}): is it https that is spoken there?"
     if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
-        return nobody_at(where)
+        return f"nobody answers at {where}: is the server running there, and the network up?"
     return "the connection broke off in the middle of its answer."
 
 
@@ -608,22 +547,12 @@ def _faults_said(error: Exception) -> str:
             body = json.loads(body)
         except ValueError:
             return body
-    message = _message_in(body)
-    if message:
-        return message
+    while isinstance(body, list | Mapping):
+        inner = (body[0] if body else None) if isinstance(body, list) else body.get("error") or body.get("message") or body.get("detail")
+        if isinstance(inner, str):
+            return inner
+        body = inner
     return "" if isinstance(error, ModelHTTPError) else str(error)
-
-
-def _message_in(body: Any) -> str:
-    if isinstance(body, list):
-        return next(filter(None, map(_message_in, body)), "")
-    if not isinstance(body, Mapping):
-        return ""
-    inner = body.get("error")
-    if isinstance(inner, Mapping):
-        return _message_in(inner)
-    found = body.get("message") or inner or body.get("detail")
-    return found if isinstance(found, str) else ""
 
 
 def _short(text: str) -> str:
