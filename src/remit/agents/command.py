@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters, filled, places_in
+from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters
+from remit.agents.placeholders import filled, places_in
 from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, repair_prompt

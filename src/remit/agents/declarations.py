@@ -5,12 +5,10 @@ the definitions out is joined in `app`.
 """
 
 import os
-import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
@@ -19,10 +17,6 @@ from remit.agents.project_files import Gone, with_schema
 from remit.core.agents import agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
-
-if TYPE_CHECKING:
-    from remit.agents.agent_files import Reader
-
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
 """Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
@@ -129,70 +123,43 @@ def _from_files(root: Path, problems: list[str]) -> Iterator[Declaration]:
 
 def _from_file(path: Path, root: Path, folder: str) -> tuple[Declaration | None, Misused | None]:
     # Only here: reading YAML costs a program that has no such file nothing.
-    from remit.agents.agent_files import read_page
+    from remit.agents.agent_files import claude, opencode, ours, read_page
 
+    reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
     try:
         page = read_page(path, root)
         if page is None and folder == FOLDERS[0]:
             raise Misused("line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
-        return (None if page is None else _reader(folder)(page)), None
+        return (None if page is None else reader(page)), None
     except Gone as error:
         return None, error if path.is_symlink() else None
     except Misused as error:
         return None, error
 
 
-def _reader(folder: str) -> "Reader":
-    from remit.agents.agent_files import claude, opencode, ours
-
-    return {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
-
-
 def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
     """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
-    try:
-        if not stat.S_ISDIR(folder.stat().st_mode):
-            return []
-        if not folder.resolve().is_relative_to(root.resolve()):
-            problems.append(f"{folder}: it is a link that leads out of the project.")
-            return []
-    except (FileNotFoundError, NotADirectoryError):
+    if not folder.is_dir():
         return []
-    except (OSError, RuntimeError) as error:
-        problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
+    if not folder.resolve().is_relative_to(root.resolve()):
+        problems.append(f"{folder}: it is a link that leads out of the project.")
         return []
-    found = _pages_below(str(folder), problems)
-    if len(found) > MOST_FILES:
-        problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
-    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")]
+    found: list[Path] = []
 
+    def unreadable(error: OSError) -> None:
+        problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
 
-def _pages_below(folder: str, problems: list[str]) -> list[str]:
-    found: list[str] = []
-    waiting = [folder]
-    seen = 0
-    while waiting and len(found) <= MOST_FILES:
-        place = waiting.pop(0)
-        seen += 1
-        if seen > MOST_FOLDERS:
-            problems.append(f"{folder}: it holds more than {MOST_FOLDERS} folders; the others are not looked into.")
+    for number, (place, below, names) in enumerate(os.walk(folder, onerror=unreadable)):
+        if number >= MOST_FOLDERS:
+            problems.append(f"{folder}: it holds more than {MOST_FOLDERS} folders; the others are not read.")
             break
-        below = []
-        try:
-            with os.scandir(place) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
-                    elif entry.name.endswith(".md") and not entry.name.startswith(("_", ".")):
-                        found.append(entry.path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            problems.append(f"{place}: it cannot be read: {error.strerror or error}.")
-            continue
-        if not place.endswith(OWN):
-            waiting[:0] = below
-    return found
+        below[:] = [] if folder == root / OWN else sorted(below)
+        pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
+        found += [Path(place, name) for name in pages]
+        if len(found) > MOST_FILES:
+            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+            break
+    return found[:MOST_FILES]
 
 
 def _with_line(declared: Declaration, error: Misused) -> str:

@@ -1,4 +1,4 @@
-"""Small files of a project, read whole and never outside of it; and the output schema that an agent declares."""
+"""Small files of a project, read whole and never outside it; and the output schema that an agent declares."""
 
 import json
 import os
@@ -13,7 +13,10 @@ from pydantic_core import from_json, to_json
 from remit.agents.definition import Declaration
 from remit.core.errors import Misused
 from remit.runtime.output_schema import checked_schema
-from remit.system.beneath import open_regular
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+KEY = "output_schema"
+SCHEMA_BYTES = 256 * 1024
 
 
 class Gone(Misused):
@@ -21,45 +24,31 @@ class Gone(Misused):
 
 
 def bytes_of(path: Path, root: Path, most: int) -> bytes:
-    """What it holds. Raises `Misused`, without the path."""
+    """The content of a regular file. Raises `Misused`, without the path."""
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
             raise Misused("it is a link that leads out of the project.")
-        with os.fdopen(open_regular(real), "rb") as opened:
+        if not S_ISREG(real.stat().st_mode):
+            raise Misused("it is no file.")
+        with os.fdopen(os.open(real, _FLAGS), "rb") as opened:
             data = opened.read(most + 1)
     except FileNotFoundError as error:
         raise Gone(f"it cannot be read: {error.strerror}.") from None
-    except IsADirectoryError:
-        raise Misused("it is no file.") from None
-    except RuntimeError as error:  # links in a circle, before Python 3.13
-        raise Misused(f"it cannot be read: {error}.") from None
-    except OSError as error:
-        # ENXIO is a socket's.
-        raise Misused(f"it cannot be read: {error.strerror or error}." if not _is_special(path) else "it is no file.") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise Misused(f"it cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if len(data) > most:
         raise Misused(f"it is larger than {most // 1024} KiB.")
     return data
 
 
-def _is_special(path: Path) -> bool:
-    try:
-        return not S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
-
-
-KEY = "output_schema"
-SCHEMA_BYTES = 256 * 1024
-
-
 def with_schema(declared: Declaration, root: Path) -> Declaration:
-    """With the schema itself in the place of its path. Raises `Misused`, beginning with the key."""
+    """With the schema itself in place of its path. Raises `Misused`, beginning with the key."""
     said = declared.table.get(KEY)
     if said is None:
         return declared
     schema = _read(said, root) if isinstance(said, str) else said
-    # As JSON: YAML knows dates and numbers as names, which no wire carries.
+    # As JSON: YAML has dates and numbers as names, which no wire carries.
     plain: Any = from_json(to_json(checked_schema(schema)))
     return replace(declared, table={**declared.table, KEY: plain})
 
@@ -67,14 +56,12 @@ def with_schema(declared: Declaration, root: Path) -> Declaration:
 def _read(path: str, root: Path) -> Any:
     if not path.endswith(".json") or "\0" in path:
         raise Misused(f"{KEY}: {path!r:.200} is no .json file: write the schema itself, or the path of a file in the project.")
-    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # whether it is there is nobody's to learn
+    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # said alike whether it exists or not
         raise Misused(f"{KEY}: {path} leads out of the project.")
     try:
-        data = bytes_of(root / path, root, SCHEMA_BYTES)
+        return json.loads(bytes_of(root / path, root, SCHEMA_BYTES))
     except Misused as error:
         raise type(error)(f"{KEY}: {path} {error.message.removeprefix('it ')}") from None
-    try:
-        return json.loads(data)
     except json.JSONDecodeError as error:
         raise Misused(f"{KEY}: {path}: line {error.lineno}: it is not JSON: {error.msg}.") from None
     except (ValueError, RecursionError) as error:

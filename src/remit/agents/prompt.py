@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.agents.definition import Definition, Kind, parameters_in
+from remit.agents.definition import Definition, Kind
+from remit.agents.placeholders import parameters_in
 from remit.core.agents import Answers
 from remit.runtime.context import Context
 from remit.runtime.return_format import format_instruction, repair_instruction, value_instruction

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from remit.agents.agent_files import Page, be_modest, ours, page_of
+from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.declarations import FOLDERS as AGENT_FOLDERS
 from remit.agents.profiles import definition_for
 from remit.app import Remit
@@ -284,7 +284,7 @@ def kept_aside(root: Path, place: Place, text: str) -> str:
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
     if page is None:
         return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
-    be_modest(page)
+    check_guest(page)
     declared = ours(page)
     if declared is None:
         return "it declares no agent."

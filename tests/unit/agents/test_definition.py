@@ -58,7 +58,7 @@ def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
         ({"command": "x", "environment": {"A=B": "x"}}, "'A=B' is no variable that a program can be given"),
         ({"command": "x", "environment": {"A": "x\0"}}, "'A' is no variable that a program can be given"),
         ({"command": "x", "folder": "a\0b"}, "folder: 'a\\x00b' is no folder"),
-        ({"command": "echo 'half"}, "command: it cannot be taken apart as a shell would"),
+        ({"command": "echo 'half"}, "command: it cannot be split as a shell would"),
         ({"kind": "opencode", "model": "--dangerously-skip-permissions"}, "model: '--dangerously-skip-permissions' is no model"),
     ],
 )

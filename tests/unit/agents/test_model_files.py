@@ -182,7 +182,7 @@ def test_a_guest_brings_in_no_provider_and_asks_no_more_often_than_the_project(t
 def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> None:
     head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color", "hooks", "temprature", "maxTurns: 'many'", "TodoWrite: there is nothing like it", "Bash(git *): some uses"):
+    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: there is nothing like it", "Bash(git *): some uses"):
         assert word in notes
     told = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (told.requests, told.temperature) == (4, 0.2)
@@ -207,8 +207,8 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         ("tools: worker\ndisallowedTools: worker.writefile\nremit: {kind: model}", 5, "disallowedTools: worker has no operation"),
         ("tools: helper\ndisallowedTools: helper.two\nremit: {kind: model}", 5, "disallowedTools: 'helper.two' is one operation of helper"),
         ("remit:\n  kind: model\n  isolation: process", 6, "isolation: a model runs inline"),
-        ("remit:\n  kind: model\n  command: cat", 6, "command: a model is asked, not started"),
-        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: what a model may delegate to stands in tools"),
+        ("remit:\n  kind: model\n  command: cat", 6, "command: a language model is asked, not started"),
+        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: a language model is asked, not started"),
         ("remit:\n  kind: model\n  requests: 0", 6, "requests: "),
         ("remit:\n  kind: model\n  output_schema: 3", 6, "output_schema: "),
         ("remit:\n  kind: model\n  output_schema: {type: strng}", 6, "output_schema"),
@@ -308,4 +308,4 @@ def test_a_guest_chooses_no_command_and_no_model_of_others_by_whom_it_runs_on(tm
     found = good(tmp_path, "remit: {runs_on: cheap, requests: 40}", toml=toml, folder=CLAUDE)
     assert (found.models, found.requests) == (("ollama:small",), 3)
     found, problems = read(tmp_path, "remit: {retries: 100}", toml=toml, folder=CLAUDE)
-    assert "retries would give it more than its carrier has" in problems[0]
+    assert "retries would give it more than its executor has" in problems[0]

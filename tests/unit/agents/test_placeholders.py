@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from remit.agents.definition import checked_parameters, definition_of, filled, parameters_in, places_in
+from remit.agents.definition import checked_parameters, definition_of
+from remit.agents.placeholders import filled, parameters_in, places_in
 from remit.core.errors import Misused
 
 # ---- filling in
@@ -94,7 +95,7 @@ def test_a_command_that_would_carry_out_what_it_is_given_is_refused_with_the_way
 
 
 def test_a_prompt_that_would_be_a_script_is_refused_too() -> None:
-    with pytest.raises(Misused, match="carried out"):
+    with pytest.raises(Misused, match="executed"):
         definition_of("one", {"command": "sh -c", "prompt": "argument"}, source="s")
 
 

@@ -137,7 +137,7 @@ def test_a_file_that_came_with_a_clone_cannot_say_what_would_widen_it(tmp_path: 
     definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
     assert [one.name for one in definitions] == ["claude"]
     assert len(problems) == 1
-    assert f"line 5: {said.partition(':')[0]} would give it more than its carrier has" in problems[0]
+    assert f"line 5: {said.partition(':')[0]} would give it more than its executor has" in problems[0]
 
 
 def test_what_is_allowed_under_remit_is_allowed(tmp_path: Path) -> None:
