@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ class AcpStage(ProcessStage):
         environment = {"ACP_LOG": str(self.log), **table.pop("environment", {})}
         start_seconds = table.pop("start_seconds", 30.0)
         said = {"kind": "acp", "command": [sys.executable, str(AGENT), mode], "environment": environment, **table}
-        return AcpAgent(definition_of("agent", said, source="test"), self.pool, start_seconds=start_seconds)
+        return AcpAgent(definition_of("agent", said, source="test"), SimpleNamespace(processes=self.pool), start_seconds=start_seconds)
 
     async def ask(self, mode: str, **table: Any) -> str:
         return await self.agent(mode, **table).perform(self.backend.context(), {"task": "Say hello."})

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ class CodingStage(ProcessStage):
     def agent(self, *turns: list[Any], kind: str = "claude", **table: Any) -> CodingAgent:
         (self.root / "turns.json").write_text(json.dumps(turns))
         said = {"kind": kind, "command": [sys.executable, "-I", "-S", str(CODER), str(self.root)], **table}
-        return CodingAgent(definition_of("coder", said, source="test"), self.pool)
+        return CodingAgent(definition_of("coder", said, source="test"), SimpleNamespace(processes=self.pool))
 
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
@@ -260,7 +261,7 @@ async def test_a_vendors_error_is_raised_in_our_words_and_at_once(
 
 async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(stage.root))
-    agent = CodingAgent(definition_of("coder", {"kind": "codex"}, source="test"), stage.pool)
+    agent = CodingAgent(definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=stage.pool))
     with pytest.raises(Unavailable) as caught:
         await agent.perform(stage.backend.context(), TASK)
     assert caught.value.code == "AGENT_UNAVAILABLE"

@@ -69,8 +69,9 @@ async def test_parameters_and_results_pass_through_and_chunks_stream_on(tmp_path
 
 async def test_what_it_takes_is_told_by_the_other_side(tmp_path: Path) -> None:
     async with both(tmp_path, "text.count") as (near, _):
+        await near.delegate("far-text-count", text="two words")
         port: Any = near.directory.find("far-text-count")
-        await until(lambda: port.spec.parameters_schema.get("required") == ["text"])  # asked for when the project was opened
+        assert port.spec.parameters_schema.get("required") == ["text"]
         assert port.spec.description == "Counts the words of a text."
         refused = await near.delegate("far-text-count", parameters={})
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
@@ -186,9 +187,9 @@ async def test_by_tls_and_the_token_is_in_nothing_that_is_kept(tmp_path: Path, m
     [
         ({"kind": "grpc"}, "needs its address"),
         ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
-        ({"grpc": "x:1", "command": "ls"}, "elsewhere"),
+        ({"grpc": "x:1", "command": "ls"}, "this one is remote"),
         ({"grpc": "x:1", "workspace": "copy"}, "workspace"),
-        ({"command": "ls", "remote": "y"}, "agents elsewhere"),
+        ({"command": "ls", "remote": "y"}, "remote agents"),
         ({"grpc": ""}, "grpc"),
     ],
 )

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters
 from remit.agents.placeholders import filled, places_in
@@ -26,6 +26,9 @@ from remit.runtime.harvest import GIVEN
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.interpreter import BASIC, listed_environment, remit_command
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.executors import ExecutorDeps
 
 # ---- the MCP server of remit for an agent that may delegate
 
@@ -234,9 +237,9 @@ class CommandAgent:
 
     __slots__ = ("_definition", "_pool", "spec")
 
-    def __init__(self, definition: Definition, pool: ProcessPool) -> None:
+    def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self._definition = definition
-        self._pool = pool
+        self._pool = deps.processes
         self.spec = definition.spec
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from remit.agents.placeholders import code_fault, parameters_in, places_in
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
 from remit.core.errors import Misused
 from remit.core.parameters import own_spelling
+from remit.system.packages import offered
 
 
 class Kind(StrEnum):
@@ -39,6 +40,8 @@ class Kind(StrEnum):
 
 
 REMOTE_KINDS = (Kind.GRPC, Kind.A2A)
+EXECUTORS_GROUP = "remit.executors"
+"""Entry points of packages that add kinds of agents."""
 
 
 class PromptBy(StrEnum):
@@ -102,7 +105,7 @@ class DefinitionTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    kind: Kind | None = None
+    kind: Kind | str | None = None
     description: Text = ""
     command: Words | Text | None = None
     prompt: PromptBy = PromptBy.STDIN
@@ -139,6 +142,18 @@ class DefinitionTable(BaseModel):
     token_variable: Short | None = None
     ca_file: Short | None = None
     parameters: dict[str, Any] | None = None
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _known_kind(cls, kind: Any) -> Any:
+        if kind is None or kind in tuple(Kind):
+            return kind and Kind(kind)
+        if not isinstance(kind, str) or all(entry.name != kind for entry in offered(EXECUTORS_GROUP)):
+            close = difflib.get_close_matches(str(kind), tuple(Kind), n=1)
+            raise ValueError(
+                f"there is no kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(Kind)}")
+            )
+        return kind
 
     @field_validator("hand_in")
     @classmethod
@@ -187,7 +202,7 @@ class DefinitionTable(BaseModel):
         return folder
 
     @property
-    def meant_kind(self) -> Kind:
+    def meant_kind(self) -> Kind | str:
         if self.kind is not None:
             return self.kind
         return Kind.GRPC if self.grpc else Kind.A2A if self.a2a else Kind.COMMAND if self.command else Kind.PROFILE
@@ -216,7 +231,7 @@ class DefinitionTable(BaseModel):
             self._check_placeholders()
         return self
 
-    def _check_remote(self, kind: Kind) -> None:
+    def _check_remote(self, kind: str) -> None:
         if getattr(self, kind) is None:
             raise ValueError(f'kind = "{kind}" needs its address: {kind} = "…"')
         if other := next((one for one in REMOTE_KINDS if one is not kind and getattr(self, one) is not None), None):
@@ -303,7 +318,7 @@ class Definition:
     """A checked declaration; the keys mean what docs/reference/agents.md says of them."""
 
     spec: AgentSpec
-    kind: Kind
+    kind: Kind | str
     command: tuple[str, ...] = ()
     prompt: PromptBy = PromptBy.STDIN
     folder: str = "."

@@ -260,7 +260,7 @@ def model_for(model: str | None, carrier: Definition) -> str | None:
             return carrier.model
 
 
-def _left(declared: Declaration, allow: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
     """What the file leaves of what its carrier may use."""
     if declared.tools is None and not declared.without:
         return allow

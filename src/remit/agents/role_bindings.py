@@ -37,7 +37,7 @@ class UnavailableAgent:
 
     __slots__ = ("definition", "spec")
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, _deps: object = None) -> None:
         self.definition = definition
         self.spec = definition.spec
 

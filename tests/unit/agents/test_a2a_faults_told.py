@@ -32,7 +32,7 @@ def test_its_code_and_advice_come_along(error: Any) -> None:
 
 
 def test_one_that_is_not_let_in_or_comes_too_often_is_told_so() -> None:
-    assert "does not let us in" in error_of(by_grpc(InvalidRequestError, ("remit-code", "FORBIDDEN")), "far").message
+    assert "refuses our token" in error_of(by_grpc(InvalidRequestError, ("remit-code", "FORBIDDEN")), "far").message
     busy = by_grpc(InternalError, ("remit-code", "RATE_LIMITED"), ("grpc-retry-pushback-ms", "1500"))
     assert isinstance(error_of(busy, "far"), Unavailable)
     assert retry_after(busy) == 1.5

@@ -59,3 +59,28 @@ def test_a_broken_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_pat
     assert len(known.problems) == 1
     assert f"{tmp_path / 'broken.py'} (line 3): AttributeError" in known.problems[0]
     known.load_folder(tmp_path / "nowhere")
+
+
+KIND = """
+class EchoAgent:
+    def __init__(self, definition, deps):
+        self.spec = definition.spec
+
+    def check(self, parameters):
+        return parameters
+
+    async def perform(self, ctx, arguments):
+        return {"status": "completed", "summary": "Echoed it. Nothing is left.", "artifacts": [], "errors": [], "data": arguments["task"]}
+"""
+
+
+async def test_a_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "echo_kind.py").write_text(KIND)
+    metadata = tmp_path / "echo_kind-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: echo-kind\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[remit.executors]\necho = echo_kind:EchoAgent\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}, "f": {"kind": "ecko"}}}) as remit:
+        assert (await remit.delegate("e", task="x")).data == "x"
+        assert [problem for problem in remit.directory.problems if "there is no kind 'ecko'" in problem]

@@ -35,6 +35,7 @@ from remit.agents.a2a.client import RemoteAgent, RemoteConnection, too_large
 from remit.agents.definition import Definition
 from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
+from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
@@ -57,43 +58,34 @@ LONGEST_WAIT_SECONDS = 10.0
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
-    words = redact_text(error.message[:_WORDS])
-    status, grpc = _status(error), _grpc(error)
-    if status in (401, 403) or grpc in _GRPC_SHUT or _code(error) in ("UNAUTHENTICATED", "FORBIDDEN"):
-        return Unavailable(
-            f"{address} does not let us in: {words}",
-            code="TOOL_UNAVAILABLE",
-            advice="Set the variable that token_variable names to a token that it takes.",
-        )
+    words, code = redact_text(error.message[:_WORDS]), _code(error)
+    if _status(error) in (401, 403) or _grpc(error) in _GRPC_SHUT or code in ("UNAUTHENTICATED", "FORBIDDEN"):
+        advice = "Set the variable that token_variable names to a token that it accepts."
+        return Unavailable(f"{address} refuses our token: {words}", code="TOOL_UNAVAILABLE", advice=advice)
     if isinstance(error, VersionNotSupportedError):
         return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
     if may_pass(error):
         return Unavailable(f"{address} could not be reached: {words}")
-    code = _code(error)
-    return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=_advice(error))
+    own = _said(error).get("recommendation")
+    advice = redact_text(own[:_WORDS]) if isinstance(own, str) else ""
+    return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=advice)
 
 
 def may_pass(error: A2AError) -> bool:
-    """The connection was lost, or it is busy: later it may do."""
+    """Whether trying again later may help: the connection was lost, or it is busy."""
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
-    if _code(error) is not None:
-        return _code(error) in _BUSY
-    if (status := _status(error)) is not None:
-        return status in _PASSING
-    if (grpc := _grpc(error)) is not None:
-        return grpc in _GRPC_PASSING
-    if isinstance(error, A2AClientTimeoutError) or isinstance(error.__cause__, httpx.RequestError):
-        return True
-    return isinstance(error, InternalError)
+    for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING), (_grpc(error), _GRPC_PASSING)):
+        if found is not None:
+            return found in passing
+    return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
 
 
 def retry_after(error: A2AError) -> float | None:
     """Seconds that it asked for; None: it did not."""
     given = _said(error).get("retryAfterSeconds")
-    cause = error.__cause__
-    if given is None and isinstance(cause, httpx.HTTPStatusError):
-        header = cause.response.headers.get("retry-after", "")
+    if given is None and isinstance(error.__cause__, httpx.HTTPStatusError):
+        header = error.__cause__.response.headers.get("retry-after", "")
         given = float(header) if header.isascii() and header.isdigit() else None
     return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
 
@@ -118,11 +110,6 @@ def _code(error: A2AError) -> str | None:
     """Of a remit: its own code."""
     code = _said(error).get("code")
     return code[:100] if isinstance(code, str) else None
-
-
-def _advice(error: A2AError) -> str:
-    advice = _said(error).get("recommendation")
-    return redact_text(advice[:_WORDS]) if isinstance(advice, str) else ""
 
 
 def _status(error: A2AError) -> int | None:
@@ -256,8 +243,6 @@ def words_of(message: Message) -> str:
 # ---- the message
 
 MODES = ("text/plain", "application/json")
-_MARGIN_SECONDS, _MARGIN = 1.0, 0.05
-"""The other side ends so much earlier than we do, so that what it has by then still comes back."""
 
 
 def message_of(
@@ -269,8 +254,7 @@ def message_of(
     if skill is not None:
         metadata["skill"] = skill
     if line.is_remit:
-        left = max(0.1, ctx.remaining - min(_MARGIN_SECONDS, _MARGIN * ctx.remaining))
-        metadata[EXTENSION] = CallerPosition(depth=ctx.depth, path=ctx.path, seconds_left=left).to_dict()
+        metadata[EXTENSION] = CallerPosition(depth=ctx.depth, path=ctx.path, seconds_left=seconds_for_remote(ctx)).to_dict()
     return Message(
         # The same for the same try of the same delegation, whoever sends it: a remit then does not run it twice.
         message_id=f"{ctx.session_id}-{turn}",
@@ -300,7 +284,6 @@ FILE_BYTES, FILES_BYTES, MOST_FILES = 16 * 1024 * 1024, 32 * 1024 * 1024, 100
 RESULT = "result"
 """Of a remit: the artifact of the data it handed back."""
 _UNFIT = re.compile(r"[^\w.-]+")
-_STATUSES = ("completed", "partial", "failed", "blocked")
 
 
 async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context) -> dict[str, Any]:
@@ -353,35 +336,24 @@ def _summary(said: dict[str, Any], words: str, name: str) -> str:
     return shortened(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
 
 
+_STATE_ERRORS = {
+    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for something, without saying what."),
+    TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED", "It asks to be authenticated."),
+    TaskState.TASK_STATE_REJECTED: ("rejected", "REJECTED", "It refused the task."),
+    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED", "It was cancelled on the other side."),
+}
+
+
 def _errors(task: Task, said: dict[str, Any], words: str, ctx: Context) -> list[dict[str, Any]]:
     own = said.get(EXTENSION)
-    given = own.get("errors") if isinstance(own, dict) else None
-    told = [one for one in (_error(error) for error in given[:20]) if one is not None] if isinstance(given, list) else []
-    if told:
-        return told
-    again = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
-    match task.status.state:
-        case TaskState.TASK_STATE_INPUT_REQUIRED:
-            return [_answer_said("input_required", "INPUT_REQUIRED", words or "It asks for something, without saying what.", again, True)]
-        case TaskState.TASK_STATE_AUTH_REQUIRED:
-            return [_answer_said("auth_required", "AUTH_REQUIRED", words or "It asks to be let in somewhere.", again, True)]
-        case TaskState.TASK_STATE_REJECTED:
-            return [_answer_said("rejected", "REJECTED", words or "It refused the task.", "Ask for something else.", False)]
-        case TaskState.TASK_STATE_CANCELED:
-            return [_answer_said("cancelled", "CANCELLED", words or "It was cancelled over there.", "Delegate it again.", True)]
-        case _:
-            return [_answer_said("execution", "UNKNOWN_ERROR", words or "It failed, without saying why.", "Look into it over there.", True)]
-
-
-def _error(given: object) -> dict[str, Any] | None:
-    if not isinstance(given, dict) or not isinstance(given.get("message"), str) or not given["message"].strip():
-        return None
-    texts = {name: given[name][:2000] for name in ("type", "message", "code", "recommendation") if isinstance(given.get(name), str)}
-    return {"type": "execution", **{name: text for name, text in texts.items() if text}, "recoverable": given.get("recoverable") is True}
-
-
-def _answer_said(kind: str, code: str, message: str, advice: str, is_recoverable: bool) -> dict[str, Any]:
-    return {"type": kind, "code": code, "message": message[:2000], "recoverable": is_recoverable, "recommendation": advice}
+    if listed := errors_of(own.get("errors") if isinstance(own, dict) else None):
+        return listed
+    kind, code, default = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR", "It failed, without saying why."))
+    advice = "Delegate it again."
+    if task.status.state in ASKS:
+        advice = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
+    is_final = task.status.state == TaskState.TASK_STATE_REJECTED
+    return [error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)]
 
 
 # ---- data
@@ -635,7 +607,7 @@ class RemoteTask:
     # ---- ending it
 
     async def cancelled(self, remote: RemoteAgent, token: str | None) -> None:
-        """Stop it there too, over a connection of its own: this one's errand is over. Whatever goes wrong, nobody waits for it."""
+        """Stop it there too, over a connection of its own: this one is closing. Whatever goes wrong, nobody waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
                 task_id = self._gathered.task.id if self._gathered.task is not None else await self._found_out(line)

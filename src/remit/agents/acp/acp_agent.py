@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.command import check_own_tools, out_of_time, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
-from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.core.agents import AgentSpec, Answers
 from remit.core.errors import InvalidReturn, RemitError, Stopped, Unavailable
@@ -22,6 +21,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.acp.connection import Session, Turn
+    from remit.agents.executors import ExecutorDeps
 
 
 HAND_IN_SECONDS = 3.0
@@ -33,11 +33,11 @@ _LOADED: "list[type[Session]]" = []
 
 
 class AcpAgent:
-    def __init__(self, definition: Definition, pool: ProcessPool, *, start_seconds: float = 30.0) -> None:
+    def __init__(self, definition: Definition, deps: "ExecutorDeps", *, start_seconds: float = 30.0) -> None:
         """`start_seconds`: how long its process may take to say that it speaks the protocol."""
         self.spec: AgentSpec = definition.spec
         self._definition = definition
-        self._pool = pool
+        self._pool = deps.processes
         self._start_seconds = start_seconds
         self._parked: dict[str, Session] = {}
         """Conversations whose answer is going to be refused: the same session is asked again at once."""

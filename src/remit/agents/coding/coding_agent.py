@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.dialects import (
     Claude,
@@ -48,6 +48,9 @@ from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavail
 from remit.runtime.context import Context
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.executors import ExecutorDeps
 
 # ---- errors
 
@@ -452,7 +455,7 @@ class Run:
 
 # ---- the agent
 
-DIALECTS: Mapping[Kind, Dialect] = {Kind.CLAUDE: Claude(), Kind.CODEX: Codex(), Kind.OPENCODE: OpenCode()}
+DIALECTS: Mapping[str, Dialect] = {Kind.CLAUDE: Claude(), Kind.CODEX: Codex(), Kind.OPENCODE: OpenCode()}
 _ANSWER_SECONDS = 1.0
 """Of what is left, not promised to an agent that is told to hand in."""
 
@@ -460,11 +463,11 @@ _ANSWER_SECONDS = 1.0
 class CodingAgent:
     __slots__ = ("_dialect", "_pool", "definition", "spec")
 
-    def __init__(self, definition: Definition, pool: ProcessPool) -> None:
+    def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
         self._dialect = DIALECTS[definition.kind]
-        self._pool = pool
+        self._pool = deps.processes
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)

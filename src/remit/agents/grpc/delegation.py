@@ -13,6 +13,7 @@ from remit.agents.grpc.task_service import NoAnswer, Pairs, RemoteTask, TaskOrde
 from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
+from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 
 REACH_SECONDS = 5.0
-_MARGIN_SHARE, _MARGIN_SECONDS = 0.05, 0.5
-"""It has a little less time than we have: what it hands in at its end must reach us before ours."""
 _MOST_ARTIFACTS = 200
 _STATUSES = ("completed", "partial", "failed", "blocked")
 
@@ -45,16 +44,14 @@ class GrpcDelegation:
         """Something of it may still run over there."""
         return self._following is not None and not self._following.is_over
 
-    async def left(self) -> None:
+    async def cancel(self) -> None:
         assert self._following is not None
         await self._following.give_back(f"{self._ctx.session_id} was stopped")
 
     async def done(self) -> Any:
         """The return, as an agent writes one. Raises `Unavailable`, `OutOfTime`, and what is wrong with the request."""
         left = self._ctx.remaining
-        asked = TaskOrder(
-            request=self._request(left), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more
-        )
+        asked = TaskOrder(request=self._request(), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more)
         self._following = RemoteTask(self._service, asked)
         async with aclosing(self._following.chunks()) as chunks:
             async for chunk in chunks:
@@ -63,10 +60,10 @@ class GrpcDelegation:
                 self._tell(chunk)
         raise NoAnswer(f"{self._service.address} told no end.")
 
-    def _request(self, left: float) -> pb.ExecuteTaskRequest:
+    def _request(self) -> pb.ExecuteTaskRequest:
         target, operation = parts_of(self._agent.remote)
         longest = self._agent.longest_seconds
-        given = max(0.001, left - min(_MARGIN_SECONDS, _MARGIN_SHARE * left))
+        given = seconds_for_remote(self._ctx)
         return pb.ExecuteTaskRequest(
             agent_id=target,
             type=operation or "",
@@ -133,16 +130,10 @@ class GrpcDelegation:
 
 
 def _errors(result: DelegateResult) -> list[dict[str, Any]]:
-    """As they were found over there: of our own kind, where it is a remit."""
     error = result.error
     if error is None:
-        return [_error({"message": result.output or "It failed, and did not say why."})]
-    listed = error.details.get("errors")
-    told = [_error(one) for one in listed[:20] if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    return told or [_error({**error.details, "message": error.message, "recommendation": error.recommendation})]
-
-
-def _error(given: Mapping[str, Any]) -> dict[str, Any]:
-    texts = {name: given[name][:2000] for name in ("type", "message", "code", "recommendation") if isinstance(given.get(name), str)}
-    known = {"type": "execution", "code": "UNKNOWN_ERROR", "message": "It failed.", "recommendation": "Look into it over there."}
-    return {**known, **{name: text for name, text in texts.items() if text}, "recoverable": given.get("recoverable") is not False}
+        return [error_entry(result.output or "It failed, and did not say why.")]
+    own = {name: value for name, value in error.details.items() if name not in ("message", "recommendation")}
+    return errors_of(error.details.get("errors")) or [
+        error_entry(error.message or "It failed.", **own, recommendation=error.recommendation)
+    ]

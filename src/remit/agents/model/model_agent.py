@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
@@ -27,9 +27,12 @@ from remit.runtime.receive import read_answer
 from remit.runtime.return_format import return_schema, value_repair
 from remit.runtime.tool.delegate_requests import json_text
 from remit.runtime.tool.delegate_results import READ, SUMMARISE, shorten_result
-from remit.runtime.tool.delegate_tool import DelegateTool, Delegator
+from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import ExpectedReturn, validate_return
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.executors import ExecutorDeps
 
 # ---- answers
 
@@ -152,11 +155,11 @@ _KIND = "model"
 class ModelAgent:
     __slots__ = ("_models", "_office", "definition", "spec")
 
-    def __init__(self, definition: Definition, models: Models, office: Delegator) -> None:
+    def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
-        self._models = models
-        self._office = office
+        self._models = deps.models
+        self._office = deps.delegator
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)

@@ -1,0 +1,107 @@
+"""What agents in other processes or on other machines share, whichever protocol they are reached by.
+
+Deadline and record are ours, whatever the other side does. When a delegation is stopped here, its task there is cancelled; cancellations
+under way are waited for when the project is closed.
+"""
+
+import asyncio
+import importlib
+import os
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.definition import Definition
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused, Unavailable
+from remit.core.parameters import own_spelling
+from remit.runtime.context import Context
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.executors import ExecutorDeps
+
+CLOSE_SECONDS = 3.0
+"""For cancellations under way when the project is closed."""
+_CANCEL_SECONDS = 0.15
+"""For a cancellation to be sent before a stopped delegation goes on."""
+_MARGIN_SECONDS, _MARGIN_SHARE = 0.5, 0.05
+_MOST_ERRORS = 20
+
+
+class RemoteExecutor:
+    """Base of the executors of remote agents."""
+
+    def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
+        self.spec: AgentSpec = definition.spec
+        self.definition = definition
+        self._root = deps.root
+        self._cancelling: set[asyncio.Task[Any]] = set()
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Required parameters, as far as they are known here."""
+        properties = self.spec.parameters_schema.get("properties", ())
+        given = own_spelling(parameters, properties, self.spec.name)
+        if missing := [name for name in self.spec.parameters_schema.get("required", ()) if name not in given]:
+            advice = f"{self.spec.name} takes {', '.join(properties)}."
+            raise Misused(f"Parameters of {self.spec.name}: {', '.join(missing)}: required.", code="INVALID_PARAMETERS", advice=advice)
+        return given
+
+    @property
+    def ca_file(self) -> Path | None:
+        return None if self.definition.ca_file is None else self._root / self.definition.ca_file
+
+    def token(self) -> str | None:
+        """From the environment as it is now. Raises `Unavailable`."""
+        variable = self.definition.token_variable
+        token = os.environ.get(variable, "").strip() if variable else ""
+        if variable and not token:
+            raise Unavailable(
+                f"{self.spec.name} needs a token, and the variable {variable} is not set.",
+                code="TOOL_UNAVAILABLE",
+                advice=f"export {variable}=…, with a token of the other side (`remit token new` there).",
+            )
+        return token or None
+
+    async def load(self, module: str, extra: str) -> None:
+        """Import the protocol's library off the loop. Raises `Unavailable` with the package to install."""
+        try:
+            await off_loop(importlib.import_module, module)
+        except ModuleNotFoundError as error:
+            raise Unavailable(
+                f"{self.spec.name} is reached over {extra}, and {error.name} is not installed.",
+                code="TOOL_UNAVAILABLE",
+                advice=f'pip install "remit[{extra}]"',
+            ) from None
+
+    async def cancel_remote(self, cancelling: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(cancelling)
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait((task,), timeout=_CANCEL_SECONDS)
+
+    async def close(self) -> None:
+        if self._cancelling:
+            await asyncio.wait(set(self._cancelling), timeout=CLOSE_SECONDS)
+            for task in set(self._cancelling):
+                task.cancel()
+
+
+def seconds_for_remote(ctx: Context) -> float:
+    """A little less than we have, so that what the other side hands in at its end still reaches us."""
+    return max(0.001, ctx.remaining - min(_MARGIN_SECONDS, _MARGIN_SHARE * ctx.remaining))
+
+
+def errors_of(listed: object) -> list[dict[str, Any]]:
+    """Errors as the other side listed them, as far as they can be read."""
+    given = listed[:_MOST_ERRORS] if isinstance(listed, list) else []
+    return [
+        error_entry(**one) for one in given if isinstance(one, Mapping) and isinstance(one.get("message"), str) and one["message"].strip()
+    ]
+
+
+def error_entry(message: str, **more: Any) -> dict[str, Any]:
+    known = {"type": "execution", "code": "UNKNOWN_ERROR", "recommendation": "Look into it on the other side."}
+    texts = {name: more[name][:2000] for name in known if isinstance(more.get(name), str) and more[name]}
+    return {**known, **texts, "message": message[:2000], "recoverable": more.get("recoverable") is not False}
