@@ -5,7 +5,6 @@ import os
 from dataclasses import replace
 from os.path import normpath
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -13,8 +12,8 @@ from pydantic_core import from_json, to_json
 from remit.agents.definition import Declaration
 from remit.core.errors import Misused
 from remit.runtime.output_schema import checked_schema
+from remit.system.beneath import open_regular
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KEY = "output_schema"
 SCHEMA_BYTES = 256 * 1024
 
@@ -29,9 +28,9 @@ def bytes_of(path: Path, root: Path, most: int) -> bytes:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
             raise Misused("it is a link that leads out of the project.")
-        if not S_ISREG(real.stat().st_mode):
+        if not real.is_file():
             raise Misused("it is no file.")
-        with os.fdopen(os.open(real, _FLAGS), "rb") as opened:
+        with os.fdopen(open_regular(real), "rb") as opened:
             data = opened.read(most + 1)
     except FileNotFoundError as error:
         raise Gone(f"it cannot be read: {error.strerror}.") from None

@@ -70,7 +70,7 @@ class EchoAgent:
         return parameters
 
     async def perform(self, ctx, arguments):
-        return {"status": "completed", "summary": "Echoed it. Nothing is left.", "artifacts": [], "errors": [], "data": arguments["task"]}
+        return arguments["task"]
 """
 
 
@@ -81,6 +81,6 @@ async def test_a_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: echo-kind\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text("[remit.executors]\necho = echo_kind:EchoAgent\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo"}, "f": {"kind": "ecko"}}}) as remit:
+    async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo", "answers": "value"}, "f": {"kind": "ecko"}}}) as remit:
         assert (await remit.delegate("e", task="x")).data == "x"
         assert [problem for problem in remit.directory.problems if "there is no kind 'ecko'" in problem]
