@@ -36,10 +36,10 @@ async def main() -> None:
         draft.write(PLAN_PATH, PLAN)
         draft.state = draft.state.with_task(Task(number=1, title="Greet", slug="greet", language="python", plan_path=PLAN_PATH))
     async with Remit.open(".", agents=[implementer]) as remit:
-        first = await implement(remit, board, 1, telling=print)
+        first = await implement(remit, board, 1, show=print)
         print(first.status, first.task_status, first.data["phase_statuses"])
         (board.root / "dictionary").touch()
-        second = await implement(remit, board, 1, telling=print)
+        second = await implement(remit, board, 1, show=print)
         print(second.status, second.task_status, [artifact.path for artifact in second.artifacts[:2]])
 
 

@@ -106,11 +106,11 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
 
 def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
     from remit.board.board import Board
-    from remit.board.task_commands import Wanted, abandon, record
+    from remit.board.task_commands import NewTask, abandon, record
 
     board = Board(tmp_path)
     for place in range(6):
-        record(board, Wanted(text=f"Task {place}"))
+        record(board, NewTask(text=f"Task {place}"))
     abandon(board, range(1, 7), "done with")
     refused = remit(tmp_path, "todo")
     assert refused.returncode == 5

@@ -9,7 +9,7 @@ import pytest
 
 from remit.board.board import Board
 from remit.board.importer import import_board
-from remit.board.task_commands import Wanted, record
+from remit.board.task_commands import NewTask, record
 from remit.board.todo import draw
 from remit.core.errors import Misused, Refused, Unavailable
 from support import cli
@@ -97,7 +97,7 @@ def test_an_imported_board_is_one_like_any_other_and_importing_again_changes_not
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     board = place(tmp_path, todo=TODO, state=STATE)
     before = files_of(tmp_path)
-    told = import_board(board, is_rehearsal=True)
+    told = import_board(board, dry_run=True)
     assert (told.tasks, told.is_done, files_of(tmp_path)) == (3, False, before)
 
 
@@ -188,7 +188,7 @@ def test_values_of_the_wrong_kind_are_kept_and_the_board_can_be_read(tmp_path: P
 def test_a_board_of_ours_that_was_damaged_is_made_anew_from_what_is_there(tmp_path: Path) -> None:
     board = Board(tmp_path)
     for word in ("alpha", "beta"):
-        record(board, Wanted(text=f"Write {word}\n\n---\n### 9. {word}", effort="1h"))
+        record(board, NewTask(text=f"Write {word}\n\n---\n### 9. {word}", effort="1h"))
     board.todo_path.write_text(board.todo_path.read_text() + "\n## Notes\n\nMine.\n")
     with board.change():
         pass

@@ -406,7 +406,7 @@ def test_a_commit_killed_before_the_index_was_updated_is_finished_by_the_next(re
     put(repository, "a.md")
     assert subprocess.run([sys.executable, "-c", script], cwd=repository, check=False).returncode == -signal.SIGKILL
     assert in_head(repository) == ["README.md", "a.md"]
-    assert commit(repository, ["a.md", "README.md"], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, ["a.md", "README.md"], "task 1: x", is_repeated=True) == Committed(nothing=True)
     assert status(repository) == ["A  theirs.md"]
 
 

@@ -33,7 +33,7 @@ def markers(board: Board) -> list[str]:
 
 async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -> None:
     board, worker, told = made_project(tmp_path), Worker(), list[str]()
-    outcome = await worker.implement(board, telling=told.append)
+    outcome = await worker.implement(board, show=told.append)
     assert outcome.status == "completed"
     assert worker.phases == [1, 2, 3]
     assert told == ["phase 1 of 3: Read rows", "phase 2 of 3: Write CSV", "phase 3 of 3: Document it"]
@@ -80,7 +80,7 @@ async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) ->
     assert entry(board)["status"] == "implementing"
     assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
     second, told = Worker(), list[str]()
-    assert (await second.implement(board, telling=told.append)).status == "completed"
+    assert (await second.implement(board, show=told.append)).status == "completed"
     assert second.phases == [2, 3]
     assert told[0] == "Task 1 resumes from phase 2 (1 of 3 done)."
     assert "An earlier run began this phase" in second.asked[0]["task"]
@@ -177,7 +177,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
     outcome = await Worker(p1=two).implement(board)
     assert outcome.status == "completed"
     told = [warning for warning in outcome.warnings if "left uncommitted" in warning]
-    assert told == ["Changed meanwhile, not named by the agent, and left uncommitted: forgotten.txt."]
+    assert told == ["Changed meanwhile, not named by the agent, and not committed: forgotten.txt."]
     assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
     left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":(exclude)__pycache__").splitlines()
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
@@ -361,7 +361,7 @@ def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str
     assert markers(board) == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
     assert entry(board)["status"] == "implementing"
     worker, told = Worker(), list[str]()
-    outcome = asyncio.run(worker.implement(board, telling=told.append))
+    outcome = asyncio.run(worker.implement(board, show=told.append))
     assert outcome.status == "completed", outcome
     assert told[0 if dies_in == "working" else 1] == "Task 1 resumes from phase 2 (1 of 3 done)."
     assert worker.phases == ([2, 3] if dies_in == "working" else [3])
@@ -461,7 +461,7 @@ async def test_a_plan_that_an_agent_removes_is_put_back_and_gone_on_with(tmp_pat
     worker = Worker(p1=moves)
     outcome = await worker.implement(made_project(tmp_path))
     assert (outcome.status, worker.phases) == ("completed", [1, 2, 3])
-    assert any("put back" in warning for warning in outcome.warnings)
+    assert any("was restored" in warning for warning in outcome.warnings)
 
 
 async def test_phases_that_an_agent_takes_out_of_the_plan_are_not_taken_for_done(tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ async def test_phases_that_an_agent_takes_out_of_the_plan_are_not_taken_for_done
     worker = Worker(p1=empties)
     outcome = await worker.implement(made_project(tmp_path))
     assert (outcome.status, outcome.task_status, worker.phases) == ("failed", "IMPLEMENTING", [1])
-    assert "phase 1, 2, 3" in outcome.summary
+    assert "1, 2, 3" in outcome.summary
     assert PLAN_PATH not in files_of(tmp_path, "task 1 phase 1"), "so that git still has it"
 
 
@@ -504,7 +504,7 @@ async def test_files_of_another_task_and_of_a_person_are_not_in_its_commit(tmp_p
     told = " ".join(outcome.warnings)
     assert "not its own to commit: " in told
     assert report in told
-    assert "changed before it began and not by it, so left uncommitted: README" in told
+    assert "changed before it began and not by it, so not committed: README" in told
     assert " M README" in git(tmp_path, "status", "--short")
 
 
@@ -535,7 +535,7 @@ async def test_who_was_overtaken_after_their_time_leaves_the_board_to_the_other(
         return writes(ctx, phase)
 
     try:
-        with pytest.raises(Refused, match="another took it over"):
+        with pytest.raises(Refused, match="another process took it over"):
             await Worker(p1=is_overtaken).implement(board)
         assert entry(board)["status"] == "implementing"
         assert subjects(tmp_path) == ["begin"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from remit.board.board import Board
-from remit.board.pending_commits import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
+from remit.board.commits import GIVEN_UP_SECONDS, NOTES, PendingCommit
 from remit.board.task import TaskArtifact
-from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, todo
+from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, todo
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -32,8 +32,8 @@ def board(tmp_path: Path) -> Board:
     git(tmp_path, "config", "user.name", "Somebody")
     git(tmp_path, "config", "user.email", "somebody@example.com")
     made = Board(tmp_path)
-    record(made, Wanted(text="First"))
-    record(made, Wanted(text="Second"))
+    record(made, NewTask(text="First"))
+    record(made, NewTask(text="Second"))
     return made
 
 
@@ -56,7 +56,7 @@ def with_report(board: Board, number: int) -> None:
         path = f"{task.folder}/reports/research-001.md"
         draft.write(path, "# Found\n")
         draft.state = draft.state.with_task(replace(task, artifacts=(TaskArtifact(type="research", path=path),)))
-    pay(board, owed(board, "report", [path]))
+        board.commit_for(draft, "report")
 
 
 def test_what_a_killed_todo_had_moved_is_committed_by_the_next_command_as_its_own_commit(board: Board) -> None:
@@ -66,27 +66,27 @@ def test_what_a_killed_todo_had_moved_is_committed_by_the_next_command_as_its_ow
     assert killed.returncode == -signal.SIGKILL
     assert changed(board), "moved, and not committed"
 
-    outcome = record(board, Wanted(text="Third"))
+    outcome = record(board, NewTask(text="Third"))
     assert subjects(board)[:2] == ["task 3: create", "todo: archive 1 task"]
     assert any("todo: archive 1 task" in warning for warning in outcome.warnings)
     assert not changed(board)
     moved = git(board.root, "show", "-M", "--name-status", "--format=", "HEAD~1")
     assert "R100\tspecs/001_first/reports/research-001.md\tspecs/archive/001_first/reports/research-001.md" in moved
     assert git(board.root, "show", "--name-only", "--format=", "HEAD").splitlines() == ["specs/TODO.md", "specs/state.json"]
-    assert os.listdir(board.root / FOLDER) == []
+    assert os.listdir(board.root / NOTES) == []
 
 
 def test_what_a_living_process_owes_is_left_to_it_until_it_can_only_have_given_up(board: Board) -> None:
     (board.root / "made.txt").write_text("made\n")
-    debt = owed(board, "task 1: theirs", ["made.txt"])
-    place = board.root / debt.note
-    place.write_bytes(debt.to_bytes())
-    assert pay_left(board) == ()
-    place.write_bytes(replace(debt, since=debt.since - GIVEN_UP_SECONDS - 1).to_bytes())
-    (said,) = pay_left(board)
+    pending = PendingCommit.of_this_process(board, "task 1: theirs", ["made.txt"])
+    place = board.root / pending.note
+    place.write_bytes(pending.to_bytes())
+    assert board.recover() == ()
+    place.write_bytes(replace(pending, since=pending.since - GIVEN_UP_SECONDS - 1).to_bytes())
+    (said,) = board.recover()
     assert "task 1: theirs" in said
     assert not place.exists()
-    assert pay_left(board) == ()
+    assert board.recover() == ()
 
 
 def test_a_commit_that_a_merge_keeps_from_being_made_is_made_by_the_next_command_after_it(board: Board) -> None:
@@ -108,14 +108,14 @@ def test_what_a_hook_refuses_is_told_once_and_not_tried_again(board: Board) -> N
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
     hook.chmod(0o755)
-    assert "GIT_COMMIT_FAILED" in record(board, Wanted(text="Third")).warnings[-1]
-    assert os.listdir(board.root / FOLDER) == []
+    assert "GIT_COMMIT_FAILED" in record(board, NewTask(text="Third")).warnings[-1]
+    assert os.listdir(board.root / NOTES) == []
 
 
 def test_a_note_that_cannot_be_read_commits_nothing_and_keeps_nobody(board: Board) -> None:
     for name, text in (("a.json", "{"), ("b.json", '{"paths": 3}'), ("c.json", "null"), ("d.json", "[]")):
-        (board.root / FOLDER / name).write_text(text)
-    assert pay_left(board) == ()
+        (board.root / NOTES / name).write_text(text)
+    assert board.recover() == ()
 
 
 def test_a_sync_that_changes_nothing_writes_and_commits_nothing(board: Board) -> None:

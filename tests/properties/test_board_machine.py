@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from remit.board.board import Board
 from remit.board.state_file import read_state
 from remit.board.task import Status, check_move
-from remit.board.task_commands import Wanted, abandon, record, recover, todo
+from remit.board.task_commands import NewTask, abandon, record, recover, todo
 from remit.board.todo import draw
 from remit.core.errors import RemitError
 
@@ -110,7 +110,7 @@ class BoardAndModel(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1))
     def record_a_task(self, who: int) -> None:
         word = self.word()
-        made = record(self.boards[who], Wanted(text=f"Task {word}", title=f"Title {word}"))
+        made = record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}"))
         number = made.task_number
         assert number is not None
         assert number not in self.model

@@ -41,6 +41,15 @@ def not_found(board: "Board", number: int) -> Misused:
     return Misused(f"Task {number} not found", advice=f"It is in the archive, [{status.marker}]: {back}.")
 
 
+def find_tasks(board: "Board", state: State, wanted: Iterable[int]) -> list[Task]:
+    """All of them, or `Misused`: "Task N not found"."""
+    tasks = [state.find(number) or not_found(board, number) for number in wanted]
+    for task in tasks:
+        if isinstance(task, Misused):
+            raise task
+    return [task for task in tasks if isinstance(task, Task)]
+
+
 def numbers(board: "Board") -> frozenset[int]:
     """All that are taken there; read without reading the rest, of a damaged archive too."""
     data = read_or_none(board.archive_path)
@@ -68,9 +77,12 @@ def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> tuple[Task,
 
 def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> tuple[Task, ...]:
     """Move archived tasks back to the end of the board, with their folders. Raises `Misused`: "Task N not found"."""
+    numbers = list(dict.fromkeys(wanted))
+    if not numbers:
+        return ()
     shelf = _shelf(board, draft)
     tasks = []
-    for number in dict.fromkeys(wanted):
+    for number in numbers:
         found = shelf.find(number)
         if found is None or draft.state.find(number) is not None:
             where = "in the archive" if found is None else "in the archive only: it is on the board"

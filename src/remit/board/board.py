@@ -1,73 +1,83 @@
 """`Board`: the files of a project's board, read and changed as one. The only access to `specs/state.json` and `specs/TODO.md`.
 
-state.json is the source and carries the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person: it is merged
-before anything else happens. Blocking; callers on an event loop use `system.threads.off_loop`.
+state.json is the source and carries the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person and is merged
+before anything else happens. A change is one write set and, where it asks for one, one commit; the next change finishes
+what a killed process left of either. Blocking; callers on an event loop use `system.threads.off_loop`.
 """
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from remit.board import archive, todo, user_edits, write_set
-from remit.board.state_file import Read, read_state, state_to_bytes, to_bytes
+from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
-from remit.board.user_edits import TODO, Found, UserEdits, Version, numbers_of
+from remit.board.user_edits import TODO, BoardFiles, UserEdits, Version, numbers_of
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
 from remit.core.ids import new_session_id
 from remit.system.files import file_lock, make_folder
 
-__all__ = ["SPECS", "Board", "Draft", "Seen"]
+if TYPE_CHECKING:
+    from remit.board.commits import PendingCommit
 
 SPECS = "specs"
 STATE = f"{SPECS}/state.json"
 OWN = ".remit/board"
-LOCK, SET, LEFT, DRAWN = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn"))
+LOCK, SET, LEFT, DRAWN, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn", "uncommitted"))
 LOCK_SECONDS = 30.0
 _READS = 50
 _ROUNDS = 5
-"""So many saves of a person may fall into one change; the rest is left to the next change."""
+"""Merges of edits saved during one change; later edits wait for the next change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """The board as it stands, a person's edits of TODO.md taken over in memory; nothing was written."""
+class Snapshot:
+    """The board as it is, with a person's edits of TODO.md merged in memory; nothing was written."""
 
     state: State
     notices: tuple[str, ...] = ()
-    """What was taken over from TODO.md (`user_edits.FROM` begins it) and what could not be, a line each."""
+    """What was merged from TODO.md (`user_edits.FROM` begins it) and what could not be, a line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A change being made, under the board's lock. What is set here is written as one set when the change ends without an exception."""
+    """A change being made, under the board's lock. It is written as one set when the change ends without an exception."""
 
     state: State
     at: str
     """Now, UTC, ISO 8601."""
     notices: tuple[str, ...] = ()
-    """More may be here when the change has ended: of a person who saved TODO.md meanwhile."""
+    """More may be here when the change has ended: about edits of TODO.md saved meanwhile."""
     files: dict[str, bytes] = field(default_factory=dict)
     """More files of the same change, by path relative to the root: plans, reports, the archive."""
     moves: dict[str, str] = field(default_factory=dict)
     """Folders renamed with it, from and to, relative to the root."""
-    _root: Path = Path()
-    _read: dict[str, str] = field(default_factory=dict)
+    commit: "PendingCommit | None" = None
+    """The commit to make when the change is written; `Board.commit_for` makes one."""
+    commit_hash: str = ""
+    """Of the commit that was made, abbreviated; empty: none was."""
+    commit_warning: str = ""
+    """Why it was not made, or not with all paths."""
+    root: Path = Path()
+    hashes: dict[str, str] = field(default_factory=dict)
+    """Of files as they were read."""
 
     def write(self, path: str, text: str) -> None:
         self.files[path] = to_bytes(text)
 
     def read(self, path: str) -> str | None:
-        """A file that is to be changed: should somebody else change it before we write, theirs is kept beside ours."""
-        data = read_or_none(self._root / path)
-        self._read[path] = hash_of(data)
+        """A file that is to be changed: a version that somebody else writes before us is kept beside ours."""
+        data = read_or_none(self.root / path)
+        self.hashes[path] = hash_of(data)
         return None if data is None else data.decode(errors="replace")
 
     def move(self, source: str, target: str) -> None:
@@ -75,8 +85,10 @@ class Draft:
         write_set.check_path(target)
         self.moves[source] = target
 
-    def expected(self, path: str) -> str | None:
-        return self._read.get(path)
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices and the warning of the commit."""
+        return (*self.notices, *([self.commit_warning] if self.commit_warning else []))
 
 
 class Board:
@@ -89,62 +101,99 @@ class Board:
         self.todo_path = root / TODO
         self.archive_path = root / archive.ARCHIVE
         self.folder = root / OWN
-        """Locks, the journal of write sets, late drawings: of this machine, never in git."""
+        """Locks, the journal of write sets, displaced versions of TODO.md: of this machine, never in git."""
         self.session_id = new_session_id(clock.wall())
         """Of this run of a command: the trailer of commits that no delegation belongs to."""
-        self._last: tuple[bytes, Read] | None = None
+        self._last: tuple[bytes, StateFile] | None = None
         """The state.json that was read or written last: a command reads it more than once."""
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def look(self) -> Seen:
-        """For reading: waits for nobody, writes nothing. A change that was interrupted is seen as made."""
+    def look(self) -> Snapshot:
+        """For reading: takes no lock, writes nothing. A change that was interrupted is seen as made."""
         found = self._find()
-        return self._nothing() if found.data is None else self._seen(self._edits(found), found.read.state)
+        return self._nothing() if found.data is None else self._merged(self._edits(found), found.file.state)
 
     @contextlib.contextmanager
-    def change(self, activity: str = "", *, make: bool = False, anew: bool = False) -> Iterator[Draft]:
+    def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
         """Change the board: `with board.change("Task 12 planned") as draft: draft.state = draft.state.with_task(…)`.
 
-        `make`: a project without a board gets one; else that is an error. Nothing is written when the body raises, or changes nothing.
-        `anew`: the draft begins empty, whatever state.json and TODO.md hold; both are kept beside as NAME.kept-TIME.
+        `make`: a project without a board gets one; otherwise that is an error. Nothing is written when the body raises or changes nothing.
+        `anew`: the draft begins empty, whatever state.json and TODO.md contain; both are kept beside as NAME.kept-TIME.
+        `dry_run`: the draft is never written.
         """
-        if not (make or anew or self.state_path.exists() or write_set.pending(self.root / SET)):
+        if dry_run:
+            seen = self.look()
+            if not seen.exists and not make:
+                raise no_board()
+            yield Draft(state=seen.state, at=self.now(), notices=seen.notices, root=self.root)
+            return
+        recovered = self.recover()
+        if not (make or anew or self.state_path.exists()):
             raise self._no_board()
         make_folder(self.root / ".remit")
         write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
-            finished = self._finish()
-            found = Found() if anew else self._find()
+            found = BoardFiles() if anew else self._find()
             if found.data is None and not anew:
                 if not make:
                     raise self._no_board()
                 self._nothing()  # raises when there is a TODO.md all the same
             edits = self._edits(found)
-            seen = self._seen(edits, archive.numbered(self, found.read.state))
-            draft = Draft(state=seen.state, at=self.now(), notices=(*finished, *seen.notices), _root=self.root)
+            seen = self._merged(edits, archive.numbered(self, found.file.state))
+            draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices), root=self.root)
             yield draft
-            self._write(draft, edits, seen.state, activity, anew=anew)
+            is_written = self._write(draft, edits, seen.state, activity, anew=anew)
+        if is_written and draft.commit is not None:
+            made = draft.commit.make(self)
+            draft.commit_hash, draft.commit_warning = made.short, made.warning
 
-    def _seen(self, edits: UserEdits, state: State, before: frozenset[int] | None = None) -> Seen:
+    def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, **origin: Any) -> None:
+        """Have the change committed: the board's own files and `paths`, by default all files and moved folders of the draft.
+
+        `origin`: session_id for the trailer; command and task_number for the error ledger if the commit fails.
+        """
+        from remit.board.commits import PendingCommit  # only here: a command that commits nothing does not load it
+
+        named = (*draft.files, *draft.moves.values()) if paths is None else tuple(paths)
+        draft.commit = PendingCommit.of_this_process(self, subject, named, deleted=tuple(draft.moves), **origin)
+
+    def recover(self) -> tuple[str, ...]:
+        """Finish an interrupted change, then make the commits that ended processes left; a line for each."""
+        said: tuple[str, ...] = ()
+        if write_set.pending(self.root / SET):
+            with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
+                if write_set.pending(self.root / SET):
+                    said = ("An interrupted change of the board was finished.", *write_set.finish(self.root / SET, self.root))
+        try:
+            has_notes = bool(os.listdir(self.root / UNCOMMITTED))
+        except OSError:  # there never was one
+            return said
+        if has_notes:
+            from remit.board.commits import make_left_commits
+
+            said += tuple(make_left_commits(self))
+        return said
+
+    def _merged(self, edits: UserEdits, state: State, before: frozenset[int] | None = None) -> Snapshot:
         if not edits.found.versions:
-            return Seen(state=state)
+            return Snapshot(state=state)
         state, notices = edits.merge(state, numbers_of(state) if before is None else before)
-        return Seen(state=state, notices=notices)
+        return Snapshot(state=state, notices=notices)
 
-    def _edits(self, found: Found) -> UserEdits:
+    def _edits(self, found: BoardFiles) -> UserEdits:
         return UserEdits(found, drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self) if found.versions else ())
 
-    def _nothing(self) -> Seen:
+    def _nothing(self) -> Snapshot:
         """A project without a state.json. Raises when it has a TODO.md all the same."""
         if (read_or_none(self.todo_path) or b"").strip():
             raise Misused(
-                f"{TODO} is there, but no {STATE}.",
+                f"{TODO} exists, but {STATE} does not.",
                 code="FILE_NOT_FOUND",
-                advice=f"`remit board import` reads it and makes one; or get it back from git (`git checkout -- {STATE}`).",
+                advice=f"`remit board import` makes it from TODO.md; or restore it from git (`git checkout -- {STATE}`).",
             )
-        return Seen(state=State(), exists=False)
+        return Snapshot(state=State(), exists=False)
 
     def _no_board(self) -> Misused:
         self._nothing()
@@ -152,7 +201,7 @@ class Board:
 
     # ---- reading
 
-    def _find(self) -> Found:
+    def _find(self) -> BoardFiles:
         """The files at one moment, read without a lock, and again when somebody wrote meanwhile."""
         for _ in range(_READS):
             pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
@@ -163,48 +212,46 @@ class Board:
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             return self._read_files(write_set.pending(self.root / SET))
 
-    def _read_files(self, pending: write_set.Pending | None) -> Found:
+    def _read_files(self, pending: write_set.Pending | None) -> BoardFiles:
         waiting = pending.waiting(STATE) if pending else None
         data = waiting[0] if waiting else read_or_none(self.root / STATE)
         if data is None:
-            return Found()
+            return BoardFiles()
         if self._last is None or self._last[0] != data:
             self._last = (data, read_state(data, STATE))
-        read = self._last[1]
+        file = self._last[1]
         not_put = pending.waiting(TODO) if pending else None
-        # A drawing that is not in place yet: what stands there is of the one before.
-        base = read.drawn if not_put is None else not_put[1] or ""
+        # A drawing that is not in place yet: the present file is of the one before.
+        base = file.drawn if not_put is None else not_put[1] or ""
         path = self.root / TODO
         text = user_edits.read_at_rest(path, base)
         is_drawn = text is not None and hash_of(text) == base
         versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
         left = tuple(user_edits.left(self.root / LEFT))
-        return Found(data=data, read=read, versions=(*left, *versions), is_drawn=is_drawn)
+        return BoardFiles(data=data, file=file, versions=(*left, *versions), is_drawn=is_drawn)
 
     # ---- writing
 
-    def _finish(self) -> tuple[str, ...]:
-        """What a process that died has left to do."""
-        told = ("An interrupted change of the board was finished.",) if write_set.pending(self.root / SET) else ()
-        return (*told, *write_set.finish(self.root / SET, self.root))
-
-    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> None:
+    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> bool:
+        """False: nothing had changed."""
         found = edits.found
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and _is_shown(found.read):
-            return
-        began = numbers_of(found.read.state)
-        draft.notices += self._write_once(draft, edits, before, draft.files, draft.moves)
+        elif found.is_drawn and not found.versions and _is_shown(found.file):
+            return False
+        began = numbers_of(found.file.state)
+        files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes()} if draft.commit is not None else {})}
+        draft.notices += self._write_once(draft, edits, before, files, draft.moves)
         for _ in range(_ROUNDS):
             if next(user_edits.left(self.root / LEFT), None) is None:
                 break
             edits = self._edits(self._find())
-            seen = self._seen(edits, edits.found.read.state, began)
+            seen = self._merged(edits, edits.found.file.state, began)
             draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
             draft.notices += self._write_once(draft, edits, seen.state, {}, {})
         user_edits.sweep_left(self.root / LEFT)
+        return True
 
     def _write_once(
         self, draft: Draft, edits: UserEdits, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
@@ -214,14 +261,14 @@ class Board:
         draft.state = replace(draft.state, last_updated=draft.at)
         text = to_bytes(todo.draw(draft.state))
         drawn = hash_of(text)
-        state = state_to_bytes(draft.state, drawn, found.read.entries)
+        state = state_to_bytes(draft.state, drawn, found.file.entries)
         stamp = re.sub(r"[-:]", "", draft.at)
-        was, consumed = found.read.drawn, []
+        was, consumed = found.file.drawn, []
         for version in found.versions:
             hashed = hash_of(version.data)
             goes_on_from = edits.goes_on_from(version, merged)
             if goes_on_from is not None:
-                known = state_to_bytes(goes_on_from, known=found.read.entries)
+                known = state_to_bytes(goes_on_from, known=found.file.entries)
                 user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
             if version.is_displaced:
                 place = f"{LEFT}/{user_edits.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
@@ -231,7 +278,7 @@ class Board:
         user_edits.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
         files_of_set = WriteSet(
             pieces=(
-                *(Piece(path=path, data=data, expected=draft.expected(path)) for path, data in files.items()),
+                *(Piece(path=path, data=data, expected=draft.hashes.get(path)) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
                 Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.left_name(was)}" if was else ""),
             ),
@@ -240,7 +287,7 @@ class Board:
             stamp=stamp,
         )
         notices = write_set.write(self.root / SET, self.root, files_of_set)
-        self._last = (state, Read(state=draft.state, drawn=drawn, entries=found.read.entries))
+        self._last = (state, StateFile(state=draft.state, drawn=drawn, entries=found.file.entries))
         return notices
 
 
@@ -250,9 +297,9 @@ def no_board() -> Misused:
     )
 
 
-def _is_shown(read: Read) -> bool:
-    """Not when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
-    return hash_of(to_bytes(todo.draw(read.state))) == read.drawn
+def _is_shown(file: StateFile) -> bool:
+    """False when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
+    return hash_of(to_bytes(todo.draw(file.state))) == file.drawn
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -49,7 +49,7 @@ class Holder:
 
 
 @dataclass(slots=True)
-class Held:
+class Claim:
     """A claim of this process."""
 
     holder: Holder
@@ -57,13 +57,11 @@ class Held:
     _lock: int = field(repr=False)
     """Descriptor of the locked file."""
 
-    def session(self, session_id: str) -> None:
+    def name_session(self, session_id: str) -> None:
         """Name the delegation that does the work, for those who would wait for it or cancel it."""
-        self._write(replace(self.holder, session_id=session_id))
-
-    def extend(self, seconds: float) -> None:
-        """Hold it for so long from now on."""
-        self._write(replace(self.holder, expires_at=self._board.clock.wall() + seconds))
+        self.holder = replace(self.holder, session_id=session_id)
+        with _guard(self._board):
+            _write(self._lock, self.holder)
 
     @property
     def is_lost(self) -> bool:
@@ -75,11 +73,6 @@ class Held:
         with contextlib.suppress(OSError):
             return not os.path.samestat(os.fstat(self._lock), os.stat(path))
         return self._board.clock.wall() >= self.holder.expires_at
-
-    def _write(self, holder: Holder) -> None:
-        self.holder = holder
-        with _guard(self._board):
-            _write(self._lock, holder)
 
     def _release(self) -> None:
         try:
@@ -93,7 +86,7 @@ class Held:
 
 
 @contextlib.contextmanager
-def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterator[Held]:
+def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterator[Claim]:
     """Hold the task while the body runs. Raises `Refused` naming the holder and what to do."""
     make_folder(board.root / ".remit")
     write_set.make_ready(_folder(board), board.root)
@@ -115,7 +108,7 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
         except BaseException:
             os.close(lock)
             raise
-    held = Held(holder=holder, _board=board, _lock=lock)
+    held = Claim(holder=holder, _board=board, _lock=lock)
     try:
         yield held
     finally:

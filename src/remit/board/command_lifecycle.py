@@ -1,15 +1,15 @@
-"""What every command that works on a task does around its agent: check, mark, hand over, file.
+"""One run of a board command on a task: claim, check, mark, delegate, file and commit; and its continuation after a crash.
 
-`research_plan`, `phases` and `review` put the parts together. Whoever uses them holds the task's claim (`board.claims`) meanwhile.
-
-A run is named in the task's entry from the moment it is marked until its return is filed. So a run that is named there and whose process
-is dead was not filed: its return is taken from the record by that name (the delegation's key), and nothing that is finished runs twice.
+A run is named in the task's entry from the moment the task is marked until the return is filed. If that run is still named there and its
+process is dead, it was not filed: its return is taken from the record by that name (the delegation's key), and nothing finished runs twice.
 """
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,13 +17,13 @@ from remit.agents.attach_client import token_here
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
-from remit.board.archive import not_found
+from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft, no_board
-from remit.board.outcome import Waiting, commit_debt, wait_for_result
-from remit.board.pending_commits import owed
+from remit.board.outcome import Waiting, wait_for_result
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.core.agents import is_built_in
-from remit.core.errors import Refused
+from remit.core.deadline import allowed_timeout
+from remit.core.errors import ErrorInfo, Refused
 from remit.core.events import Event
 from remit.core.ports import AgentPort
 from remit.core.record import Record
@@ -36,6 +36,8 @@ from remit.system.threads import off_loop
 T = TypeVar("T")
 Find = Callable[[str], AgentPort | None]
 """The agents of the project, by name."""
+TaskChange = Callable[[Task, Draft], tuple[Task, Sequence[str]]]
+"""Makes the task as it is to be filed, and warnings."""
 RUN = "run"
 """The key of the task's entry in state.json that names the run whose return is not filed yet."""
 MARGIN_SECONDS = 120.0
@@ -46,38 +48,205 @@ MANY_DEPENDENCIES, MANY_SUBTASKS, MANY_PHASES = 4, 4, 5
 """From so many on a task is complex."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkedTask:
-    """A task marked as being worked on."""
+class TaskRun:
+    """A task held by this process while one command works on it."""
 
-    task: Task
-    before: Task
-    state: State
-    run: str
-    """The name of this run, and the key of its delegation."""
-    warnings: tuple[str, ...] = ()
+    def __init__(
+        self,
+        remit: Remit,
+        board: Board,
+        number: int,
+        command: str,
+        *,
+        routed_as: str = "",
+        focus: str = "",
+        force: bool = False,
+        timeout: float | None = None,
+        waiting: Waiting = wait_for_result,
+    ) -> None:
+        """`routed_as`: another command whose route and limits apply. `focus`: the user's own words. Raises `Misused` for a bad timeout."""
+        self.remit = remit
+        self.board = board
+        self.number = number
+        self.command = command
+        self.routed_as = routed_as or command
+        self.focus = focus
+        self.force = force
+        self.waiting = waiting
+        limits = remit.settings.limits_for(self.routed_as)
+        self.ends_at = time.monotonic() + allowed_timeout(timeout, limits)
+        self.timeout = timeout
+        self.run = ""
+        """The name of this run, and the key of its delegation."""
+        self.before: Task | None = None
+        """The task before this run marked it; None: this run continues one that was killed."""
+        self.state = State()
+        """The board when the task was marked."""
+        self.commit = ""
+        """The commit of what was filed last, abbreviated."""
+        self.warnings: list[str] = []
+        self._claim_seconds = (limits.maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
+        self._claim: claims.Claim | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        return self.ends_at - time.monotonic()
+
+    def warn(self, *words: str) -> None:
+        self.warnings += [one for one in words if one and one not in self.warnings]
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the task. Raises `Refused` when another process does."""
+        with claims.claim(self.board, self.number, self.routed_as, seconds=self._claim_seconds) as self._claim:
+            yield
+
+    def must_hold(self) -> None:
+        """Raises `Refused` when another process has taken the task over: the board is theirs then."""
+        if self._claim is not None and self._claim.is_lost:
+            raise Refused(
+                f"The time for task {self.number} had run out and another process took it over: the board was not changed.",
+                code="INVALID_OPERATION",
+                advice=f"The files are in the project, uncommitted. When the other command has ended: remit {self.command} {self.number}",
+            )
+
+    def task(self) -> Task:
+        """As it is now. Blocking."""
+        return self.board.look().state.task(self.number)
+
+    def mark(self, check: Callable[[State, Task], Sequence[str]]) -> None:
+        """Mark the task as being worked on, as one change. `check` may refuse by raising; it returns warnings. Blocking."""
+        run = f"{_run_prefix(self.number, self.command)}{secrets.token_hex(6)}"
+        with self.board.change() as draft:
+            task = draft.state.task(self.number)
+            warnings = (*check_entry(task, self.command, force=self.force), *check(draft.state, task))
+            marked = replace(task.moved(BEGINS[self.command], at=draft.at), extra={**task.extra, RUN: run})
+            words = f"Task {self.number}: {self.command} begun"
+            draft.state = draft.state.with_task(marked).noting(draft.at, words, task_number=self.number)
+        self.run, self.before, self.state = run, task, draft.state
+        self.warn(*draft.warnings, *warnings)
+
+    async def delegate(self, task: Task, parameters: Mapping[str, Any], *, key: str, **options: Any) -> Return:
+        """Hand the task over and wait. `options`: those of `delegate_task`. The session is named in the claim."""
+
+        async def begun(session_id: str) -> None:
+            if self._claim is not None:  # for those who would wait for it or cancel it
+                await off_loop(self._claim.name_session, session_id)
+
+        options = {"begun": begun, **options}
+        return await delegate_task(self.remit, self.routed_as, task, parameters, key=key, waiting=self.waiting, **options)
+
+    def file(
+        self,
+        activity: str,
+        change: TaskChange,
+        *,
+        session_id: str = "",
+        files: Mapping[str, bytes] | None = None,
+        subject: str = "",
+        paths: Sequence[str] = (),
+        ends_run: bool = True,
+    ) -> Task | None:
+        """File a result as one change of the board and commit it; the task as it is now, None when it was taken off the board.
+
+        `files`: more files of the change. `subject` and `paths`: of the commit; no subject: none is made. The files are written and
+        committed even if the task is gone. Blocking.
+        """
+        warnings: Sequence[str] = (f"Task {self.number} was taken off the board while it was worked on; its files are kept.",)
+        with self.board.change() as draft:
+            draft.files.update(files or {})
+            task = draft.state.find(self.number)
+            if task is not None:
+                task, warnings = change(task, draft)
+                extra = {key: value for key, value in task.extra.items() if key != RUN or not ends_run}
+                task = replace(task, extra=extra, session_id=session_id or task.session_id, last_updated=draft.at)
+                more = {"task_number": self.number, **({"session_id": session_id} if session_id else {})}
+                draft.state = draft.state.with_task(task).noting(draft.at, activity, **more)
+            if subject:
+                self.board.commit_for(draft, subject, paths, session_id=session_id, command=self.command, task_number=self.number)
+        self.commit = draft.commit_hash
+        self.warn(*draft.notices, *warnings, draft.commit_warning)
+        return task
+
+    def move(self, task: Task, status: Status, at: str, *, reason: str = "") -> tuple[Task, tuple[str, ...]]:
+        """The task moved from the marker of the command to `status`; left alone, with a warning, when a person moved it meanwhile."""
+        if task.status is not BEGINS[self.command]:
+            return task, (f"Task {task.number} was set to [{task.status.marker}] while it was worked on: its status is not changed.",)
+        return task.moved(status, at=at, reason=reason), ()
+
+    def undo(self, task: Task) -> Task:
+        """The task as it was before it was marked, where nothing ran."""
+        if self.before is None or task.status is not BEGINS[self.command]:
+            return task
+        return replace(task, status=self.before.status, started=self.before.started, blocking_reason=self.before.blocking_reason)
+
+    async def recovered(self, key: str) -> tuple[Return | None, Record | None]:
+        """The return of a run that was never filed, when its agent had finished; and its record.
+
+        One that a dead process was running is settled first; one that continues by itself after a crash is waited for.
+        """
+        record = await off_loop(self.remit.store.by_key, key)
+        if record is None:
+            return None, None
+        found = record.result
+        if found is None:
+            await self.remit.recover()
+            found = await self.waiting(self.remit, _RecordedHandle(self.remit, record.session_id))
+            record = await self.remit.describe(record.session_id)
+        return (found if found.stop_reason is StopReason.FINISHED else None), record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FiledTask:
-    task: Task | None
-    """None: it was taken off the board meanwhile."""
-    warnings: tuple[str, ...] = ()
-    commit: str = ""
-    """Abbreviated; empty: none."""
+def _run_prefix(number: int, command: str) -> str:
+    return f"board-{number}-{command}-"
 
 
-# ---- before anything is touched
+def unfiled_run(task: Task, command: str) -> str:
+    """The name of a run of this command that was begun and never filed; empty: there is none. Meaningful to the holder of the claim."""
+    run = task.extra.get(RUN)
+    is_of_it = isinstance(run, str) and run.startswith(_run_prefix(task.number, command))
+    return str(run) if is_of_it and task.status is BEGINS[command] else ""
 
 
-def must_exist(board: Board, *numbers: int) -> None:
-    """Raises `Misused`: a project without a board has no task to work on, and archived tasks are not worked on either."""
+class _RecordedHandle:
+    """The handle of a delegation that this call did not start."""
+
+    def __init__(self, remit: Remit, session_id: str) -> None:
+        self._remit = remit
+        self.session_id = session_id
+
+    async def result(self) -> Return:
+        while True:
+            found = await self._remit.result(self.session_id, wait_seconds=60.0)
+            if found is not None:
+                return found
+
+    def stream(self) -> AsyncIterator[Event]:
+        return self._remit.follow(self.session_id)
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return list(await self._remit.cancel(self.session_id, reason))
+
+
+async def run_to_end(function: Callable[..., T], *args: Any) -> T:
+    """Off the loop, and to its end: a cancelled caller waits for it, since the task is released when the caller leaves."""
+    work = asyncio.ensure_future(off_loop(function, *args))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        raise
+
+
+# ---- checks before anything is changed
+
+
+def must_exist(board: Board, *numbers: int) -> State:
+    """The board with these tasks. Raises `Misused`: for a project without a board, and for archived tasks too."""
     seen = board.look()
     if not seen.exists:
         raise no_board()
-    for number in numbers:
-        if seen.state.find(number) is None:
-            raise not_found(board, number)
+    find_tasks(board, seen.state, numbers)
+    return seen.state
 
 
 def require_agent(find: Find, chosen: Route) -> None:
@@ -93,12 +262,11 @@ def roles_of(find: Find, name: str | None) -> list[str]:
     """The agent of a route, and the implementer behind the built-in task-executor."""
     agent = find(name) if name is not None else None
     is_ours = agent is not None and agent.spec.kind == "function" and (is_built_in(agent.spec) or agent.spec.source.endswith(".md"))
-    hands_on = name == EXECUTOR and is_ours
-    return ([name] if name is not None else []) + ([IMPLEMENTER] if hands_on else [])
+    return ([name] if name is not None else []) + ([IMPLEMENTER] if name == EXECUTOR and is_ours else [])
 
 
 def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
-    """Whether `command` may begin on it; the warning when only `force` lets it. Raises `Refused` (INVALID_STATUS_TRANSITION).
+    """Whether `command` may begin on it; the warning when only `force` allows it. Raises `Refused` (INVALID_STATUS_TRANSITION).
 
     The marker of the same command may be entered again: the holder of the claim knows that its owner is gone.
     """
@@ -110,15 +278,10 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     except Refused as refused:
         if force:
             return (f"The status check was skipped (--force): {refused.message}",)
-        goes_on = next((one for one, status in BEGINS.items() if status is task.status), "") if task.status in IN_PROGRESS else ""
-        advice = f"`remit {goes_on} {task.number}` goes on with what was begun. {refused.advice}".rstrip() if goes_on else refused.advice
+        other = next((one for one, status in BEGINS.items() if status is task.status), "") if task.status in IN_PROGRESS else ""
+        advice = f"`remit {other} {task.number}` resumes the interrupted command. {refused.advice}".rstrip() if other else refused.advice
         raise Refused(refused.message, code=refused.code, advice=advice) from None
     return ()
-
-
-def claim_seconds(remit: Remit, command: str, timeout: float | None) -> float:
-    """For how long the task is claimed: the longest that the work may take, and a margin."""
-    return (remit.settings.limits_for(command).maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
 
 
 def claimed_now(board: Board, number: int) -> tuple[str, ...]:
@@ -132,105 +295,24 @@ def carried_by(agent: AgentPort | None) -> str:
         return "nobody"
     if agent.spec.kind == "function" and is_built_in(agent.spec):
         return "built-in"
-    if carrier := getattr(getattr(agent, "definition", None), "runs_on", None):
-        return f"{carrier} ({agent.spec.kind})"
+    if executor := getattr(getattr(agent, "definition", None), "runs_on", None):
+        return f"{executor} ({agent.spec.kind})"
     return f"{agent.spec.kind} ({agent.spec.source})" if agent.spec.source else agent.spec.kind
 
 
-# ---- mark and file
+def new_error(kind: str, code: str, message: str, advice: str) -> ErrorInfo:
+    return ErrorInfo(type=kind, code=code, message=message, recoverable=True, recommendation=advice)
 
 
-def mark_begun(
-    board: Board,
-    number: int,
-    command: str,
-    *,
-    force: bool = False,
-    check: Callable[[State, Task], Sequence[str]] = lambda _state, _task: (),
-) -> MarkedTask:
-    """Mark the task as being worked on, as one change of the board. `check` may refuse by raising; it returns warnings. Blocking."""
-    run = f"{_run_prefix(number, command)}{secrets.token_hex(6)}"
-    with board.change() as draft:
-        task = draft.state.task(number)
-        warnings = (*check_entry(task, command, force=force), *check(draft.state, task))
-        marked = replace(task.moved(BEGINS[command], at=draft.at), extra={**task.extra, RUN: run})
-        draft.state = draft.state.with_task(marked).noting(draft.at, f"Task {number}: {command} begun", task_number=number)
-    return MarkedTask(task=marked, before=task, state=draft.state, run=run, warnings=(*draft.notices, *warnings))
+# ---- delegation
 
 
-def note_session(board: Board, number: int, session_id: str) -> tuple[str, ...]:
-    """Name on the board the delegation that works on the task now; returns notices about edits of TODO.md. Blocking."""
-    with board.change() as draft:
-        task = draft.state.find(number)
-        if task is not None:
-            draft.state = draft.state.with_task(replace(task, session_id=session_id))
-    return draft.notices
-
-
-def file_task(
-    board: Board,
-    number: int,
-    command: str,
-    activity: str,
-    change: Callable[[Task, Draft], tuple[Task, Sequence[str]]],
-    *,
-    session_id: str = "",
-    files: Mapping[str, bytes] | None = None,
-    subject: str = "",
-    paths: Sequence[str] = (),
-    ends_run: bool = True,
-) -> FiledTask:
-    """File the result of a run as one change of the board, then commit it. `change` returns the task as it is to be, and warnings.
-
-    `files`: more files of the same change, by path relative to the root. `subject` and `paths`: of the commit; no subject: none is made.
-    A task that was taken off the board stays off; the files are written and committed all the same. Blocking.
-    """
-    warnings: Sequence[str] = (f"Task {number} was taken off the board while it was worked on; what was made for it is kept.",)
-    with board.change() as draft:
-        draft.files.update(files or {})
-        task = draft.state.find(number)
-        if task is not None:
-            task, warnings = change(task, draft)
-            task = replace(without_run(task) if ends_run else task, session_id=session_id or task.session_id, last_updated=draft.at)
-            more = {"task_number": number, **({"session_id": session_id} if session_id else {})}
-            draft.state = draft.state.with_task(task).noting(draft.at, activity, **more)
-        debt = owed(board, subject, paths, session_id=session_id) if subject else None
-        if debt is not None:
-            draft.files[debt.note] = debt.to_bytes()
-    made = commit_debt(board, debt, command, number)
-    return FiledTask(task=task, warnings=(*draft.notices, *warnings, *([made.warning] if made.warning else [])), commit=made.short)
-
-
-def without_run(task: Task) -> Task:
-    return replace(task, extra={key: value for key, value in task.extra.items() if key != RUN})
-
-
-def move_task(task: Task, begun: Status, status: Status, at: str, *, reason: str = "") -> tuple[Task, tuple[str, ...]]:
-    """The task moved from the marker of the command to `status`; left alone, with a warning, when a person moved it meanwhile."""
-    if task.status is not begun:
-        return task, (f"Task {task.number} was set to [{task.status.marker}] while it was worked on: its status is left as it is.",)
-    return task.moved(status, at=at, reason=reason), ()
-
-
-async def run_to_end(function: Callable[..., T], *args: Any) -> T:
-    """Off the loop, and not abandoned half-way: a caller that is cancelled waits for it, since the task is released when it leaves."""
-    work = asyncio.ensure_future(off_loop(function, *args))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait({work})
-        raise
-
-
-# ---- hand over
-
-
-async def hand_over(
+async def delegate_task(
     remit: Remit,
     command: str,
-    *,
     task: Task | None,
     parameters: Mapping[str, Any],
+    *,
     state: State | None = None,
     phases: int = 0,
     extra: Mapping[str, Any] | None = None,
@@ -241,7 +323,7 @@ async def hand_over(
     waiting: Waiting = wait_for_result,
     agent: str = "",
 ) -> Return:
-    """Delegate `/command`, or to `agent`, and wait for its return. `begun` is told the session as soon as it is recorded."""
+    """Delegate `/command`, or to `agent`, and wait for its return. `begun` gets the session as soon as it is recorded."""
     context = await off_loop(task_context, remit, task, state, phases, extra)
     target = agent or f"/{command}"
     chosen = route_task(remit.settings.routing, command, task)
@@ -264,9 +346,7 @@ def route_task(table: RoutingTable, command: str, task: Task | None) -> Route:
     return route(command, language, has_plan, table, task_number=task.number if task is not None else None)
 
 
-def task_context(
-    remit: Remit, task: Task | None, state: State | None = None, phases: int = 0, extra: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def task_context(remit: Remit, task: Task | None, state: State | None, phases: int, extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """The task as the flow takes it, with its complexity and the context files that this loads. Blocking: reads files."""
     if task is None:
         return dict(extra or {})
@@ -322,53 +402,3 @@ def context_words(context: Mapping[str, Any]) -> str:
     shown = f"{', '.join(files)} ({context.get('bytes', 0):,} bytes)" if files else "no context files"
     left_out = "".join(f" {words}" for words in context.get("left_out") or ())
     return f"level {context.get('level')} ({context.get('reason')}): {shown}.{left_out}"
-
-
-# ---- runs whose process ended
-
-
-def _run_prefix(number: int, command: str) -> str:
-    return f"board-{number}-{command}-"
-
-
-def unfiled_run(task: Task, command: str) -> str:
-    """The name of a run of this command that was begun and never filed; empty: there is none. Meaningful to the holder of the claim."""
-    run = task.extra.get(RUN)
-    is_of_it = isinstance(run, str) and run.startswith(_run_prefix(task.number, command))
-    return str(run) if is_of_it and task.status is BEGINS[command] else ""
-
-
-async def recovered_return(remit: Remit, run: str, waiting: Waiting = wait_for_result) -> tuple[Return | None, Record | None]:
-    """The return of a run that was never filed, when its agent had finished; and its record.
-
-    One that a dead process was running is settled first; one that goes on by itself after a crash is waited for.
-    """
-    record = await off_loop(remit.store.by_key, run)
-    if record is None:
-        return None, None
-    found = record.result
-    if found is None:
-        await remit.recover()
-        found = await waiting(remit, _RecordedHandle(remit, record.session_id))
-        record = await remit.describe(record.session_id)
-    return (found if found.stop_reason is StopReason.FINISHED else None), record
-
-
-class _RecordedHandle:
-    """The handle of a delegation that this call did not start."""
-
-    def __init__(self, remit: Remit, session_id: str) -> None:
-        self._remit = remit
-        self.session_id = session_id
-
-    async def result(self) -> Return:
-        while True:
-            found = await self._remit.result(self.session_id, wait_seconds=60.0)
-            if found is not None:
-                return found
-
-    def stream(self) -> AsyncIterator[Event]:
-        return self._remit.follow(self.session_id)
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return list(await self._remit.cancel(self.session_id, reason))

@@ -1,22 +1,31 @@
-"""Git commits of the board: exactly the named paths, made as the user would make them, and never at the price of the command.
+"""Git commits of the board: exactly the named paths, made as the user would make them. A failed commit never fails its command.
 
 The commit is built in a private copy of the index, so the user's staged changes stay staged, and a failed or killed commit leaves their
 index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
+
+A pending commit is noted in the same write set as the files it names, and made when the change is written. Then the note is removed,
+whatever the outcome; only a commit that must wait (a merge under way) stays noted. The next change makes what ended processes left.
 """
 
 import contextlib
+import json
 import os
 import re
+import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remit.core.errors import RemitError, Unavailable
-from remit.system.files import file_lock
+from remit.core.errors import ErrorInfo, RemitError, Unavailable
+from remit.system.files import atomic_write, file_lock
 from remit.system.git import Git, GitFailed
+from remit.system.processes import is_alive, pid_space, process_start
+
+if TYPE_CHECKING:
+    from remit.board.board import Board
 
 CODE = "GIT_COMMIT_FAILED"
 SUBJECT_LENGTH = 72
@@ -28,6 +37,9 @@ WITHIN_HOOK_SECONDS = 0.5
 _TIDY_SECONDS = 15.0
 """For updating the index, after the time for the commit itself has run out."""
 _WORDS_SHOWN = 600
+NOTES = ".remit/board/uncommitted"
+GIVEN_UP_SECONDS = 600.0
+"""An older pending commit is made by the next change, even if its process lives or cannot be checked: a commit ends within two minutes."""
 _UNDER_WAY = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",
@@ -74,10 +86,12 @@ def commit(
     deleted: Sequence[str] = (),
     body: str = "",
     seconds: float = 60.0,
+    is_repeated: bool = False,
 ) -> Committed:
     """Commit these files as they are in the working tree. Paths are relative to `root`; a folder means all files below it.
 
-    `deleted`: files that are gone, such as the old name of a renamed one. They need not be known to git.
+    `deleted`: files that are gone, such as the old name of a renamed one. They need not be known to git. `is_repeated`: a killed process
+    may have made the commit already, and not have updated the user's index.
     """
     message = message_of(subject, body=body, session_id=session_id)
     stop_at = time.monotonic() + seconds
@@ -86,7 +100,7 @@ def commit(
         if repository is None:
             return Committed(nothing=True)
         with _alone(repository, min(seconds, _patience(LOCK_SECONDS))):
-            return _commit(repository, paths, deleted, message)
+            return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
     except Busy as error:
         return Committed(warning=_failed(error.message), later=True)
     except GitFailed as error:
@@ -290,7 +304,7 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 # ---- making the commit
 
 
-def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str) -> Committed:
+def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> Committed:
     under_way = repository.under_way()
     if under_way:
         raise Busy(f"a {under_way} is under way here, which comes first")
@@ -304,7 +318,8 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
         made = _with_index(repository, before, trouble, changed)
     else:
         made = Committed(nothing=not left_out)
-        _finish_killed(repository, before, list(chosen))
+        if is_repeated and before and chosen:
+            _reset_index(repository, list(chosen))
     return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
 
 
@@ -358,10 +373,10 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
     """
     late = _tidying(repository)
     try:
-        commit_hash, committed = _committed(late)
+        commit_hash, *committed = late.names("diff-tree", "--root", "-r", "--name-only", "-z", "--no-renames", "--no-abbrev", "HEAD")
         more = [path for path in committed if path not in named]
         theirs = late.names(*_STAGED, late.tree(before), paths=more) if more else []
-        _update_index(late, {path: entry for path, entry in committed.items() if path not in theirs})
+        _reset_index(late, [path for path in committed if path not in theirs])
     except RemitError as error:
         warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
         return Committed(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
@@ -371,26 +386,11 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
     return Committed(hash=commit_hash, warning=trouble)
 
 
-def _finish_killed(repository: Repository, head: str, paths: Sequence[str]) -> None:
-    """Where a process died between a commit and its update of the index, the index still has what the commit replaced."""
-    staged = repository.names(*_STAGED, head, paths=paths) if head and paths else []
-    if staged and repository.git.run("rev-list", "-n", "1", "--skip=1", "HEAD"):
-        theirs = repository.names(*_STAGED, "HEAD^", paths=staged)
-        left = [path for path in staged if path not in theirs]
-        _update_index(repository, {path: entry for path, entry in _committed(repository)[1].items() if path in left})
-
-
-def _committed(repository: Repository) -> tuple[str, dict[str, str]]:
-    """HEAD, and what it changed: by path the mode and hash that the index has afterwards."""
-    changes = repository.git.run("diff-tree", "--root", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD")
-    commit_hash, *raw = os.fsdecode(changes).split("\0")
-    entries = ((path, entry.split(" ")) for entry, path in zip(raw[::2], raw[1::2], strict=False))
-    return commit_hash, {path: f"{entry[1]} {entry[3]}" for path, entry in entries}
-
-
-def _update_index(repository: Repository, entries: Mapping[str, str]) -> None:
+def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
+    """Give these paths in the user's index what HEAD has."""
     _wait_for_index(repository, INDEX_SECONDS)
-    repository.git.run("update-index", "-z", "--index-info", stdin=_lines([f"{entry}\t{path}" for path, entry in entries.items()]))
+    pathspecs = _lines([literal(path) for path in paths])
+    repository.git.run("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=pathspecs)
 
 
 @contextlib.contextmanager
@@ -422,6 +422,113 @@ def _patience(seconds: float) -> float:
 
 def _tidying(repository: Repository) -> Repository:
     return repository.until(max(repository.git.stop_at, time.monotonic() + _TIDY_SECONDS))
+
+
+# ---- pending commits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCommit:
+    """A commit that a change of the board asks for, noted until it is made."""
+
+    subject: str
+    paths: tuple[str, ...]
+    """Besides the board's own files."""
+    deleted: tuple[str, ...] = ()
+    session_id: str = ""
+    command: str = ""
+    task_number: int | None = None
+    since: float
+    """Wall clock. 0: the next change may make it."""
+    pid: int
+    pid_started: str
+    pid_space: str
+    host: str
+    name: str
+
+    @classmethod
+    def of_this_process(cls, board: "Board", subject: str, paths: Sequence[str], *, session_id: str = "", **more: Any) -> "PendingCommit":
+        return cls(
+            subject=subject,
+            paths=tuple(dict.fromkeys(paths)),
+            session_id=session_id or board.session_id,
+            since=board.clock.wall(),
+            pid=os.getpid(),
+            pid_started=process_start(os.getpid()) or "",
+            pid_space=pid_space(),
+            host=os.uname().nodename,
+            name=secrets.token_hex(6),
+            **more,
+        )
+
+    @property
+    def note(self) -> str:
+        """Where it is noted, relative to the root."""
+        return f"{NOTES}/{self.name}.json"
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    def is_left(self, now: float) -> bool:
+        """No living process is about to make it."""
+        if not 0.0 <= now - self.since <= GIVEN_UP_SECONDS:
+            return True
+        is_here = self.host == os.uname().nodename and self.pid_space == pid_space()
+        return is_here and not is_alive(self.pid, self.pid_started or None)
+
+    def make(self, board: "Board", *, is_repeated: bool = False) -> Committed:
+        """Make it. A failure is entered in the error ledger, unless the commit only has to wait."""
+        own = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path) if path.exists()]
+        paths = (*self.paths, *own)
+        made = commit(board.root, paths, self.subject, session_id=self.session_id, deleted=self.deleted, is_repeated=is_repeated)
+        note = board.root / self.note
+        if made.later and note.exists():
+            with contextlib.suppress(RemitError):  # it counts as left when this process has ended, if not at once
+                atomic_write(note, replace(self, since=0.0).to_bytes())
+            return replace(made, warning=f"{made.warning} The next command of the board tries again.")
+        with contextlib.suppress(OSError):
+            note.unlink()
+        if made.warning:
+            note_failed_commit(board.root, made.warning, self.command, self.task_number, self.session_id)
+        return made
+
+
+def make_left_commits(board: "Board") -> Iterator[str]:
+    """Make the commits that ended processes left; a line for each."""
+    now = board.clock.wall()
+    notes = [one for path in (board.root / NOTES).iterdir() if (one := _read_note(path)) is not None]
+    for pending in sorted(notes, key=lambda one: one.since):
+        if not pending.is_left(now):
+            continue
+        made = pending.make(board, is_repeated=True)
+        if made.hash:
+            yield f"Committed what an earlier command had written before it ended: {pending.subject} ({made.short})."
+        if made.warning:
+            yield f"{pending.subject}: {made.warning}"
+        if made.later:  # the others would meet the same
+            return
+
+
+def _read_note(path: Path) -> PendingCommit | None:
+    """None: it is gone, or is not a note."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads(path.read_bytes())
+        found = PendingCommit(**{one.name: said[one.name] for one in fields(PendingCommit) if one.name in said})
+        if found.name == path.stem:
+            return replace(found, paths=tuple(map(str, found.paths)), deleted=tuple(map(str, found.deleted)))
+    return None
+
+
+def note_failed_commit(root: Path, warning: str, command: str, task_number: int | None = None, session_id: str = "") -> None:
+    """A ledger that cannot be written must not fail the command: the warning is shown either way."""
+    from remit.runtime.ledger import ErrorLedger, Noted
+
+    advice = "Commit the files by hand; the message says what git reported."
+    error = ErrorInfo(type="git", message=warning, code=CODE, recoverable=True, recommendation=advice)
+    with contextlib.suppress(RemitError):
+        ErrorLedger(root / ".remit" / "errors.json").note(
+            [Noted(error=error, command=command, task_number=task_number, session_id=session_id or None)]
+        )
 
 
 # ---- words

@@ -14,13 +14,12 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
-from remit.board.board import Board, Draft
+from remit.board.board import Board
 from remit.board.command_lifecycle import Find, require_agent, route_task
-from remit.board.outcome import Outcome, Waiting, change_board, commit_debt, count_words, one_line, wait_for_result
-from remit.board.pending_commits import pay_left
-from remit.board.research_plan import Command, work_on
+from remit.board.outcome import Outcome, Waiting, count_words, one_line, wait_for_result
+from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
-from remit.board.task_commands import Wanted, number_task
+from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
@@ -106,11 +105,11 @@ async def errors(
     found = await off_loop(find_errors, board, remit.ledger, kind)
     if found.groups:
         require_agent(remit.directory.find, _route(remit.settings, found.task))
-    paid = await off_loop(pay_left, board)
+    recovered = await off_loop(board.recover)
     await off_loop(settle_ledger, board, remit.ledger)
     found = await off_loop(find_errors, board, remit.ledger, kind)
     if not found.groups:
-        return replace(await off_loop(nothing_to_do, remit.ledger, kind), warnings=paid)
+        return replace(await off_loop(nothing_to_do, remit.ledger, kind), warnings=recovered)
     chosen = _route(remit.settings, found.task)
     require_agent(remit.directory.find, chosen)
     task, notices = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
@@ -127,10 +126,10 @@ async def errors(
         diagnosis = outcomes[0].summary if outcomes else ""
         left = max(1.0, min(ends_at - time.monotonic(), remit.settings.limits_for(agent).maximum_seconds))
         name = "revise" if now.has_plan else "plan"
-        command = Command(name=name, number=task.number, timeout=left, route=COMMAND, agent=agent, more=(("diagnosis", diagnosis),))
+        command = DocumentCommand(name=name, number=task.number, timeout=left, route=COMMAND, agent=agent, more=(("diagnosis", diagnosis),))
         outcomes.append(await work_on(remit, board, command, waiting=waiting))
     await off_loop(settle_ledger, board, remit.ledger)
-    return _outcome(found, task.number, outcomes, (*paid, *notices))
+    return _outcome(found, task.number, outcomes, (*recovered, *notices))
 
 
 def _route(settings: Settings, task: Task | None) -> Route:
@@ -197,16 +196,13 @@ def dry_run_errors(
 
 
 def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
-    def step(draft: Draft) -> Task:
+    with board.change(make=True) as draft:
         ours = _without_taken(found, draft.state)
-        task = number_task(board, draft.state, _wanted(ours), at=draft.at)
+        task = number_task(board, draft.state, _new_task(ours), at=draft.at)
         task = replace(task, extra={**task.extra, IDS: [entry.id for entry in ours.entries]})
-        draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
-        return task
-
-    task, draft, debt = change_board(board, step, lambda task: f"task {task.number}: create from errors", dry_run=False, make=True)
-    made = commit_debt(board, debt, COMMAND, task.number)
-    return task, (*draft.notices, *([made.warning] if made.warning else []))
+        add_task(draft, task)
+        board.commit_for(draft, f"task {task.number}: create from errors", command=COMMAND, task_number=task.number)
+    return task, draft.warnings
 
 
 def _without_taken(found: OpenErrors, state: State) -> OpenErrors:
@@ -219,12 +215,12 @@ def _without_taken(found: OpenErrors, state: State) -> OpenErrors:
     return replace(found, groups=tuple(group_entries(left)))
 
 
-def _wanted(found: OpenErrors) -> Wanted:
+def _new_task(found: OpenErrors) -> NewTask:
     names = [group.name for group in found.groups]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     ids = [one_line(entry.id) for entry in found.entries]
     rest = f" and {len(ids) - MAX_NAMES} more" if len(ids) > MAX_NAMES else ""
-    return Wanted(
+    return NewTask(
         text=_description(found.groups),
         title=f"Fix {', '.join(names[:MAX_NAMES])}{more}",
         priority=Priority.HIGH if any(group.is_grave for group in found.groups) else Priority.MEDIUM,
@@ -246,13 +242,15 @@ def _description(groups: Sequence[Group]) -> str:
     return "\n".join(lines)
 
 
-def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Command:
+def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> DocumentCommand:
     request = (
         "Find out why the errors of the task below happen, and what removes the cause of each. Repair nothing now. Put the groups "
         "of errors into data.groups as well, each with its cause and what to do: a plan is made of them."
     )
     entries = [{**entry.to_dict(), "stack_trace": entry.stack_trace[-TRACE_LENGTH:]} for entry in found.entries]
-    return Command(name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=(("errors", entries),))
+    return DocumentCommand(
+        name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=(("errors", entries),)
+    )
 
 
 def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
@@ -344,10 +342,10 @@ def note_fixed(ledger: ErrorLedger | Path, task: Task) -> tuple[str, ...]:
     ids = set(ids_of(task))
     if not ids or task.status is not Status.COMPLETED:
         return ()
-    book = ErrorLedger(ledger / ".remit" / "errors.json") if isinstance(ledger, Path) else ledger
+    errors = ErrorLedger(ledger / ".remit" / "errors.json") if isinstance(ledger, Path) else ledger
     try:
-        mine = [one for one in book.entries() if one.id in ids and one.fix_status == BEING_FIXED and one.fix_task_ref == task.number]
-        return book.set_fixes({one.id: Fix(status=FIXED, plan_ref=one.fix_plan_ref, task_ref=task.number) for one in mine})
+        mine = [one for one in errors.entries() if one.id in ids and one.fix_status == BEING_FIXED and one.fix_task_ref == task.number]
+        return errors.set_fixes({one.id: Fix(status=FIXED, plan_ref=one.fix_plan_ref, task_ref=task.number) for one in mine})
     except RemitError:
         return ()
 

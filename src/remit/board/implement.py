@@ -1,6 +1,7 @@
 """`remit implement N`: a task carried out, phase by phase where it has a plan, each phase committed; several tasks in turn.
 
-Stops at the first failure and can be run again: it continues where it stopped, also after `kill -9`. One piece of the work is in `phases`.
+Stops at the first failure and can be run again: it continues where it stopped, also after `kill -9`. Each phase is marked, delegated,
+judged, filed and committed, with one write of the board before and one after.
 """
 
 import os
@@ -12,18 +13,14 @@ from typing import Any
 from remit.app import Remit
 from remit.board.archive import archived_tasks
 from remit.board.board import SPECS, Board, Draft
-from remit.board.claims import claim
 from remit.board.command_lifecycle import (
     Find,
+    TaskRun,
     carried_by,
     check_entry,
-    claim_seconds,
     claimed_now,
-    file_task,
-    mark_begun,
-    move_task,
     must_exist,
-    recovered_return,
+    new_error,
     require_agent,
     roles_of,
     route_task,
@@ -33,37 +30,50 @@ from remit.board.command_lifecycle import (
 from remit.board.commits import find_repository
 from remit.board.error_tasks import note_fixed
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
-from remit.board.pending_commits import pay_left
 from remit.board.phases import (
-    MIN_SECONDS,
     WHOLE,
-    FinishedPiece,
-    ImplementRun,
     PhaseRecord,
     Piece,
-    carry_out,
     completion_summary,
-    key_of,
+    mark_phase_begun,
+    mark_phase_ended,
     parse_plan,
+    plan_of,
     read_plan_text,
     records_of,
     summary_text,
-    tell_nobody,
+    with_record,
     without_records,
 )
 from remit.board.plans import Phase, Plan
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
-from remit.board.verdicts import STOPPED, stays_inside
+from remit.board.verdicts import (
+    STOPPED,
+    Changes,
+    Verdict,
+    judge_work,
+    name_files,
+    stays_inside,
+    uncommitted_changes,
+    unnamed_changes,
+    untouched_changes,
+)
 from remit.board.view import cycles, graph_of
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.settings import Settings
-from remit.runtime.artifacts import checked_artifacts
+from remit.runtime.artifacts import seen_artifacts
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.threads import off_loop
 
 GIT_SECONDS = 10.0
+MIN_SECONDS = 1.0
+"""With less time than that no phase is begun; one that was begun just before has at least that."""
+
+
+def show_nothing(_words: str) -> None:
+    """Show no progress."""
 
 
 async def implement(
@@ -75,347 +85,380 @@ async def implement(
     force: bool = False,
     timeout: float | None = None,
     waiting: Waiting = wait_for_result,
-    telling: Callable[[str], None] = tell_nobody,
+    show: Callable[[str], None] = show_nothing,
 ) -> Outcome:
     """Carry out task `number`. `timeout` is for all of it: each phase gets what is left.
 
     Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error.
     """
-    seconds = allowed_timeout(timeout, remit.settings.limits_for("implement"))
+    run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting)
+    run.show = show
     await off_loop(check_agents, remit, board, [number])
-    job = ImplementRun(
-        remit=remit, board=board, number=number, focus=focus, ends_at=time.monotonic() + seconds, waiting=waiting, telling=telling
-    )
-    with claim(board, number, "implement", seconds=claim_seconds(remit, "implement", timeout)) as job.held:
-        return await _claimed(job, force)
+    with run.claimed():
+        return await run.carry_out()
 
 
 def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
-    """The tasks exist, and those that are left to do have an agent. Raises `Misused` and `Refused`. Blocking."""
-    must_exist(board, *numbers)
-    state = board.look().state
+    """The tasks exist, and those that are not done have an agent. Raises `Misused` and `Refused`. Blocking."""
+    state = must_exist(board, *numbers)
     for task in map(state.task, numbers):
         if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
             require_agent(remit.directory.find, route_task(remit.settings.routing, "implement", task))
 
 
-async def _claimed(job: ImplementRun, force: bool) -> Outcome:
-    """The work, by whoever holds the task."""
-    job.warn(*await off_loop(pay_left, job.board))
-    left = await _left_over(job)
-    if left is None:
-        entry = await off_loop(lambda: mark_begun(job.board, job.number, "implement", force=force, check=_checked(job, force)))
-        job.run, job.before = entry.run, entry.before
-        job.warn(*entry.warnings)
-    ran: set[int] = set()
-    is_proven = False
-    while True:
-        try:
-            piece = await off_loop(next_piece, job.board, job.number)
-        except Refused as error:
-            return await off_loop(_stuck, job, error.message, error.advice)
-        if job.marked.vanished:
-            return await off_loop(_stuck, job, *_vanished(job))
-        if piece is None:
-            return await _completed(job, is_proven=is_proven)
-        if piece.phase.number in ran:
-            return await off_loop(
-                _stuck, job, f"Phase {piece.phase.number} was carried out, and the plan does not say so.", "Look at the plan."
-            )
-        if left is None and job.seconds_left < MIN_SECONDS:
-            return await off_loop(_out_of_time, job, piece)
-        _tell(job, piece, is_first=not ran)
-        ended = await carry_out(job, piece, left)
-        left = job.before = None
-        ran.add(piece.phase.number)
-        is_proven = piece.is_last
-        if not ended.verdict.is_done:
-            return _stopped(job, ended)
-        if ended.task is None or ended.task.status is not Status.IMPLEMENTING:
-            return _stopped_by_person(job, ended)
-
-
-def _vanished(job: ImplementRun) -> tuple[str, str]:
-    """Whoever took them out, nobody has said that the task is done without them."""
-    gone = ", ".join(map(str, job.marked.vanished))
-    words = f"What stood in the plan when phase {job.marked.number} began does not any more: phase {gone}."
-    return words, "Look at the plan (git diff shows what was changed), and set it right."
-
-
 def next_piece(board: Board, number: int) -> Piece | None:
-    """What is to be done next; None: everything is. Raises `Refused` when the plan cannot be carried out."""
+    """What is to be done next; None: everything is done. Raises `Refused` when the plan cannot be carried out."""
     state = board.look().state
     task = state.task(number)
     plan = plan_of(board, task)
-    if plan.phases:
-        phase = plan.first_open
-        is_last = len(plan.open_phases) == 1
-    else:
+    phase = plan.first_open
+    if not plan.phases:
         phase = None if any(one.number == WHOLE.number for one in records_of(task)) else WHOLE
-        is_last = True
+    is_last = not plan.phases or len(plan.open_phases) == 1
     return None if phase is None else Piece(task=task, state=state, plan=plan, phase=phase, is_last=is_last)
 
 
-def plan_of(board: Board, task: Task) -> Plan:
-    """The task's plan; one without phases where it has none. Raises `Refused` for one that cannot be read or carried out."""
-    if not task.has_plan:
-        return Plan()
-    plan = parse_plan(read_plan_text(board, task))
-    if plan.doubled:
-        raise Refused(
-            f"The plan of task {task.number} cannot be carried out. {' '.join(plan.faults)}",
-            code="VALIDATION_FAILED",
-            advice=f"Number its phases apart in {task.plan_path}.",
-        )
-    return plan
+class ImplementRun(TaskRun):
+    """One task being implemented by this process, which holds it."""
 
+    show: Callable[[str], None] = staticmethod(show_nothing)
+    plan_begun = ""
+    """The plan as it was marked when the present phase began; empty: another process began it."""
+    vanished: tuple[int, ...] = ()
+    """Phases that were taken out of the plan while the last one was carried out."""
 
-def _checked(job: ImplementRun, force: bool) -> Callable[[State, Task], tuple[str, ...]]:
-    """What must hold before the task is marked; what it gives are warnings."""
+    async def carry_out(self) -> Outcome:
+        left = await self._left_over()
+        if left is None:
+            await off_loop(self.mark, self._check)
+        commits: dict[int, str] = {}
+        while True:
+            try:
+                piece = await off_loop(next_piece, self.board, self.number)
+            except Refused as error:
+                return await off_loop(self._stuck, error.message, error.advice)
+            if self.vanished:
+                gone = ", ".join(map(str, self.vanished))
+                words = f"Phases were removed from the plan while phase {max(commits)} was carried out: {gone}."
+                return await off_loop(self._stuck, words, "Look at the plan (`git diff` shows the change), and correct it.")
+            if piece is None:
+                return await self._completed(commits)
+            number = piece.phase.number
+            if number in commits:
+                return await off_loop(self._stuck, f"Phase {number} was carried out, but the plan does not say so.", "Look at the plan.")
+            if left is None and self.seconds_left < MIN_SECONDS:
+                return await off_loop(self._out_of_time, piece)
+            self._show(piece, is_first=not commits)
+            result, verdict, task = await self._carry_out_piece(piece, left)
+            left = self.before = None
+            commits[number] = self.commit
+            if not verdict.is_done:
+                return self._stopped(piece, result, verdict, task)
+            if task is None or task.status is not Status.IMPLEMENTING:
+                return self._stopped_by_person(piece, result, verdict, task)
 
-    def check(state: State, task: Task) -> tuple[str, ...]:
-        told = check_dependencies(job.board, state, task, force=force)
-        plan = plan_of(job.board, task)
+    def _check(self, state: State, task: Task) -> tuple[str, ...]:
+        """What must be true before the task is marked; returns warnings."""
+        warnings = check_dependencies(self.board, state, task, force=self.force)
+        plan = plan_of(self.board, task)
         if task.has_plan and not plan.phases:
-            told = (*told, f"{task.plan_path} has no phases (`### Phase 1: Name [NOT STARTED]`): it is carried out as a whole.")
-        return (*told, *(f"{task.plan_path}: {fault}" for fault in plan.faults))
+            warnings += (f"{task.plan_path} has no phases (`### Phase 1: Name [NOT STARTED]`): it is carried out as a whole.",)
+        return (*warnings, *(f"{task.plan_path}: {fault}" for fault in plan.faults))
 
-    return check
+    async def _left_over(self) -> Return | None:
+        """The return of a run that was killed before it was filed, if its agent had finished: it is filed now, and nothing runs twice."""
+        task = await off_loop(self.task)
+        run = unfiled_run(task, "implement")
+        piece = await off_loop(next_piece, self.board, self.number) if run else None
+        if piece is None or (piece.phase is not WHOLE and piece.phase.status is not PhaseStatus.IN_PROGRESS):
+            return None
+        found, _ = await self.recovered(_key(run, piece.phase))
+        if found is not None:
+            self.run = run
+            what = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
+            self.show(f"{what} had been finished by a run that was killed ({found.session_id}): its return is filed now.")
+        return found
+
+    def _show(self, piece: Piece, *, is_first: bool) -> None:
+        if piece.phase is WHOLE:
+            return
+        phases = piece.plan.phases
+        done = [phase for phase in phases if not phase.is_open]
+        if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
+            self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
+        at = [phase.number for phase in phases].index(piece.phase.number) + 1
+        self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
+
+    # ---- one piece
+
+    async def _carry_out_piece(self, piece: Piece, left: Return | None) -> tuple[Return, Verdict, Task | None]:
+        """Mark it, delegate it, judge and file the return. `left`: the return that a killed process did not file."""
+        root, own = self.board.root, piece.task.folder
+        before: Changes | None = None
+        if left is None:
+            before = await off_loop(uncommitted_changes, root, own)
+            await off_loop(self._mark_phase, piece)
+            left = await self._delegate_piece(piece)
+        self.must_hold()
+        verdict = await off_loop(self._judge, piece, before, left)
+        self.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
+        task = await run_to_end(self._file_piece, piece, left, verdict)
+        others = await off_loop(unnamed_changes, root, own, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
+        if verdict.is_done and others:
+            self.warn(f"Changed meanwhile, not named by the agent, and not committed: {name_files(others)}.")
+        elif not verdict.is_done and (left_there := {*verdict.files, *others}):
+            self.warn(f"Left in the project, not committed: {name_files(left_there)}.")
+        return left, verdict, task
+
+    def _mark_phase(self, piece: Piece) -> None:
+        if piece.phase is WHOLE:
+            return
+        with self.board.change() as draft:
+            self.plan_begun = mark_phase_begun(self.board, draft, draft.state.task(self.number), piece.phase.number)
+            words = f"Task {self.number}: phase {piece.phase.number} begun ({piece.phase.name})"
+            draft.state = draft.state.noting(draft.at, words, task_number=self.number)
+        self.warn(*draft.notices)
+
+    async def _delegate_piece(self, piece: Piece) -> Return:
+        extra: dict[str, Any] = {"commit_message": piece.subject}
+        if piece.phase is not WHOLE:
+            extra |= {"phase": piece.phase.number, "phase_name": piece.phase.name, "plan": piece.task.plan_path}
+        return await self.delegate(
+            piece.task,
+            await off_loop(piece.parameters, self.focus, self.board.root),
+            key=_key(self.run, piece.phase),
+            state=piece.state,
+            phases=len(piece.plan.phases),
+            extra=extra,
+            accept=piece.accept,
+            timeout=max(MIN_SECONDS, self.seconds_left),  # looking and marking took some of it
+        )
+
+    def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
+        """The verdict without the files that are not its agent's to commit."""
+        verdict = judge_work(self.board.root, result, piece.task.folder)
+        if verdict.not_its_own:
+            self.warn(f"Named by the agent, but not its own to commit: {name_files(verdict.not_its_own)}.")
+        was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
+            piece.phase is WHOLE and (self.before is None or self.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
+        )
+        others = untouched_changes(self.board.root, before, verdict.files) if not was_begun_before else ()
+        if others:
+            self.warn(f"Named by the agent, but changed before it began and not by it, so not committed: {name_files(others)}.")
+        return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
+
+    def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
+        """Plan, state.json, TODO.md and the pending commit as one set; then the commit."""
+        phase, plan_path = piece.phase, piece.task.plan_path
+
+        def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+            if phase is not WHOLE:
+                marker = verdict.phase_status(phase.status)
+                warnings, self.vanished = mark_phase_ended(self.board, draft, task, piece.plan, phase.number, marker, self.plan_begun)
+                self.warn(*warnings)
+                if plan_path not in draft.files:  # it cannot be read: whatever is there now is not committed
+                    paths.remove(plan_path)
+            if verdict.is_done:
+                return with_record(task, _record(piece, result, verdict, draft.at)), ()
+            if verdict.is_undone:
+                return self.undo(task), ()
+            return self.move(task, verdict.moves_to, draft.at, reason=verdict.reason) if verdict.moves_to else (task, ())
+
+        where = "implement" if phase is WHOLE else f"phase {phase.number}"
+        stops = f"task {self.number}: {'block' if verdict.moves_to is Status.BLOCKED else 'stop'} at {where}"
+        done = piece.subject if phase is not WHOLE else ""  # the whole of a task is committed with its summary, when it is completed
+        work = (*verdict.files, *verdict.deleted) if verdict.is_done else ()  # unfinished work is not committed, only that it is
+        paths = [*work, *([plan_path] if plan_path else [])]
+        outcome = "done" if verdict.is_done else f"not done ({verdict.status})"
+        return self.file(
+            f"Task {self.number}: {where if phase is not WHOLE else 'implementation'} {outcome}",
+            change,
+            session_id=result.session_id,
+            subject=done if verdict.is_done else stops if verdict.moves_to else "",
+            paths=paths,
+            ends_run=not verdict.is_done,
+        )
+
+    # ---- how it ends
+
+    async def _completed(self, commits: dict[int, str]) -> Outcome:
+        """Everything is done: verified once more where no agent ran just now, then written down and committed."""
+        task = await off_loop(self.task)
+        if task.accept and not commits:
+            env = acceptance_environment(self.remit.settings.accept_env)
+            proof = await run_acceptance(task.accept, cwd=self.board.root, seconds_left=max(0.0, self.seconds_left), env=env)
+            if proof.error is not None:
+                error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {self.number}")
+                words = f"All phases are done, but the task is not accepted. {error.message}"
+                return await off_loop(self._halt, "partial", words, error, Status.PARTIAL)
+        self.must_hold()
+        return await run_to_end(self._complete, commits)
+
+    def _complete(self, commits: dict[int, str]) -> Outcome:
+        board, task = self.board, self.task()
+        plan = self._plan_now(task)
+        records = [replace(one, commit=commits.get(one.number) or self._commit_of(one)) for one in records_of(task)]
+        given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
+        if given_up:
+            self.warn(f"Abandoned in the plan and not carried out: phase {', '.join(given_up)}.")
+        at = board.now()
+        path = self._summary_path(task, at)
+        words = completion_summary(plan, records)
+
+        def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+            task, warnings = self.move(task, Status.COMPLETED, draft.at)
+            link = TaskArtifact(type="summary", path=path, summary=words)
+            return replace(without_records(task), completion_summary=words, artifacts=(*task.artifacts, link)), warnings
+
+        whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
+        filed = self.file(
+            f"Task {self.number} completed",
+            change,
+            session_id=task.session_id,
+            files={path: summary_text(task, plan, records, at).encode("utf-8", "replace")},
+            subject=f"task {self.number}: complete implementation",
+            paths=(*whole, path, *([task.plan_path] if task.plan_path else [])),
+        )
+        if filed is not None:
+            note_fixed(board.root, filed)
+        artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
+        listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
+        accepted = {one for record in records if record.accept or task.accept for one in record.files}
+        return self._outcome(
+            filed,
+            "completed",
+            words,
+            artifacts=tuple(
+                replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
+                for one in seen_artifacts(board.root, listed)
+            ),
+            next_steps=f"`remit review {self.number}` reviews the work; `remit todo` archives the task.",
+            commit=self.commit,
+            session_id=records[-1].session_id if records else "",
+            data={"summary_path": path, "commits": {str(one.number): one.commit for one in records if one.commit and one.number}},
+        )
+
+    def _stopped(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
+        """The piece was not done."""
+        phase, again = piece.phase, f"remit implement {self.number}"
+        # A stopped phase is continued by the command, not by a delegation of its own.
+        errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
+        where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
+        was_believed = verdict.status is result.status
+        return self._outcome(
+            task,
+            str(verdict.status),
+            f"{where}{verdict.summary}",
+            artifacts=verdict.artifacts,
+            errors=errors,
+            next_steps=_next_steps(phase, result, verdict, errors, again),
+            commit=self.commit,
+            session_id=result.session_id,
+            stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
+            data={"agent": result.metadata.agent_type, **({} if phase is WHOLE else {"resume_from_phase": phase.number})},
+        )
+
+    def _stopped_by_person(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
+        """The task was moved or taken off the board while a phase was carried out: that counts."""
+        now = f"was set to [{task.status.marker}]" if task is not None else "was taken off the board"
+        done = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
+        words = f"Task {self.number} {now} while it was worked on. {done} is done and kept; no further phase is begun."
+        error = new_error("execution", "CANCELLED", words, f"To continue all the same: remit implement {self.number} --force")
+        more: dict[str, Any] = {"next_steps": error.recommendation, "commit": self.commit, "session_id": result.session_id}
+        return self._outcome(task, "partial", words, artifacts=verdict.artifacts, errors=(error,), **more)
+
+    def _out_of_time(self, piece: Piece) -> Outcome:
+        """The time of the command was up between two phases."""
+        number = piece.phase.number
+        words = f"The time of the command was up before phase {number} ({piece.phase.name})."
+        error = new_error("timeout", "TIMEOUT", words, f"Continue with phase {number}: remit implement {self.number}")
+        data = {"resume_from_phase": number}
+        return self._halt("partial", words, error, Status.PARTIAL, stop_reason=str(StopReason.DEADLINE), data=data)
+
+    def _stuck(self, message: str, advice: str) -> Outcome:
+        """The plan cannot be continued: the task keeps its marker, and the command can be run again when the plan is corrected."""
+        error = new_error("validation", "VALIDATION_FAILED", message, advice)
+        return self._halt("failed", message, error, None, next_steps=f"{advice} Then: remit implement {self.number}".strip())
+
+    def _halt(self, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
+        """End the run; the task's marker becomes `moves_to`, where one is given and nobody has moved it meanwhile."""
+
+        def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+            return self.move(task, moves_to, draft.at) if moves_to is not None else (task, ())
+
+        task = self.file(f"Task {self.number}: implement {status}", change)
+        return self._outcome(task, status, words, errors=(error,), **{"next_steps": error.recommendation, **more})
+
+    def _plan_now(self, task: Task) -> Plan:
+        """As it is; without phases where it cannot be read."""
+        try:
+            return parse_plan(read_plan_text(self.board, task)) if task.has_plan else Plan()
+        except Refused:
+            return Plan()
+
+    def _summary_path(self, task: Task, at: str) -> str:
+        """Of today; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
+        name = f"implementation-summary-{at[:10].replace('-', '')}"
+        bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
+        base = next((one for one in bases if stays_inside(self.board.root, f"{one}.md")), bases[-1])
+        paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
+        return next(path for path in paths if not os.path.lexists(self.board.root / path))
+
+    def _commit_of(self, record: PhaseRecord) -> str:
+        """The commit that names the session of the record."""
+        if not record.session_id:
+            return ""
+        try:
+            repository = find_repository(self.board.root, time.monotonic() + GIT_SECONDS)
+            asked = ("log", "-1", "--format=%h", "--fixed-strings", f"--grep=Session: {record.session_id}")
+            return repository.git.says(*asked) if repository is not None and repository.head() else ""
+        except (RemitError, OSError):
+            return ""
+
+    def _outcome(self, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any) -> Outcome:
+        phases = self._plan_now(task).phases if task is not None else ()
+        statuses = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
+        return Outcome(
+            command="implement",
+            status=status,
+            summary=summary,
+            task_number=self.number,
+            task_status=task.status.marker if task is not None else "",
+            warnings=tuple(self.warnings),
+            data={**statuses, **(data or {})},
+            **more,
+        )
 
 
-async def _left_over(job: ImplementRun) -> Return | None:
-    """The return of a run that died before it was filed, if its agent had finished: then that is filed, and nothing runs twice."""
-    task = (await off_loop(job.board.look)).state.task(job.number)
-    run = unfiled_run(task, "implement")
-    if not run:
-        return None
-    phase = await off_loop(_begun_phase, job.board, task)
-    if phase is None:
-        return None
-    found, _ = await recovered_return(job.remit, key_of(run, phase), job.waiting)
-    if found is not None:
-        job.run = run
-        what = "The work" if phase is WHOLE else f"Phase {phase.number}"
-        job.telling(f"{what} had been finished by a run that was killed ({found.session_id}): its return is filed now.")
-    return found
+def _key(run: str, phase: Phase) -> str:
+    """The key of the delegation that carries out a phase in a run: by it a later process finds what became of it."""
+    return f"{run}-phase-{phase.number}"
 
 
-def _begun_phase(board: Board, task: Task) -> Phase | None:
-    """The piece that a dead run was at; None: it was at none."""
-    plan = plan_of(board, task)
-    if not plan.phases:
-        return WHOLE
-    phase = plan.first_open
-    return phase if phase is not None and phase.status is PhaseStatus.IN_PROGRESS else None
-
-
-def _tell(job: ImplementRun, piece: Piece, *, is_first: bool) -> None:
-    if piece.phase is WHOLE:
-        return
-    phases = piece.plan.phases
-    done = [phase for phase in phases if not phase.is_open]
-    if is_first and (done or piece.phase.status is not PhaseStatus.NOT_STARTED):
-        job.telling(f"Task {job.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
-    at = [phase.number for phase in phases].index(piece.phase.number) + 1
-    job.telling(f"phase {at} of {len(phases)}: {piece.phase.name}")
-
-
-# ---- how it ends
-
-
-async def _completed(job: ImplementRun, *, is_proven: bool) -> Outcome:
-    """Everything is done: proven once more where no agent ran just now, then written down and committed."""
-    task = (await off_loop(job.board.look)).state.task(job.number)
-    if task.accept and not is_proven:
-        env = acceptance_environment(job.remit.settings.accept_env)
-        proof = await run_acceptance(task.accept, cwd=job.board.root, seconds_left=max(0.0, job.seconds_left), env=env)
-        if proof.error is not None:
-            error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {job.number}")
-            words = f"All phases are done, but the task is not accepted. {error.message}"
-            return await off_loop(_halt, job, "partial", words, error, Status.PARTIAL)
-    job.must_hold()
-    return await run_to_end(_complete, job)
-
-
-def _complete(job: ImplementRun) -> Outcome:
-    board = job.board
-    task = board.look().state.task(job.number)
-    plan, records = _plan_now(job, task), _with_commits(job, records_of(task))
-    given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
-    if given_up:
-        job.warn(f"Given up in the plan and not carried out: phase {', '.join(given_up)}.")
-    at = board.now()
-    path = _summary_path(job, task, at)
-    whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
-    plans = [task.plan_path] if task.plan_path else []
-    words = completion_summary(plan, records)
-
-    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
-        task, told = move_task(task, Status.IMPLEMENTING, Status.COMPLETED, draft.at)
-        kept = tuple(one for one in task.artifacts if one.path != path)
-        link = TaskArtifact(type="summary", path=path, summary=words)
-        return replace(without_records(task), completion_summary=words, artifacts=(*kept, link)), told
-
-    text = summary_text(task, plan if plan.phases else None, records, at).encode("utf-8", "replace")
-    subject, paths = f"task {job.number}: complete implementation", (*whole, path, *plans)
-    activity, owner = f"Task {job.number} completed", task.session_id
-    filed = file_task(board, job.number, "implement", activity, change, session_id=owner, files={path: text}, subject=subject, paths=paths)
-    if filed.task is not None:
-        note_fixed(board.root, filed.task)
-    job.warn(*filed.warnings)
-    artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
-    listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
-    accepted = {one for record in records if record.accept or task.accept for one in record.files}
-    return _outcome(
-        job,
-        filed.task,
-        "completed",
-        words,
-        artifacts=tuple(
-            replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
-            for one in checked_artifacts(board.root, listed)
-        ),
-        next_steps=f"`remit review {job.number}` looks the work over; `remit todo` archives it.",
-        commit=filed.commit,
-        session_id=records[-1].session_id if records else "",
-        data={"summary_path": path, "commits": {str(one.number): one.commit for one in records if one.commit and one.number}},
-    )
-
-
-def _stopped(job: ImplementRun, ended: FinishedPiece) -> Outcome:
-    """The piece was not done."""
-    verdict, result, phase = ended.verdict, ended.result, ended.piece.phase
-    # What was stopped is continued by the command, not by a delegation of its own.
-    again = f"remit implement {job.number}"
-    errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
-    where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
-    was_believed = verdict.status == str(result.status)
-    return _outcome(
-        job,
-        ended.task,
-        verdict.status,
-        f"{where}{verdict.summary}",
-        artifacts=verdict.artifacts,
-        errors=errors,
-        next_steps=_next_steps(job, ended, errors),
-        commit=job.commits.get(phase.number, ""),
+def _record(piece: Piece, result: Return, verdict: Verdict, at: str) -> PhaseRecord:
+    return PhaseRecord(
+        number=piece.phase.number,
+        name=piece.phase.name,
+        summary=result.summary,
         session_id=result.session_id,
-        stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
-        data={"agent": result.metadata.agent_type, **({} if phase is WHOLE else {"resume_from_phase": phase.number})},
+        agent=result.metadata.agent_type,
+        files=verdict.files,
+        deleted=verdict.deleted,
+        accept=piece.accept,
+        finished=at,
     )
 
 
-def _stopped_by_person(job: ImplementRun, ended: FinishedPiece) -> Outcome:
-    """The task was moved or taken off the board while a phase was carried out: that counts."""
-    phase = ended.piece.phase
-    now = f"was set to [{ended.task.status.marker}]" if ended.task is not None else "was taken off the board"
-    done = "The work" if phase is WHOLE else f"Phase {phase.number}"
-    words = f"Task {job.number} {now} while it was worked on. {done} is done and kept; nothing more is begun."
-    error = _error("execution", "CANCELLED", words, f"To go on all the same: remit implement {job.number} --force")
-    return _outcome(
-        job,
-        ended.task,
-        "partial",
-        words,
-        artifacts=ended.verdict.artifacts,
-        errors=(error,),
-        next_steps=error.recommendation,
-        commit=job.commits.get(phase.number, ""),
-        session_id=ended.result.session_id,
-    )
-
-
-def _out_of_time(job: ImplementRun, piece: Piece) -> Outcome:
-    """The time of the command was up between two phases."""
-    words = f"The time of the command was up before phase {piece.phase.number} ({piece.phase.name})."
-    error = _error("timeout", "TIMEOUT", words, f"Go on with phase {piece.phase.number}: remit implement {job.number}")
-    data = {"resume_from_phase": piece.phase.number}
-    return _halt(job, "partial", words, error, Status.PARTIAL, stop_reason=str(StopReason.DEADLINE), data=data)
-
-
-def _stuck(job: ImplementRun, message: str, advice: str) -> Outcome:
-    """The plan cannot be continued: the task keeps its marker, and the command can be run again when the plan is corrected."""
-    error = _error("validation", "VALIDATION_FAILED", message, advice)
-    return _halt(job, "failed", message, error, None, next_steps=f"{advice} Then: remit implement {job.number}".strip())
-
-
-def _halt(job: ImplementRun, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
-    """End the run; the task's marker becomes `moves_to`, where one is given and nobody has moved it meanwhile."""
-
-    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
-        return move_task(task, Status.IMPLEMENTING, moves_to, draft.at) if moves_to is not None else (task, ())
-
-    filed = file_task(job.board, job.number, "implement", f"Task {job.number}: implement {status}", change)
-    job.warn(*filed.warnings)
-    return _outcome(job, filed.task, status, words, errors=(error,), **{"next_steps": error.recommendation, **more})
-
-
-def _error(kind: str, code: str, message: str, advice: str) -> ErrorInfo:
-    return ErrorInfo(type=kind, code=code, message=message, recoverable=True, recommendation=advice)
-
-
-def _next_steps(job: ImplementRun, ended: FinishedPiece, errors: Sequence[ErrorInfo]) -> str:
-    phase = ended.piece.phase
-    again = f"remit implement {job.number}"
-    if ended.verdict.status == "blocked":
-        first = ended.result.next_steps or (errors[0].recommendation if errors else "")
-        return f"{first or 'Settle what it is blocked by.'} Then: {again}"
-    if ended.verdict.is_undone:
-        return errors[0].recommendation if errors else ""
-    where = "It is taken up again by" if phase is WHOLE else f"Go on with phase {phase.number}:"
-    # What it did in a folder of its own is not in the project: where it is, its return says.
-    apart = f"{ended.result.next_steps} " if "workspace" in ended.result.extra and ended.result.next_steps else ""
+def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence[ErrorInfo], again: str) -> str:
+    advice = errors[0].recommendation if errors else ""
+    if verdict.moves_to is Status.BLOCKED:
+        return f"{result.next_steps or advice or 'Resolve what it is blocked by.'} Then: {again}"
+    if verdict.is_undone:
+        return advice
+    where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
+    # Work in a workspace of its own is not in the project: the return says where it is.
+    apart = f"{result.next_steps} " if "workspace" in result.extra and result.next_steps else ""
     return f"{apart}{where} {again}"
-
-
-def _plan_now(job: ImplementRun, task: Task) -> Plan:
-    """As it stands; without phases where it is gone: what was done is told from the records then."""
-    try:
-        return parse_plan(read_plan_text(job.board, task)) if task.has_plan else Plan()
-    except Refused:
-        return Plan()
-
-
-def _summary_path(job: ImplementRun, task: Task, at: str) -> str:
-    """Of today; what an earlier run wrote is not written over, and no link leads it out of the board's folder."""
-    name = f"implementation-summary-{at[:10].replace('-', '')}"
-    bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
-    base = next((one for one in bases if stays_inside(job.board.root, f"{one}.md")), bases[-1])
-    paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
-    return next(path for path in paths if not os.path.lexists(job.board.root / path))
-
-
-def _with_commits(job: ImplementRun, records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
-    """With the commit of each, where git has one that names its session."""
-    return tuple(replace(one, commit=job.commits.get(one.number) or _commit_of(job, one)) for one in records)
-
-
-def _commit_of(job: ImplementRun, record: PhaseRecord) -> str:
-    if not record.session_id:
-        return ""
-    try:
-        repository = find_repository(job.board.root, time.monotonic() + GIT_SECONDS)
-        asked = ("log", "-1", "--format=%h", "--fixed-strings", f"--grep=Session: {record.session_id}")
-        return repository.git.says(*asked) if repository is not None and repository.head() else ""
-    except (RemitError, OSError):
-        return ""
-
-
-def _outcome(
-    job: ImplementRun, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any
-) -> Outcome:
-    phases = _plan_now(job, task).phases if task is not None else ()
-    statuses = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
-    return Outcome(
-        command="implement",
-        status=status,
-        summary=summary,
-        task_number=job.number,
-        task_status=task.status.marker if task is not None else "",
-        warnings=tuple(job.warnings),
-        data={**statuses, **(data or {})},
-        **more,
-    )
 
 
 # ---- several tasks in turn
@@ -429,11 +472,11 @@ async def implement_each(
     force: bool = False,
     timeout: float | None = None,
     waiting: Waiting = wait_for_result,
-    telling: Callable[[str], None] = tell_nobody,
+    show: Callable[[str], None] = show_nothing,
     each: Callable[[Outcome], None] | None = None,
     focus: str = "",
 ) -> Outcome:
-    """Implement them in turn, each in its own time; `each` is told the outcome of one as soon as it is known.
+    """Implement them in turn, each in its own time; `each` gets the outcome of one as soon as it is known.
 
     All are checked before anything is begun: raises `Refused` or `Misused` for one that does not exist or may not be begun.
     """
@@ -441,10 +484,10 @@ async def implement_each(
     order, done = await off_loop(order_tasks, board, numbers, force)
     outcomes: list[Outcome] = []
     for at, number in enumerate(order, 1):
-        telling(f"task {number} ({at} of {len(order)})")
+        show(f"task {number} ({at} of {len(order)})")
         try:
-            outcome = await implement(remit, board, number, focus=focus, force=force, timeout=timeout, waiting=waiting, telling=telling)
-        except RemitError as error:  # it may be claimed, or changed, since it was looked at
+            outcome = await implement(remit, board, number, focus=focus, force=force, timeout=timeout, waiting=waiting, show=show)
+        except RemitError as error:  # it may be claimed, or changed, since it was checked
             outcome = _refused(number, error)
         outcomes.append(outcome)
         if each is not None:
@@ -456,8 +499,7 @@ async def implement_each(
 
 def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """In which order, after all of them were checked; and those that were completed before. Blocking."""
-    must_exist(board, *numbers)
-    state = board.look().state
+    state = must_exist(board, *numbers)
     order = in_turn(state, numbers)
     done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
     left = tuple(number for number in order if number not in done)
@@ -476,7 +518,7 @@ def _refused(number: int, error: RemitError) -> Outcome:
         status="failed",
         summary=error.message,
         task_number=number,
-        errors=(_error("refused" if isinstance(error, Refused) else "execution", error.code, error.message, error.advice),),
+        errors=(new_error("refused" if isinstance(error, Refused) else "execution", error.code, error.message, error.advice),),
         next_steps=error.advice,
         stop_reason=str(reason),
     )
@@ -496,7 +538,7 @@ def _combined(order: Sequence[int], done: Sequence[int], outcomes: Sequence[Outc
     return Outcome(
         command="implement",
         status=last.status,
-        summary=" ".join(parts) or "Nothing was to be done.",
+        summary=" ".join(parts) or "There was nothing to do.",
         errors=last.errors,
         next_steps=steps,
         session_id=last.session_id,
@@ -521,7 +563,7 @@ def dry_run_implement(
     return Outcome(
         command="implement",
         status="completed",
-        summary="\n".join(lines) or "Nothing would be done.",
+        summary="\n".join(lines) or "There is nothing to do.",
         task_number=numbers[0] if len(numbers) == 1 else None,
         task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
         warnings=tuple(words for plan in plans for words in plan.pop("warnings")),
@@ -572,7 +614,7 @@ def check_dependencies(board: Board, state: State, task: Task, *, force: bool, s
     words = f"Task {task.number} depends on what is not completed: {named}."
     if force:
         return (f"The check of dependencies was skipped (--force): {words}",)
-    advice = f"Complete task {waits_for[0]} first, or use --force to go on all the same."
+    advice = f"Complete task {waits_for[0]} first, or use --force to continue all the same."
     raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
@@ -586,11 +628,11 @@ def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
 
 
 def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
-    """The same tasks, each after those of them that it depends on; else in the order given. Raises `Refused` for a circle."""
+    """The same tasks, each after those of them that it depends on; else in the order given. Raises `Refused` for a cycle."""
     tasks = [state.task(number) for number in dict.fromkeys(numbers)]
     if found := cycles(tasks):
         circle = " → ".join(map(str, (*found[0], found[0][0])))
-        raise Refused(f"These tasks depend on one another in a circle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
+        raise Refused(f"These tasks depend on one another in a cycle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
     left, ordered = {task.number: task for task in tasks}, list[int]()
     while left:
         ready = next(task for task in left.values() if not any(number in left for number in task.dependencies))

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from remit.board import archive
 from remit.board.board import SPECS, Board
-from remit.board.pending_commits import Debt, owed
+from remit.board.outcome import count_words
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.task import NEED_REASON, SCHEMA_VERSION, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.board.todo import link_to, text_of
@@ -39,7 +39,7 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportResult:
     folder: str
     """Where the old files are, relative to the root."""
     tasks: int = 0
@@ -50,8 +50,9 @@ class Imported:
     """Differences that were taken from TODO.md, a line each."""
     told: tuple[str, ...] = ()
     """What could not be read, and anything else worth knowing, a line each."""
-    debt: Debt | None = None
-    """The commit to make for it; None: nothing was written."""
+    commit: str = ""
+    """The commit that was made, abbreviated; empty: none was."""
+    commit_warning: str = ""
     kept_in: str = ""
     """Where the old files are kept."""
     is_done: bool = True
@@ -60,11 +61,12 @@ class Imported:
     """It had been imported before: nothing was changed."""
 
     def to_dict(self) -> dict[str, Any]:
-        shown = {key: value for key, value in asdict(replace(self, debt=None)).items() if key not in ("debt", "is_done", "was_done")}
-        return {**shown, "imported": self.is_done and not self.was_done, "was_imported": self.was_done}
+        shown = {key: value for key, value in asdict(self).items() if key not in ("commit_warning", "is_done", "was_done")}
+        warnings = [self.commit_warning] if self.commit_warning else []
+        return {**shown, "warnings": warnings, "imported": self.is_done and not self.was_done, "was_imported": self.was_done}
 
 
-def import_board(board: Board, folder: Path | None = None, *, is_rehearsal: bool = False) -> Imported:
+def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = False) -> ImportResult:
     """Raises `Misused` when there is nothing to read, `Refused` when the project has a board already."""
     source = _source(board, folder)
     found = {name: read_or_none(source / name) for name in _FILES}
@@ -72,7 +74,7 @@ def import_board(board: Board, folder: Path | None = None, *, is_rehearsal: bool
     sha256 = hashlib.sha256(b"\0".join(name.encode() + b"\0" + data for name, data in sorted(files.items()))).hexdigest()
     name = _shown(board, source)
     if _is_done(board, source, sha256):
-        return Imported(folder=name, was_done=True, told=(f"{name} was imported before: nothing was changed.",))
+        return ImportResult(folder=name, was_done=True, told=(f"{name} was imported before: nothing was changed.",))
     old = _OldState(board.root, source)
     old.read("state.json", files.get("state.json"))
     old.read("archive/state.json", files.get("archive/state.json"))
@@ -87,7 +89,7 @@ def import_board(board: Board, folder: Path | None = None, *, is_rehearsal: bool
     taken = [task.number for task in shelf.tasks]
     merged = merge(state, text, at=board.now(), taken_numbers=taken) if text.strip() else Merged(state=state)
     state = _with_replaced(state, merged.state)
-    result = Imported(
+    result = ImportResult(
         folder=name,
         tasks=len(state.tasks),
         archived=len(shelf.tasks) + len(shelf.completed),
@@ -96,7 +98,7 @@ def import_board(board: Board, folder: Path | None = None, *, is_rehearsal: bool
         merged=merged.taken,
         told=(*old.told, *(line for line in merged.kept if "drawn again" not in line), *_missing_artifacts(board.root, state.tasks)),
     )
-    return replace(result, is_done=False) if is_rehearsal else _write(board, result, state, shelf, files, sha256)
+    return replace(result, is_done=False) if dry_run else _write(board, result, state, shelf, files, sha256)
 
 
 class _OldState:
@@ -327,7 +329,7 @@ def _missing_artifacts(root: Path, tasks: Sequence[Task]) -> Iterator[str]:
                 yield f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
 
 
-def _write(board: Board, result: Imported, state: State, shelf: State, files: Mapping[str, bytes], sha256: str) -> Imported:
+def _write(board: Board, result: ImportResult, state: State, shelf: State, files: Mapping[str, bytes], sha256: str) -> ImportResult:
     with board.change(f"Imported {result.tasks} tasks from {result.folder}", anew=True) as draft:
         kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
         mark = {"folder": result.folder, "at": draft.at, "sha256": sha256, "kept_in": kept_in}
@@ -336,12 +338,11 @@ def _write(board: Board, result: Imported, state: State, shelf: State, files: Ma
         if shelf.tasks or shelf.completed or board.archive_path.exists():
             draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
-        debt = owed(board, f"board: import {result.tasks} task{'s' if result.tasks != 1 else ''}", draft.files)
-        draft.files[debt.note] = debt.to_bytes()
+        board.commit_for(draft, f"board: import {count_words(result.tasks, 'task')}", command="board import")
     for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is kept already
         if path.is_file() and path.read_bytes() in files.values():
             path.unlink()
-    return replace(result, kept_in=kept_in, debt=debt)
+    return replace(result, kept_in=kept_in, commit=draft.commit_hash, commit_warning=draft.commit_warning)
 
 
 def _shown(board: Board, source: Path) -> str:

@@ -19,8 +19,8 @@ from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
 from remit.board.command_lifecycle import Find, require_agent, route_task
-from remit.board.commits import commit
-from remit.board.outcome import Outcome, Waiting, note_failed_commit, wait_for_result
+from remit.board.commits import commit, note_failed_commit
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES
 from remit.core.deadline import allowed_timeout

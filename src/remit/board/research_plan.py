@@ -1,6 +1,6 @@
-"""`research N [focus]`, `plan N` and `revise N [reason]`: claim, mark, hand over, judge, file, commit. Read `work_on` first.
+"""`research N [focus]`, `plan N` and `revise N [reason]`: a report or plan made by an agent, judged, filed and committed.
 
-A `Command` says what is particular to one of them. `lifecycle` has the parts around the agent, `verdicts` the judgement of its return.
+A `DocumentCommand` says what is particular to one of them. `command_lifecycle` has the steps around the agent, `verdicts` the judgement.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,64 +9,44 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims
-from remit.board.board import Board
+from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import (
-    FiledTask,
     Find,
-    MarkedTask,
+    TaskRun,
     carried_by,
     check_entry,
-    claim_seconds,
     claimed_now,
     complexity_of,
     context_words,
-    file_task,
-    hand_over,
     loaded_context,
-    mark_begun,
     must_exist,
-    recovered_return,
     require_agent,
     route_task,
     run_to_end,
     unfiled_run,
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.board.pending_commits import pay_left
 from remit.board.plans import read_plan
-from remit.board.task import BEGINS, State, Status, Task
+from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
 from remit.board.task_prompts import Brief, brief_parameters, depends_on, read_text
-from remit.board.verdicts import (
-    MAX_BYTES,
-    DocumentVerdict,
-    apply_verdict,
-    document_artifacts,
-    judge_document,
-    next_path,
-    next_version,
-    stays_inside,
-)
-from remit.core import result as returns
+from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused
-from remit.core.record import Record
-from remit.core.result import Return, StopReason
+from remit.core.result import Artifact, Return, StopReason
 from remit.core.routing import Route
 from remit.core.settings import Settings
-from remit.runtime.artifacts import read_bounded
+from remit.runtime.artifacts import read_bounded, seen_artifacts
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000
 REMEMBERED = ("write_to", "version", "focus")
-"""Of a brief, recorded with the delegation whatever its agent takes: by them its return can be filed by another process."""
-MADE = {"research": "complete research", "plan": "create implementation plan"}
+"""Of a brief, recorded with the delegation whatever its agent takes: by them another process can file its return."""
 NEXT = {"research": "`remit plan {number}` plans it.", "plan": "`remit implement {number}` carries it out."}
 NEXT["revise"] = NEXT["plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class DocumentCommand:
     """What the user asked for."""
 
     name: str
@@ -76,7 +56,7 @@ class Command:
     timeout: float | None = None
     """Seconds."""
     route: str = ""
-    """Another command by whose route and limits it goes."""
+    """Another command whose route and limits apply."""
     agent: str = ""
     """Instead of the one of the route."""
     request: str = ""
@@ -91,86 +71,87 @@ class Command:
     def brief(self, board: Board, state: State, task: Task) -> Brief:
         """Raises `Misused` where the task does not allow it."""
         if self.name == "revise":
-            _must_have_plan(board, task)
+            _check_plan(board, task)
         is_study = self.name == "research"
         folder, name = ("reports", "research") if is_study else ("plans", "implementation")
-        return Brief(
+        reports = [one.path for one in task.artifacts if one.type in ("research", "report")]
+        brief = Brief(
             command=self.name,
             task=task,
             focus=self.focus,
             write_to=next_path(board.root, task, f"{task.folder}/{folder}", name),
-            reports=reports_of(board.root, task),
+            reports=tuple(path for path in dict.fromkeys(reports) if (board.root / path).is_file()),
             plan=task.plan_path if task.plan_path and (board.root / task.plan_path).is_file() else "",
-            version=0 if is_study else next_version(task),
+            version=0 if is_study else 1 + max([1 if task.plan_path else 0, *(one.version for one in task.plan_versions)]),
             depends=depends_on(state, task),
             request=self.request,
             more=self.more,
+            begun_at=board.clock.wall(),
         )
+        if not stays_inside(board.root, brief.write_to):
+            advice = "Correct the task's project_name, or remove the link."
+            raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice=advice)
+        return brief
 
 
 async def research(remit: Remit, board: Board, number: int, *, waiting: Waiting = wait_for_result, **options: Any) -> Outcome:
     """`options`: focus, force, timeout."""
-    return await work_on(remit, board, Command(name="research", number=number, **options), waiting=waiting)
+    return await work_on(remit, board, DocumentCommand(name="research", number=number, **options), waiting=waiting)
 
 
 async def plan(remit: Remit, board: Board, number: int, *, waiting: Waiting = wait_for_result, **options: Any) -> Outcome:
     """`options`: focus, force, timeout."""
-    return await work_on(remit, board, Command(name="plan", number=number, **options), waiting=waiting)
+    return await work_on(remit, board, DocumentCommand(name="plan", number=number, **options), waiting=waiting)
 
 
 async def revise(
     remit: Remit, board: Board, number: int, *, reason: str = "", waiting: Waiting = wait_for_result, **options: Any
 ) -> Outcome:
     """`options`: force, timeout."""
-    return await work_on(remit, board, Command(name="revise", number=number, focus=reason, **options), waiting=waiting)
+    return await work_on(remit, board, DocumentCommand(name="revise", number=number, focus=reason, **options), waiting=waiting)
 
 
-async def work_on(remit: Remit, board: Board, command: Command, *, waiting: Waiting = wait_for_result) -> Outcome:
+async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Carry a task through one command. Whatever the agent does or returns, the board is true afterwards."""
     await off_loop(check, board, remit.settings, remit.directory.find, command)
-    seconds = claim_seconds(remit, command.routed_as, command.timeout)
-    with claims.claim(board, command.number, command.routed_as, seconds=seconds) as held:
-        notices = await off_loop(pay_left, board)
-        unfiled, warnings = await _unfiled(remit, board, command, waiting)
-        notices += warnings
+    run = TaskRun(
+        remit, board, command.number, command.name, routed_as=command.route, force=command.force, timeout=command.timeout, waiting=waiting
+    )
+    with run.claimed():
+        unfiled = await _unfiled(run, command)
         if unfiled is not None:
-            return await run_to_end(_file, held, board, unfiled[0], unfiled[1], None, notices)
-        mark = await off_loop(lambda: mark_begun(board, command.number, command.name, force=command.force, check=open_dependencies))
-        brief = await off_loop(_prepare, board, mark, command)
+            return await run_to_end(_file, run, *unfiled)
+        await off_loop(run.mark, open_dependencies)
+        assert run.before is not None
+        brief = await off_loop(command.brief, board, run.state, run.before)
         earlier = await off_loop(_read_all, board.root, brief.reports)
-        result = await hand_over(
-            remit,
-            command.routed_as,
-            task=mark.before,
-            state=mark.state,
+        (board.root / brief.write_to).parent.mkdir(parents=True, exist_ok=True)
+        result = await run.delegate(
+            run.before,
+            await off_loop(brief_parameters, brief, board.root),
+            key=run.run,
+            state=run.state,
             phases=await off_loop(phase_count, board.root, brief.plan),
-            parameters=await off_loop(brief_parameters, brief, board.root),
             extra={name: value for name in REMEMBERED if (value := getattr(brief, name))},
             timeout=command.timeout,
-            key=mark.run,
-            begun=lambda session_id: off_loop(held.session, session_id),
-            waiting=waiting,
             agent=command.agent,
         )
-        return await run_to_end(_file, held, board, brief, result, mark.before.status, (*notices, *mark.warnings), earlier)
+        return await run_to_end(_file, run, brief, result, earlier)
 
 
-def check(board: Board, settings: Settings, find: Find, command: Command) -> tuple[State, Task, Brief, Route]:
-    """Everything that can be refused before anything is touched. Blocking."""
-    must_exist(board, command.number)
-    state = board.look().state
+def check(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> tuple[State, Task, Brief, Route]:
+    """Everything that can be refused before anything is changed. Blocking."""
+    state = must_exist(board, command.number)
     task = state.task(command.number)
     brief = command.brief(board, state, task)
-    _must_stay_inside(board, brief)
     chosen = route_task(settings.routing, command.routed_as, task)
     if not command.agent:
         require_agent(find, chosen)
-    if command.timeout is not None:
-        allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
+    allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
     return state, task, brief, chosen
 
 
-def dry_run(board: Board, settings: Settings, find: Find, command: Command) -> Outcome:
+def dry_run(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> Outcome:
     """What the command would do with the task. Refuses whatever it would refuse; writes nothing and opens no record. Blocking."""
     state, task, brief, chosen = check(board, settings, find, command)
     skipped = check_entry(task, command.name, force=command.force)
@@ -207,178 +188,146 @@ def phase_count(root: Path, plan: str) -> int:
     return len(read_plan(text).phases) if text else 0
 
 
-def reports_of(root: Path, task: Task) -> tuple[str, ...]:
-    """The reports of the task that exist, the oldest first."""
-    paths = [one.path for one in task.artifacts if one.type in ("research", "report")]
-    return tuple(path for path in dict.fromkeys(paths) if (root / path).is_file())
-
-
 def open_dependencies(state: State, task: Task) -> Sequence[str]:
     """Research and plan may begin before them, with a warning."""
     others = [other for number in task.dependencies if (other := state.find(number)) is not None]
     unfinished = [f"{other.number} [{other.status.marker}]" for other in others if other.status is not Status.COMPLETED]
-    return (f"Task {task.number} depends on what is not completed yet: {', '.join(unfinished)}.",) if unfinished else ()
+    return (f"Task {task.number} depends on unfinished tasks: {', '.join(unfinished)}.",) if unfinished else ()
 
 
-def _must_have_plan(board: Board, task: Task) -> None:
+def _check_plan(board: Board, task: Task) -> None:
     if not task.has_plan:
         raise Misused(f"Task {task.number} has no plan. Use plan instead.", advice=f"`remit plan {task.number}`")
     if not (board.root / task.plan_path).is_file():
-        advice = f"Bring it back, or make a new one: `remit plan {task.number} --force`."
+        advice = f"Restore it, or make a new one: `remit plan {task.number} --force`."
         raise Misused(f"The plan of task {task.number}, {task.plan_path}, does not exist.", advice=advice)
-
-
-def _prepare(board: Board, mark: MarkedTask, command: Command) -> Brief:
-    """The brief, with the folder for its work made."""
-    brief = replace(command.brief(board, mark.state, mark.before), begun_at=board.clock.wall())
-    _must_stay_inside(board, brief)
-    (board.root / brief.write_to).parent.mkdir(parents=True, exist_ok=True)
-    return brief
-
-
-def _must_stay_inside(board: Board, brief: Brief) -> None:
-    if not stays_inside(board.root, brief.write_to):
-        advice = "Correct the task's project_name, or remove the link."
-        raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice=advice)
 
 
 def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
     return {path: data for path in paths if (data := read_bounded(root / path, MAX_BYTES)) is not None}
 
 
-# ---- what a process that ended has left
-
-
-async def _unfiled(remit: Remit, board: Board, command: Command, waiting: Waiting) -> tuple[tuple[Brief, Return] | None, tuple[str, ...]]:
-    """A finished return that was never filed, with its brief; and warnings. Only the holder of the claim may look."""
-    state = (await off_loop(board.look)).state
+async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return] | None:
+    """A finished return that a killed process did not file, with its brief."""
+    state = (await off_loop(run.board.look)).state
     task = state.task(command.number)
-    run = unfiled_run(task, command.name)
-    if not run:
-        return None, ()
-    finished, record = await recovered_return(remit, run, waiting)
-    if record is None:
-        return None, (
-            f"An earlier `remit {command.routed_as}` of task {command.number} ended before its agent was called: it begins again.",
+    name = unfiled_run(task, command.name)
+    if not name:
+        return None
+    finished, record = await run.recovered(name)
+    if record is None or finished is None:
+        which = f" ({record.session_id})" if record is not None else ""
+        run.warn(
+            f"An earlier `remit {command.routed_as}` of task {command.number}{which} ended before its agent had finished: it runs again."
         )
-    brief = _brief_of_record(replace(command, focus="").brief(board, state, task), record)
-    if finished is not None:
-        words = f"An earlier run had finished ({record.session_id}) but ended before its return was filed: that is used, nothing ran again."
-        return (brief, finished), (words,)
-    words = f"An earlier run ({record.session_id}) ended before it had finished: it begins again."
-    if record.result is not None:
-        kept = await off_loop(_keep_unfinished, board, brief, record.result)
-        words += f" What it left is kept: {kept}." if kept else ""
-    return None, (words,)
-
-
-def _brief_of_record(brief: Brief, record: Record) -> Brief:
+        return None
+    run.warn(f"An earlier run had finished ({record.session_id}) but was killed before its return was filed: that return is used.")
     asked = record.task.extra if record.task is not None else {}
     remembered = {name: asked[name] for name in REMEMBERED if name in asked}
-    return replace(brief, **remembered, begun_at=record.created_at)
-
-
-def _keep_unfinished(board: Board, brief: Brief, result: Return) -> str:
-    """Link what an interrupted run left; the path, empty when there is nothing."""
-    verdict = replace(judge_document(board.root, brief, result), moves_to=None, is_undone=False, status=returns.Status.PARTIAL)
-    if verdict.found is None:
-        return ""
-    _write(board, brief, result, verdict, None, subject="")
-    return brief.write_to
+    brief = replace(command, focus="").brief(run.board, state, task)
+    return replace(brief, **remembered, begun_at=record.created_at), finished
 
 
 # ---- filing
 
 
-def _file(
-    held: claims.Held,
-    board: Board,
-    brief: Brief,
-    result: Return,
-    before: Status | None,
-    notices: tuple[str, ...],
-    earlier: Mapping[str, bytes] | None = None,
-) -> Outcome:
-    """Judge the return, write the board once, commit. `earlier`: the reports before the run; one that was changed is put back."""
-    verdict = judge_document(board.root, brief, result)
-    if held.is_lost:
-        lost = f"The time for task {brief.task.number} had run out and another took it over: the board is left to them."
-        return _outcome(board, brief, result, verdict, FiledTask(task=None), (*notices, lost))
-    changed = {path: data for path, data in (earlier or {}).items() if _read_all(board.root, [path]).get(path) != data}
-    restored = tuple(f"{path} was changed by the run: it was put back as it was." for path in changed)
-    filed = _write(board, brief, result, verdict, before, subject=_subject(brief, verdict), files=changed)
-    warnings = tuple(dict.fromkeys((*notices, *verdict.warnings, *restored, *filed.warnings, *result.warnings)))
-    return _outcome(board, brief, result, verdict, filed, warnings)
+def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, bytes] | None = None) -> Outcome:
+    """Judge the return, write the board once, commit. `earlier`: the reports before the run; one that was changed is restored."""
+    run.must_hold()
+    root, number = run.board.root, run.number
+    verdict = judge_document(root, brief, result)
+    found = verdict.document
+    files = {path: data for path, data in (earlier or {}).items() if _read_all(root, [path]).get(path) != data}
+    restored = [f"{path} was changed by the run: it was restored." for path in files]
+    if found is not None and found.came_from:
+        files[brief.write_to] = found.data
+        run.warn(*([f"The {KINDS[brief.command]} was taken from {found.came_from}."] if verdict.is_done else []))
 
+    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+        return _apply(run, task, draft.at, brief, verdict)
 
-def _write(
-    board: Board,
-    brief: Brief,
-    result: Return,
-    verdict: DocumentVerdict,
-    before: Status | None,
-    *,
-    subject: str,
-    files: Mapping[str, bytes] | None = None,
-) -> FiledTask:
-    found = verdict.found
-    taken_over = {brief.write_to: found.data} if found is not None and found.came_from else {}
-    return file_task(
-        board,
-        brief.task.number,
-        brief.command,
-        f"Task {brief.task.number}: {brief.command} {verdict.status}",
-        lambda task, draft: apply_verdict(task, draft.at, brief, verdict, before),
+    task = run.file(
+        f"Task {number}: {brief.command} {verdict.status}",
+        change,
         session_id=result.session_id,
-        files={**(files or {}), **taken_over},
-        subject=subject,
-        paths=[*([brief.write_to] if found is not None else []), *(one.path for one in verdict.more)],
+        files=files,
+        subject=_subject(brief, verdict),
+        paths=[brief.write_to] if found is not None else [],
     )
+    run.warn(*restored, *result.warnings)
+    return _outcome(run, brief, result, verdict, task)
 
 
-def _subject(brief: Brief, verdict: DocumentVerdict) -> str:
+def _apply(run: TaskRun, task: Task, at: str, brief: Brief, verdict: Verdict) -> tuple[Task, tuple[str, ...]]:
+    """The task with its new marker, link and plan version; a warning where a person has moved it meanwhile."""
+    warnings: tuple[str, ...] = ()
+    if verdict.is_undone:
+        task = run.undo(task)
+    elif verdict.moves_to is not None:
+        task, warnings = run.move(task, verdict.moves_to, at, reason=verdict.reason)
+    if verdict.document is not None:
+        kind = "research" if brief.command == "research" else "plan"
+        extra = {} if verdict.is_done else {"partial": True}
+        link = TaskArtifact(type=kind, path=brief.write_to, summary=verdict.document.summary, extra=extra)
+        task = replace(task, artifacts=(*(one for one in task.artifacts if one.path != link.path), link))
+        if verdict.is_done and kind == "plan":
+            task = _with_plan(task, at, brief)
+    return task, warnings
+
+
+def _with_plan(task: Task, at: str, brief: Brief) -> Task:
+    """The current plan and its version; the first one of an older board is remembered as such."""
+    versions = task.plan_versions
+    if task.plan_path and task.plan_path != brief.write_to and not any(one.path == task.plan_path for one in versions):
+        versions = (*versions, PlanVersion(version=max(1, brief.version - 1), path=task.plan_path))
+    if all(one.path != brief.write_to for one in versions):
+        versions = (*versions, PlanVersion(version=brief.version, path=brief.write_to, created=at, reason=brief.focus))
+    return replace(task, plan_path=brief.write_to, plan_versions=versions)
+
+
+def _subject(brief: Brief, verdict: Verdict) -> str:
     """Of the commit; empty: nothing worth one."""
-    number = brief.task.number
-    if verdict.status is returns.Status.COMPLETED:
-        made = f"revise plan to version {brief.version}" if brief.command == "revise" else MADE[brief.command]
-        return f"task {number}: {made}"
+    made = {"research": "complete research", "plan": "create implementation plan", "revise": f"revise plan to version {brief.version}"}
+    if verdict.is_done:
+        return f"task {brief.task.number}: {made[brief.command]}"
     if verdict.moves_to is Status.BLOCKED:
-        return f"task {number}: block at {brief.command}"
-    return f"task {number}: keep unfinished {brief.command}" if verdict.found is not None else ""
+        return f"task {brief.task.number}: block at {brief.command}"
+    return f"task {brief.task.number}: keep unfinished {brief.command}" if verdict.document is not None else ""
 
 
-def _outcome(board: Board, brief: Brief, result: Return, verdict: DocumentVerdict, filed: FiledTask, warnings: tuple[str, ...]) -> Outcome:
-    was_believed = verdict.status is result.status
+def _outcome(run: TaskRun, brief: Brief, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
+    root, found = run.board.root, verdict.document
     data: dict[str, Any] = {"agent": result.metadata.agent_type, "duration_seconds": result.metadata.duration_seconds}
-    if verdict.status is returns.Status.COMPLETED and brief.version:
-        data |= {"plan_version": brief.version, "phase_count": phase_count(board.root, brief.write_to)}
-    return Outcome(
-        command=brief.command,
+    if verdict.is_done and brief.version:
+        data |= {"plan_version": brief.version, "phase_count": phase_count(root, brief.write_to)}
+    made = [Artifact(type=KINDS[brief.command], path=brief.write_to, summary=found.summary)] if found is not None else []
+    return Outcome.of_return(
+        brief.command,
+        result,
         status=str(verdict.status),
-        summary=result.summary if was_believed else f"{verdict.errors[0].message}",
+        summary=verdict.summary,
         task_number=brief.task.number,
-        task_status=filed.task.status.marker if filed.task is not None else "",
-        artifacts=document_artifacts(board.root, brief, verdict),
+        task_status=task.status.marker if task is not None else "",
+        artifacts=seen_artifacts(root, made),
         errors=verdict.errors,
         next_steps=_next_steps(brief, result, verdict),
-        warnings=warnings,
-        commit=filed.commit,
-        session_id=result.session_id,
-        stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
+        warnings=tuple(run.warnings),
+        commit=run.commit,
+        stop_reason=str(result.stop_reason if verdict.status is result.status else StopReason.INVALID_RETURN),
         data=data,
     )
 
 
-def _next_steps(brief: Brief, result: Return, verdict: DocumentVerdict) -> str:
+def _next_steps(brief: Brief, result: Return, verdict: Verdict) -> str:
     again = f"`remit {brief.command} {brief.task.number}`"
     advice = verdict.errors[0].recommendation if verdict.errors else ""
-    if verdict.status is returns.Status.COMPLETED:
+    if verdict.is_done:
         own = f"{result.next_steps.strip().rstrip('.')}. " if result.next_steps.strip() else ""
         return own + NEXT[brief.command].format(number=brief.task.number)
     if verdict.moves_to is Status.BLOCKED:
-        advice = advice or "Settle what it is blocked by"
+        advice = advice or "Resolve what it is blocked by"
         return advice if again.strip("`") in advice else f"{advice.rstrip('. ')}; then {again} again."
     if verdict.is_undone or verdict.status is not result.status:
         return advice
     longer = " --timeout gives it longer." if result.stop_reason is StopReason.DEADLINE else ""
-    return f"The task stays [{BEGINS[brief.command].marker}]: {again} takes it up again.{longer}"
+    return f"The task stays [{BEGINS[brief.command].marker}]: {again} resumes it.{longer}"

@@ -17,19 +17,19 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
-from remit.board.board import Board
-from remit.board.command_lifecycle import Find, hand_over, require_agent, route_task
-from remit.board.commits import find_repository, literal, task_commits
-from remit.board.outcome import Outcome, Waiting, commit_debt, count_words, find_tasks, one_line, wait_for_result
-from remit.board.pending_commits import Debt, owed, pay_left
+from remit.board.archive import find_tasks
+from remit.board.board import Board, Draft
+from remit.board.command_lifecycle import Find, delegate_task, new_error, require_agent, route_task
+from remit.board.commits import commit, find_repository, literal, task_commits
+from remit.board.outcome import Outcome, Waiting, count_words, one_line, wait_for_result
 from remit.board.plans import Plan, read_plan
-from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, State, Task, TaskArtifact
+from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact
 from remit.board.task import Status as TaskStatus
-from remit.board.task_commands import Wanted, number_task
+from remit.board.task_commands import NewTask, number_task
 from remit.board.task_prompts import read_text, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import ErrorInfo, Misused, RemitError
+from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
@@ -158,7 +158,6 @@ class Review:
 class FollowUps:
     """Tasks made of findings."""
 
-    state: State
     tasks: tuple[Task, ...] = ()
     notes: tuple[str, ...] = ()
     """Why other findings have no task of their own, a sentence each."""
@@ -171,7 +170,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
     with _reserved_path(board, task) as write_to:
         parameters = await off_loop(_parameters, board, asked, task, write_to)
         extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
-        result = await hand_over(remit, "review", task=task, parameters=parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
+        result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         record = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
             record = await check_record(board, task, besides=write_to, seconds=ACCEPT_SECONDS, accept_env=remit.settings.accept_env)
@@ -208,7 +207,7 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
             raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
     else:
         seen = board.look()
-        task = find_tasks(board, seen.state, [asked.number])[0]
+        (task,) = find_tasks(board, seen.state, [asked.number])
         holder = claims.holder_of(board, asked.number)
         busy = f"Task {asked.number} is being worked on (`remit {holder.command}`): it was reviewed as it is." if holder else ""
         warnings = (*seen.notices, *([busy] if busy else []))
@@ -258,56 +257,52 @@ def _file(board: Board, done: Review) -> Outcome:
     found = find_document(board.root, done.result, "report", reports, done.write_to)
     if found is None:
         return _without_report(board, done)
-    findings, asked = findings_of(done.result.data), done.asked
+    findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
     text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
     count = "" if findings is None else f" ({count_words(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
-    left = pay_left(board)
-    debt = owed(board, subject, [done.write_to], session_id=done.result.session_id)
-    follow_ups, notices = _write(board, done, text, findings, debt)
-    made = commit_debt(board, debt, "review", asked.number)
-    warnings = (*done.warnings, *left, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), made.warning)
-    return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), made.short)
-
-
-def _write(board: Board, done: Review, text: str, findings: list[Finding] | None, debt: Debt) -> tuple[FollowUps | None, tuple[str, ...]]:
-    """The report and, where there is a board or one is to be made, its entry on the board. None: no board."""
-    makes_tasks = done.asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
-    if not (makes_tasks or board.look().exists):
+    makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
+    follow_ups = FollowUps()
+    if makes_tasks or board.look().exists:
+        with board.change(make=makes_tasks) as draft:
+            if makes_tasks:
+                follow_ups = make_tasks(board, draft, findings or (), done.write_to)
+            _link_report(draft, done, findings)
+            draft.write(done.write_to, text + _task_section(follow_ups))
+            board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
+        notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
+    else:
         atomic_write(board.root / done.write_to, text.encode())
-        return None, ()
-    with board.change(make=makes_tasks) as draft:
-        follow_ups = (
-            make_tasks(board, draft.state, findings or (), done.write_to, at=draft.at) if makes_tasks else FollowUps(state=draft.state)
-        )
-        state, number = follow_ups.state, done.asked.number
-        task = state.find(number) if number is not None else None
-        if task is not None:
-            link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "")
-            state = state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
-        more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
-        draft.state = state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
-        draft.write(done.write_to, text + _task_section(follow_ups))
-        draft.files[debt.note] = debt.to_bytes()
-    return replace(follow_ups, state=draft.state), draft.notices
+        made = commit(board.root, [done.write_to], subject, session_id=session_id)
+        notices, commit_hash, warning = (), made.short, made.warning
+    warnings = (*done.warnings, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), warning)
+    return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
 
 
-def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: FollowUps | None) -> Iterator[str]:
+def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> None:
+    number = done.asked.number
+    task = draft.state.find(number) if number is not None else None
+    if task is not None:
+        link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "")
+        draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
+    more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
+    draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
+
+
+def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: FollowUps) -> Iterator[str]:
     if not done.asked.make_tasks:
         return
     if findings is None:
         yield _PROSE_ALONE
     elif not any(one.rank <= WORTH_A_TASK for one in findings):
         yield "No tasks were made: nothing found is medium or worse."
-    if follow_ups is not None:
-        yield from follow_ups.notes
+    yield from follow_ups.notes
 
 
 def _outcome(
-    board: Board, done: Review, findings: list[Finding] | None, follow_ups: FollowUps | None, warnings: tuple[str, ...], commit: str
+    board: Board, done: Review, findings: list[Finding] | None, follow_ups: FollowUps, warnings: tuple[str, ...], commit_hash: str
 ) -> Outcome:
-    result, record, tasks = done.result, done.record, follow_ups.tasks if follow_ups is not None else ()
-    now = follow_ups.state.find(done.task.number) if follow_ups is not None and done.task is not None else done.task
+    result, record, tasks, now = done.result, done.record, follow_ups.tasks, done.task
     gaps = record.gaps if record is not None else ()
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
@@ -325,7 +320,7 @@ def _outcome(
         artifacts=checked_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
         next_steps=" ".join(steps),
         warnings=warnings,
-        commit=commit,
+        commit=commit_hash,
         data={
             "agent": result.metadata.agent_type,
             "report": done.write_to,
@@ -343,13 +338,8 @@ def _without_report(board: Board, done: Review) -> Outcome:
     if result.status is Status.COMPLETED:
         again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
         message = f"{result.metadata.agent_type} says completed, but there is no report: {done.write_to} is missing or empty."
-        missing = ErrorInfo(type="validation", message=message, code="FILE_NOT_FOUND", recoverable=True, recommendation=again)
-        changed = {
-            "status": "failed",
-            "summary": message,
-            "errors": (missing, *result.errors),
-            "stop_reason": str(StopReason.INVALID_RETURN),
-        }
+        missing = new_error("validation", "FILE_NOT_FOUND", message, again)
+        changed = {"status": "failed", "summary": message, "errors": (missing, *result.errors), "stop_reason": "invalid_return"}
     with contextlib.suppress(OSError):
         (board.root / done.write_to).parent.rmdir()  # only where it is empty: it was made for the report
     return Outcome.of_return(
@@ -367,9 +357,9 @@ def _without_report(board: Board, done: Review) -> Outcome:
 # ---- tasks of findings
 
 
-def make_tasks(board: Board, state: State, findings: Sequence[Finding], report: str, *, at: str) -> FollowUps:
+def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> FollowUps:
     """One task per file, of findings that are medium or worse and have no open task; the gravest files first."""
-    taken = {one: task.number for task in state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
+    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
     known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -383,24 +373,24 @@ def make_tasks(board: Board, state: State, findings: Sequence[Finding], report: 
     chosen = sorted(groups.items(), key=lambda item: (min(one.rank for one in item[1]), -len(item[1]), item[0]))
     made: list[Task] = []
     for file, group in chosen[:MAX_TASKS]:
-        task = replace(number_task(board, state, _wanted(file, group, report), at=at), extra={KEY: [one.fingerprint for one in group]})
-        state = state.with_task(task)
-        made.append(task)
+        task = number_task(board, draft.state, _new_task(file, group, report), at=draft.at)
+        made.append(replace(task, extra={KEY: [one.fingerprint for one in group]}))
+        draft.state = draft.state.with_task(made[-1])
     open_tasks = ", ".join(map(str, sorted(known)))
     notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
     if len(chosen) > MAX_TASKS:
         notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
-    return FollowUps(state=state, tasks=tuple(made), notes=tuple(notes))
+    return FollowUps(tasks=tuple(made), notes=tuple(notes))
 
 
-def _wanted(file: str, group: Sequence[Finding], report: str) -> Wanted:
+def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
     where = file or "the project as a whole"
     lines = []
     for one in group[:MAX_LISTED]:
         line, advice = f", line {one.line}" if one.line else "", f" → {one.suggestion}" if one.suggestion else ""
         lines.append(f"- {one.severity}{line}: {one.message}{advice}")
     lines += [f"- and {len(group) - MAX_LISTED} more"] if len(group) > MAX_LISTED else []
-    return Wanted(
+    return NewTask(
         text=f"Settle what the review found in {where} ({report}):\n\n" + "\n".join(lines),
         title=f"Settle {f'{len(group)} findings' if len(group) > 1 else 'a finding'} of the review in {where}",
         priority=Priority.HIGH if group[0].rank < WORTH_A_TASK else Priority.MEDIUM,

@@ -241,14 +241,14 @@ _READERS: Mapping[str, tuple[str, _Reader]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class StateFile:
     state: State
     drawn: str
     """Hash of TODO.md as it was drawn from it."""
     entries: Entries = field(default_factory=dict)
 
 
-def read_state(data: bytes, name: str) -> Read:
+def read_state(data: bytes, name: str) -> StateFile:
     """`name` is the file's, relative to the root. Raises `Unavailable`."""
     if not data.strip(_BLANK):
         raise _damaged(name, None, "it is empty")
@@ -264,7 +264,7 @@ def read_state(data: bytes, name: str) -> Read:
         raise _bad(data, name, error) from None
     drawn = value.get(DRAWN)
     entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
-    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
+    return StateFile(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
 
 
 def state_to_bytes(state: State, drawn: str = "", known: Entries | None = None) -> bytes:

@@ -1,6 +1,6 @@
-"""Tasks recorded, abandoned, recovered and divided: `remit task`. Nothing here runs an agent or carries out what a task says.
+"""`remit task` and `remit todo`: tasks recorded, abandoned, recovered, divided, archived, TODO.md and state.json brought together.
 
-Light to import. All tasks of one command are checked before any is changed.
+Nothing here runs an agent or carries out what a task says. All tasks of one command are checked before any is changed. Light to import.
 """
 
 import os
@@ -9,44 +9,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.board.archive import archived_tasks, bring_back, put_away
+from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
-from remit.board.outcome import (
-    Outcome,
-    archived_statuses,
-    change_board,
-    committed,
-    count_words,
-    find_tasks,
-    name_tasks,
-    one_line,
-    replace_tasks,
-    spell_numbers,
-)
-from remit.board.pending_commits import owed
+from remit.board.outcome import Outcome, count_words, name_tasks, one_line, spell_numbers
 from remit.board.plans import list_items, read_plan
 from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, circle_words, closing, cycles, next_command
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
 
-# ---- Tasks recorded, abandoned, recovered and divided: `remit task`. Nothing here runs an agent or carries out what a task sa
-
-
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
 MAX_TEXT = 100_000
 MIN_PARTS, MAX_PARTS = 2, 5
 MAX_NAMED = 10
+ASK_ABOVE = 5
+MAX_SHOWN = 20
+"""Lines of one kind; `--json` has them all."""
 ROUTING_LINE = "Routing /task to atomic-task-numberer (in_process)"
-"""As every command logs where it goes. `flow.route` takes longer to import than a task to record."""
+"""As every command logs its route. `core.routing` takes longer to import than a task to record."""
 _SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 _LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
+_FOLDER = re.compile(r"(\d{1,9})_(.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class NewTask:
     """A task to record. What is not given is left open; nothing is guessed from the text."""
 
     text: str
@@ -62,34 +51,30 @@ class Wanted:
     parent: int | None = None
 
 
-def record(board: Board, wanted: Wanted, *, dry_run: bool = False) -> Outcome:
-    """Give the task the next number and write it down: all that `task` does. A project without a board gets one."""
-    if wanted.language and not _LANGUAGE.fullmatch(wanted.language):
-        raise Misused(
-            f"{one_line(wanted.language)!r} is not a language.", advice="Use one word, like lean or python; it decides the route."
-        )
+def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
+    """Give the task the next number and write it down. A project without a board gets one."""
+    if new.language and not _LANGUAGE.fullmatch(new.language):
+        advice = "Use one word, like lean or python; it decides the route."
+        raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
     is_first = not board.state_path.exists()
-
-    def step(draft: Draft) -> tuple[Task, tuple[str, ...]]:
-        task = number_task(board, draft.state, wanted, at=draft.at)
-        warnings = tuple(_same_title(draft.state, task))
-        draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
-        return task, warnings
-
-    (task, warnings), draft, debt = change_board(board, step, lambda made: f"task {made[0].number}: create", dry_run=dry_run, make=True)
+    with board.change(make=True, dry_run=dry_run) as draft:
+        task = number_task(board, draft.state, new, at=draft.at)
+        title = task.title.casefold()
+        same = next((one for one in draft.state.tasks if one.status not in CLOSED and one.title.casefold() == title), None)
+        add_task(draft, task)
+        board.commit_for(draft, f"task {task.number}: create", command="task", task_number=task.number)
     _log_route()
-    made = "\nThe project had no board: specs/TODO.md and specs/state.json are it from now on." if is_first and not dry_run else ""
-    outcome = Outcome(
-        command="task",
-        status="completed",
-        summary=f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
-        task_number=task.number,
-        task_status=task.status.marker,
+    undo = f"`remit task --abandon {task.number} --reason …` removes it again."
+    warnings = [f"Task {same.number} has the same title and is [{same.status.marker}]: {undo}"] if same is not None else []
+    made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
+    return _outcome(
+        draft,
+        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
+        [task.number],
+        warnings,
         next_steps=f"remit research {task.number}",
-        warnings=(*draft.notices, *warnings),
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
     )
-    return committed(board, outcome, debt)
 
 
 def _log_route() -> None:
@@ -98,45 +83,65 @@ def _log_route() -> None:
     logging.getLogger(__name__).info(ROUTING_LINE)
 
 
-def number_task(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:
+def _outcome(draft: Draft, summary: str, numbers: Sequence[int], warnings: Iterable[str] = (), **more: Any) -> Outcome:
+    number = numbers[0] if len(numbers) == 1 else None
+    task = draft.state.find(number) if number is not None else None
+    return Outcome(
+        **{
+            "command": "task",
+            "status": "completed",
+            "summary": summary,
+            "task_number": number,
+            "task_status": task.status.marker if task is not None else "",
+            "warnings": (*draft.notices, *warnings, *([draft.commit_warning] if draft.commit_warning else [])),
+            "commit": draft.commit_hash,
+            **more,
+        }
+    )
+
+
+def number_task(board: Board, state: State, new: NewTask, *, at: str) -> Task:
     """The task with its number, checked and not yet on the board. Raises `Misused`."""
-    text, title = wanted.text.strip(), one_line(wanted.title)[:GIVEN_TITLE_LENGTH] or title_of(wanted.text)
+    text, title = new.text.strip(), one_line(new.title)[:GIVEN_TITLE_LENGTH] or title_of(new.text)
     if not title:
-        raise Misused("There is no text to record.", advice='Say what is to be done: remit task "Fix the parser".')
+        raise Misused("There is no text to record.", advice='Describe the task: remit task "Fix the parser".')
     if len(text) > MAX_TEXT:
         raise Misused(f"The text has {len(text):,} characters.", advice=f"At most {MAX_TEXT:,}: put the rest into a file and name it.")
     number = state.next_number
-    _check_dependencies(board, state, number, wanted.dependencies)
+    _check_dependencies(board, state, number, new.dependencies)
     return Task(
         number=number,
         title=title,
         slug=slug_of(title),
-        type=wanted.type,
-        priority=wanted.priority,
-        language=one_line(wanted.language or "") or None,
-        description=text,
-        effort=one_line(wanted.effort),
-        dependencies=tuple(dict.fromkeys(wanted.dependencies)),
+        type=new.type,
+        priority=new.priority,
+        language=one_line(new.language or "") or None,
+        description=text or title,
+        effort=one_line(new.effort),
+        dependencies=tuple(dict.fromkeys(new.dependencies)),
         created=at,
         last_updated=at,
-        accept=tuple(one_line(command) for command in wanted.accept if command.strip()),
-        parent=wanted.parent,
-        source=wanted.source,
+        accept=tuple(one_line(command) for command in new.accept if command.strip()),
+        parent=new.parent,
+        source=new.source,
     )
 
 
+def add_task(draft: Draft, task: Task) -> None:
+    words = f"Task {task.number} created: {task.title}"
+    draft.state = draft.state.with_task(task).noting(draft.at, words, task_number=task.number)
+
+
 def _check_dependencies(board: Board, state: State, number: int, dependencies: Sequence[int]) -> None:
-    """They exist, on the board or in the archive, and close no circle."""
+    """They exist, on the board or in the archive, and close no cycle."""
     circle = closing(state.tasks, number, dependencies)
     if circle:
         words = f"Task {number} would wait for itself: {' → '.join(map(str, (*circle, circle[0])))}."
         raise Refused(words, code="CYCLE_DETECTED", advice="Leave out one of these dependencies.")
-    known = {task.number for task in state.tasks} if dependencies else set()
-    missing = [one for one in dependencies if one not in known]
-    archived = archived_statuses(board) if missing else {}
-    unknown = [one for one in missing if one not in archived]
+    missing = {one for one in dependencies if state.find(one) is None}
+    unknown = missing - {task.number for task in archived_tasks(board)} if missing else missing
     if unknown:
-        raise Misused(f"Task {unknown[0]} not found", advice="A task can depend on tasks of the board and of the archive only.")
+        raise Misused(f"Task {min(unknown)} not found", advice="A task can depend on tasks of the board and of the archive only.")
 
 
 def title_of(text: str) -> str:
@@ -151,14 +156,6 @@ def title_of(text: str) -> str:
     return title
 
 
-def _same_title(state: State, task: Task) -> Iterator[str]:
-    title = task.title.casefold()
-    same = [one for one in state.tasks if one.status not in CLOSED and one.title.casefold() == title]
-    if same:
-        undo = f"`remit task --abandon {task.number} --reason …` if it is one too many."
-        yield f"Task {same[0].number} has the same title and is [{same[0].status.marker}]: {undo}"
-
-
 # ---- abandon and recover
 
 
@@ -166,52 +163,48 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
     why = one_line(reason)
     if not why:
         raise Misused("[ABANDONED] needs a reason.", advice=f"remit task --abandon {spell_numbers(numbers)} --reason 'why'")
-
-    def step(draft: Draft) -> list[str]:
-        tasks = find_tasks(board, draft.state, numbers)
-        working = holders(board)
-        warnings = [warning for task in tasks for warning in _check_abandon(task, why, is_claimed=task.number in working, force=force)]
-        moved = [task.moved(Status.ABANDONED, at=draft.at, reason=why) for task in tasks]
-        draft.state = _noting(replace_tasks(draft.state, moved), draft.at, f"abandoned: {why}", numbers)
-        gone = set(numbers)
-        waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and gone.intersection(task.dependencies)]
-        if waiting:
-            more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
-            warnings.append(f"Still waiting for what is abandoned: {name_tasks(waiting[:MAX_NAMED])}{more}.")
-        return warnings
-
-    warnings, draft, debt = change_board(board, step, lambda _: _subject("abandon", numbers), dry_run=dry_run)
+    warnings: list[str] = []
+    with board.change(dry_run=dry_run) as draft:
+        tasks, working = find_tasks(board, draft.state, numbers), holders(board)
+        for task in tasks:
+            if task.number in working and not force:
+                stop = f"Stop it first (`remit cancel {working[task.number].session_id or 'SESSION'}`), or use --force."
+                raise Refused(f"Task {task.number} is being worked on now.", advice=stop)
+            if task.number in working:
+                warnings.append(f"Task {task.number} is being worked on: its result is kept, and its status stays as you set it.")
+            warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
+        _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
+        waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and {*numbers} & {*task.dependencies}]
+    if waiting:
+        more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
+        warnings.append(f"Still waiting for an abandoned task: {name_tasks(waiting[:MAX_NAMED])}{more}.")
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
-    return committed(board, _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run), debt)
+    return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
 
 
 def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> Outcome:
-    """[ABANDONED] → [NOT STARTED], those in the archive too."""
-
-    def step(draft: Draft) -> None:
-        there = {task.number for task in draft.state.tasks}
-        shelved = {task.number: task for task in archived_tasks(board)} if not there.issuperset(numbers) else {}
-        away = [number for number in numbers if number not in there and number in shelved]
-        for number in away:
-            _must_be_abandoned(shelved[number])
-        if away:
-            bring_back(board, draft, away)
-        tasks = [_must_be_abandoned(task) for task in find_tasks(board, draft.state, numbers)]
-        moved = [task.moved(Status.NOT_STARTED, at=draft.at) for task in tasks]
-        draft.state = _noting(replace_tasks(draft.state, moved), draft.at, "recovered", numbers)
-
-    _, draft, debt = change_board(board, step, lambda _: _subject("recover", numbers), dry_run=dry_run)
-    return committed(board, _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run), debt)
+    """[ABANDONED] → [NOT STARTED], also for archived tasks."""
+    with board.change(dry_run=dry_run) as draft:
+        away = [number for number in numbers if draft.state.find(number) is None]
+        archived = [task for task in archived_tasks(board) if task.number in away] if away else []
+        for task in archived:
+            _check_abandoned(task)
+        bring_back(board, draft, [task.number for task in archived])
+        tasks = find_tasks(board, draft.state, numbers)
+        for task in tasks:
+            _check_abandoned(task)
+        _move_all(board, draft, tasks, Status.NOT_STARTED, "recover", "recovered")
+    return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run)
 
 
-def _check_abandon(task: Task, reason: str, *, is_claimed: bool, force: bool) -> Iterator[str]:
-    if is_claimed and not force:
-        stop = f"Stop it first (`remit cancel {task.session_id or 'SESSION'}`), or use --force."
-        raise Refused(f"Task {task.number} is being worked on now.", advice=stop)
-    if is_claimed:
-        yield f"Task {task.number} is being worked on: its result is kept, and its status stays as you set it."
-    yield from _check_move(task, Status.ABANDONED, reason=reason, force=force)
+def _move_all(board: Board, draft: Draft, tasks: Sequence[Task], status: Status, verb: str, words: str, *, reason: str = "") -> None:
+    numbers = [task.number for task in tasks]
+    more = {"task_number": numbers[0]} if len(numbers) == 1 else {"task_numbers": numbers}
+    moved = draft.state.with_tasks(task.moved(status, at=draft.at, reason=reason) for task in tasks)
+    draft.state = moved.noting(draft.at, f"{name_tasks(numbers)} {words}", **more)
+    subject = f"task {spell_numbers(numbers)}: {verb}"
+    board.commit_for(draft, subject if len(subject) <= 72 else f"task: {verb} {len(numbers)} tasks", command="task")
 
 
 def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) -> Iterator[str]:
@@ -223,36 +216,17 @@ def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) ->
         yield f"The status check was skipped (--force): {refused.message}"
 
 
-def _must_be_abandoned(task: Task) -> Task:
-    if task.status is Status.ABANDONED:
-        return task
-    words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
-    advice = "It is on the board as it is." if task.status not in CLOSED else ""
-    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
-
-
-def _noting(state: State, at: str, words: str, numbers: Sequence[int]) -> State:
-    more = {"task_number": numbers[0]} if len(numbers) == 1 else {"task_numbers": list(numbers)}
-    return state.noting(at, f"{name_tasks(numbers)} {words}", **more)
-
-
-def _subject(verb: str, numbers: Sequence[int]) -> str:
-    subject = f"task {spell_numbers(numbers)}: {verb}"
-    return subject if len(subject) <= 72 else f"task: {verb} {len(numbers)} tasks"
+def _check_abandoned(task: Task) -> None:
+    if task.status is not Status.ABANDONED:
+        words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
+        advice = "It is on the board as it is." if task.status not in CLOSED else ""
+        raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
 def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, dry_run: bool) -> Outcome:
-    are = ("would be" if dry_run else "is" if len(numbers) == 1 else "are") + f" {verb}"
-    return Outcome(
-        command="task",
-        status="completed",
-        summary=f"{name_tasks(numbers)} {are}.",
-        task_number=numbers[0] if len(numbers) == 1 else None,
-        task_status=draft.state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
-        next_steps=after,
-        warnings=(*draft.notices, *warnings),
-        data={"task_numbers": list(numbers), "dry_run": dry_run},
-    )
+    are = "would be" if dry_run else "is" if len(numbers) == 1 else "are"
+    data = {"task_numbers": list(numbers), "dry_run": dry_run}
+    return _outcome(draft, f"{name_tasks(numbers)} {are} {verb}.", numbers, warnings, next_steps=after, data=data)
 
 
 # ---- divide
@@ -269,9 +243,8 @@ class Parts:
 
 
 def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
-    """Make two to five tasks of one. Nothing is made up: without parts in writing it is refused."""
-
-    def step(draft: Draft) -> tuple[list[Task], Parts, list[str]]:
+    """Make two to five tasks of one. Without parts in writing it is refused: none are made up."""
+    with board.change(dry_run=dry_run) as draft:
         (task,) = find_tasks(board, draft.state, [number])
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
@@ -279,27 +252,20 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
         warnings = list(_check_move(task, Status.EXPANDED, force=force))
         parts = _parts_of(board, task, prompt)
         if task.accept and not parts.in_turn:
-            warnings.append(f"Acceptance commands of task {number} hold for no part of it: add them where they belong.")
-        return _divided(board, draft, task, parts), parts, warnings
-
-    def subject(made: tuple[list[Task], Parts, list[str]]) -> str:
-        return f"task {number}: divide into {spell_numbers([task.number for task in made[0]])}"
-
-    (made, parts, warnings), draft, debt = change_board(board, step, subject, dry_run=dry_run)
-    numbers = [task.number for task in made]
+            warnings.append(f"Acceptance commands of task {number} apply to no part of it: add them where they belong.")
+        made = _divided(board, draft, task, parts)
+        numbers = [one.number for one in made]
+        board.commit_for(draft, f"task {number}: divide into {spell_numbers(numbers)}", command="task", task_number=number)
     order = "each after the one before it" if parts.in_turn else "in any order"
-    outcome = Outcome(
-        command="task",
-        status="completed",
-        summary=f"Task {number} {'would be' if dry_run else 'is'} divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}\n"
-        + "\n".join(f"  {task.number}. {task.title}" for task in made),
-        task_number=number,
-        task_status=Status.EXPANDED.marker,
+    head = f"Task {number} {'would be' if dry_run else 'is'} divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
+    return _outcome(
+        draft,
+        "\n".join([head, *(f"  {one.number}. {one.title}" for one in made)]),
+        [number],
+        warnings,
         next_steps=f"remit research {numbers[0]}",
-        warnings=(*draft.notices, *warnings),
         data={"created": numbers, "in_turn": parts.in_turn, "taken_from": parts.source, "dry_run": dry_run},
     )
-    return committed(board, outcome, debt)
 
 
 def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
@@ -308,12 +274,8 @@ def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
     if prompt.strip() and not parts.texts:
         parts = Parts(texts=tuple(line.strip() for line in prompt.splitlines() if line.strip()), source="the prompt")
     if not prompt.strip() and not parts.texts and task.plan_path:
-        try:
-            phases = read_plan((board.root / task.plan_path).read_text(errors="replace")).phases
-        except OSError:
-            phases = ()
-        texts = tuple(f"{phase.name}\n\n{phase.text}" for phase in phases)
-        parts = Parts(texts=texts, in_turn=True, source="the phases of its plan")
+        phases = read_plan((read_or_none(board.root / task.plan_path) or b"").decode(errors="replace")).phases
+        parts = Parts(texts=tuple(f"{one.name}\n\n{one.text}" for one in phases), in_turn=True, source="the phases of its plan")
     if MIN_PARTS <= len(parts.texts) <= MAX_PARTS:
         return parts
     many = f"{len(parts.texts)} {'was' if len(parts.texts) == 1 else 'were'} found in {parts.source}" if parts.texts else "none was found"
@@ -333,7 +295,7 @@ def _listed(text: str, source: str) -> Parts:
 def _divided(board: Board, draft: Draft, task: Task, parts: Parts) -> list[Task]:
     made: list[Task] = []
     for place, text in enumerate(parts.texts, start=1):
-        wanted = Wanted(
+        new = NewTask(
             text=f"{text}\n\nPart {place} of {len(parts.texts)} of task {task.number}: {task.title}",
             title=title_of(text),
             priority=task.priority,
@@ -344,56 +306,31 @@ def _divided(board: Board, draft: Draft, task: Task, parts: Parts) -> list[Task]
             parent=task.number,
             source=task.source,
         )
-        made.append(number_task(board, draft.state, wanted, at=draft.at))
+        made.append(number_task(board, draft.state, new, at=draft.at))
         draft.state = draft.state.with_task(made[-1])
     words = f"Task {task.number} divided into {spell_numbers([one.number for one in made])}"
-    moved = replace_tasks(draft.state, [task.moved(Status.EXPANDED, at=draft.at)])
-    draft.state = moved.noting(draft.at, words, task_number=task.number)
+    draft.state = draft.state.with_task(task.moved(Status.EXPANDED, at=draft.at)).noting(draft.at, words, task_number=task.number)
     return made
 
 
-# ---- The board kept in order: `remit todo` archives what is done, `remit task --sync` brings TODO.md and state.json together.
-
-
-ASK_ABOVE = 5
-MAX_SHOWN = 20
-"""Lines of one kind; `--json` has them all."""
-_FOLDER = re.compile(r"(\d{1,9})_(.+)")
-_SYNC_SUBJECT = "task: sync TODO.md and state.json"
+# ---- todo
 
 
 def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: bool = False) -> Outcome:
-    """`agreed` is asked when more than five would go; only what it agreed to goes, whatever is completed meanwhile."""
+    """Archive completed and abandoned tasks. `agreed` is asked above five; only what it agreed to is archived."""
     seen, _ = archivable(board, board.look().state)
     if len(seen) > ASK_ABOVE and not dry_run and not agreed(seen):
         how = "`remit todo --dry-run` shows them; `remit todo --yes` archives them."
         raise Refused(f"{len(seen)} tasks would be archived, and nobody agreed: nothing was changed.", advice=how)
     wanted = {task.number for task in seen}
-
-    def step(draft: Draft) -> tuple[list[Task], list[Task]]:
+    with board.change(dry_run=dry_run) as draft:
         now, claimed = archivable(board, draft.state)
         gone = [task for task in now if task.number in wanted]
+        numbers = [task.number for task in gone]
         if gone:
-            numbers = [task.number for task in gone]
             put_away(board, draft, numbers)
             draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
-        return gone, claimed
-
-    def subject(made: tuple[list[Task], list[Task]]) -> str:
-        return f"todo: archive {count_words(len(made[0]), 'task')}" if made[0] else ""
-
-    (gone, claimed), draft, debt = change_board(board, step, subject, dry_run=dry_run)
-    return committed(board, _archived_outcome(board, gone, claimed, draft, dry_run=dry_run), debt)
-
-
-def archivable(board: Board, state: State) -> tuple[list[Task], list[Task]]:
-    """What `todo` would archive now, and what is done by its marker and still being worked on."""
-    working = holders(board)
-    done = [task for task in state.tasks if task.status in (Status.COMPLETED, Status.ABANDONED)]
-    return [task for task in done if task.number not in working], [task for task in done if task.number in working]
-
-
-def _archived_outcome(board: Board, gone: Sequence[Task], claimed: Sequence[Task], draft: Draft, *, dry_run: bool) -> Outcome:
+            board.commit_for(draft, f"todo: archive {count_words(len(gone), 'task')}", command="todo")
     orphans, misnamed = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     missing = {
         task.number: task.folder
@@ -405,22 +342,22 @@ def _archived_outcome(board: Board, gone: Sequence[Task], claimed: Sequence[Task
     warnings += [f"Task {number} has files on record, but its folder {folder} does not exist." for number, folder in missing.items()]
     abandoned = [task.number for task in gone if task.status is Status.ABANDONED]
     back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned and not dry_run else ""
-    numbers = [task.number for task in gone]
-    return Outcome(
-        command="todo",
-        status="completed",
-        summary=_archived_summary(gone, dry_run=dry_run),
-        warnings=(*draft.notices, *_first(warnings)),
-        next_steps=back,
-        data={
-            "archived": [] if dry_run else numbers,
-            "would_archive": numbers if dry_run else [],
-            "dry_run": dry_run,
-            "orphan_folders": list(orphans),
-            "misnamed_folders": list(misnamed),
-            "missing_folders": {str(number): folder for number, folder in missing.items()},
-        },
-    )
+    data = {
+        "archived": [] if dry_run else numbers,
+        "would_archive": numbers if dry_run else [],
+        "dry_run": dry_run,
+        "orphan_folders": list(orphans),
+        "misnamed_folders": list(misnamed),
+        "missing_folders": {str(number): folder for number, folder in missing.items()},
+    }
+    return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], _first(warnings), command="todo", next_steps=back, data=data)
+
+
+def archivable(board: Board, state: State) -> tuple[list[Task], list[Task]]:
+    """What `todo` would archive now, and what is done by its marker and still being worked on."""
+    working = holders(board)
+    done = [task for task in state.tasks if task.status in (Status.COMPLETED, Status.ABANDONED)]
+    return [task for task in done if task.number not in working], [task for task in done if task.number in working]
 
 
 def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
@@ -437,34 +374,28 @@ def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
 
 
 def sync(board: Board, *, dry_run: bool = False) -> Outcome:
-    """Finish what a crash left, read TODO.md back, draw it again, and report what does not fit together."""
+    """Finish what a crash left, merge TODO.md, draw it again, and report what does not fit together."""
     before = read_or_none(board.todo_path)
-
-    # Where nothing is taken over from TODO.md nothing may be written with it either: else every sync would be a change.
-    is_edited, draft, debt = change_board(
-        board, lambda draft: bool(draft.notices), lambda is_edited: _SYNC_SUBJECT if is_edited else "", dry_run=dry_run
-    )
+    with board.change(dry_run=dry_run) as draft:
+        board.commit_for(draft, "task: sync TODO.md and state.json", command="task")
     data, lines = find_inconsistencies(board, draft.state)
-    is_changed = before != read_or_none(board.todo_path) or is_edited
+    is_changed = before != read_or_none(board.todo_path) or bool(draft.notices)
     done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
     more = f" {count_words(len(lines), 'finding')} below." if lines else ""
-    outcome = Outcome(
-        command="task",
-        status="completed",
-        summary=f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.{more}",
-        warnings=(*draft.notices, *lines),
+    return _outcome(
+        draft,
+        f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.{more}",
+        [],
+        lines,
         next_steps=data["stopped"][0]["run"] if data["stopped"] else "",
         data={"changed": is_changed, "dry_run": dry_run, **data},
     )
-    if is_changed and not dry_run and debt is None:
-        debt = owed(board, _SYNC_SUBJECT, ())
-    return committed(board, outcome, debt)
 
 
 def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], list[str]]:
-    """What does not fit together, by kind, and the same in lines. Reads folders and asks for files; changes nothing."""
+    """What does not fit together, by kind, and the same in lines. Changes nothing."""
     working = holders(board)
-    known = {task.number for task in state.tasks} | archived_statuses(board).keys()
+    known = {task.number for task in (*state.tasks, *archived_tasks(board))}
     stopped = [task for task in state.tasks if task.status in IN_PROGRESS and task.number not in working]
     missing = {task.number: paths for task in state.tasks if (paths := _missing_files(board, task))}
     unknown = {task.number: found for task in state.tasks if (found := [one for one in task.dependencies if one not in known])}
@@ -479,9 +410,9 @@ def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], li
         "misnamed_folders": list(misnamed),
     }
     kinds: Sequence[Iterable[str]] = (
-        (f"Task {task.number} is [{task.status.marker}] and nobody works on it: `{next_command(task)}` goes on." for task in stopped),
-        (f"Task {number} names files that are gone: {', '.join(paths)}." for number, paths in missing.items()),
-        (f"Task {number} depends on {name_tasks(found).lower()}, which never was." for number, found in unknown.items()),
+        (f"Task {task.number} is [{task.status.marker}] and nobody works on it: `{next_command(task)}` resumes it." for task in stopped),
+        (f"Task {number} names files that do not exist: {', '.join(paths)}." for number, paths in missing.items()),
+        (f"Task {number} depends on {name_tasks(found).lower()}, which does not exist." for number, found in unknown.items()),
         (f"{circle_words(circle)}." for circle in circles),
         _folder_lines(orphans, misnamed),
     )

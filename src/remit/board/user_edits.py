@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.board import todo
-from remit.board.state_file import Read, read_state
+from remit.board.state_file import StateFile, read_state
 from remit.board.task import State
 from remit.board.todo_merge import Merged, merge
 from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
@@ -33,7 +33,7 @@ LEFT_AT_MOST = 8
 DRAWINGS_KEPT = 4
 _NUMBER = re.compile(r"^###\s+0*(\d{1,15})[.)]", re.MULTILINE)
 _NAMED = 5
-_NO_BOARD = Read(state=State(), drawn="")
+_NO_BOARD = StateFile(state=State(), drawn="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class BoardFiles:
     """The board's files at one moment."""
 
     data: bytes | None = None
     """state.json; None: there is none."""
-    read: Read = _NO_BOARD
+    file: StateFile = _NO_BOARD
     versions: tuple[Version, ...] = ()
     """Edited TODO.md files, the oldest first: displaced ones, then the present one."""
     is_drawn: bool = False
@@ -157,7 +157,7 @@ def _by_age(folder: Path) -> list[tuple[int, Path]]:
 class UserEdits:
     """The versions of TODO.md that people saved, and how they are merged into the board."""
 
-    def __init__(self, found: Found, *, drawn: Path, at: str, taken_numbers: Collection[int]) -> None:
+    def __init__(self, found: BoardFiles, *, drawn: Path, at: str, taken_numbers: Collection[int]) -> None:
         """`drawn`: folder of the remembered drawings; `taken_numbers`: of the archive."""
         self.found = found
         self._drawn = drawn
@@ -188,7 +188,7 @@ class UserEdits:
             notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
             base, is_older = self._base(version)
             if base is not None and is_older:
-                came = sorted(numbers_of(self.found.read.state) - numbers_of(base))
+                came = sorted(numbers_of(self.found.file.state) - numbers_of(base))
                 shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
                 tasks = "Task" if len(came) == 1 else "Tasks"
                 notices += (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
@@ -205,7 +205,7 @@ class UserEdits:
         edited = self._merged(version, base)
         if edited is None:
             return None
-        before = numbers_of(self.found.read.state)
+        before = numbers_of(self.found.file.state)
         new = [task for task in merged.tasks if task.number not in before and task.title in text]
         known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
         return replace(known, next_number=merged.next_number).with_tasks(new)
@@ -240,7 +240,7 @@ class UserEdits:
         if shown is not None and shown != self.found.data:
             with contextlib.suppress(Unavailable):  # half written when the power went
                 return read_state(shown, version.base).state
-        return None if version.is_displaced and version.base != self.found.read.drawn else self.found.read.state
+        return None if version.is_displaced and version.base != self.found.file.drawn else self.found.file.state
 
     def _older(self, base: State, text: str) -> State | None:
         """The remembered board from which the fewest edits lead to the text; None: the last drawing explains it best.

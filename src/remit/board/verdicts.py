@@ -1,4 +1,4 @@
-"""What a return comes to on the board, judged by the files that exist and never by what the agent says of them.
+"""What a return comes to on the board, judged by the files that exist and never by the agent's claims.
 
 `judge_document` is for research, plan and revise, `judge_work` for implement. Reads files and git, writes nothing: the callers file each
 verdict as one change of the board.
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.board import SPECS
-from remit.board.command_lifecycle import move_task
+from remit.board.command_lifecycle import new_error
 from remit.board.commits import find_repository
 from remit.board.outcome import one_line
 from remit.board.plans import read_plan
-from remit.board.task import BEGINS, DONE, PhaseStatus, PlanVersion, Status, Task, TaskArtifact
+from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
-from remit.runtime.artifacts import FileInfo, checked_artifacts, inspect_artifact, read_bounded
-from remit.runtime.workspaces import TOOL_FOLDERS
+from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded
+from remit.runtime.workspaces.changes import TOOL_FOLDERS
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""
@@ -35,25 +35,10 @@ CLOCK_LAG_SECONDS = 2.0
 GIT_SECONDS = 20.0
 MAX_NAMES = 10
 STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
-"""Errors after which the same command takes the work up again."""
+"""Errors after which the same command resumes the work."""
 _TASK_FOLDER = re.compile(r"(\./)*specs/+(\d+_|archive/)")
 _PROSE = re.compile(r"(^|/)\.remit/scratch/(.*/)?answer[^/]*$")
 """The text around a return, which is kept as a file too."""
-
-
-def reason_of(result: Return) -> str:
-    """Why a run is blocked, fit for a line of TODO.md: no control characters, none that change the direction of writing."""
-    said = result.errors[0].message if result.errors else result.summary
-    return one_line(said, REASON_CHARACTERS) or "The agent did not say why."
-
-
-def stays_inside(root: Path, path: str) -> bool:
-    """Whether it is in the board's folder: slugs and links come from others, and neither may lead a report out of it."""
-    place = root / path
-    return not place.is_symlink() and place.resolve().is_relative_to((root / SPECS).resolve())
-
-
-# ---- reports and plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,66 +52,85 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DocumentVerdict:
+class Verdict:
     status: returns.Status
+    summary: str = ""
     moves_to: Status | None = None
-    """None: the task keeps the marker of the command."""
+    """The task's new marker; None: it keeps the marker of the command."""
     is_undone: bool = False
-    """Nothing ran: the task goes back to where it was."""
+    """It was refused and nothing ran: task and phase go back to where they were."""
     reason: str = ""
-    found: Document | None = None
-    more: tuple[Artifact, ...] = ()
-    """Other files that it made in the task's folder."""
+    """Why it is blocked, fit for a line of TODO.md."""
     errors: tuple[ErrorInfo, ...] = ()
-    warnings: tuple[str, ...] = ()
+    document: Document | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    """Files of an implementation that are in the project."""
+    deleted: tuple[str, ...] = ()
+    not_its_own: tuple[str, ...] = ()
+    """Named by the agent, but of the board, of another task or of git: never committed as its work."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.status is returns.Status.COMPLETED
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(artifact.path for artifact in self.artifacts))
+
+    def phase_status(self, before: PhaseStatus) -> PhaseStatus:
+        """The marker of the phase that was carried out."""
+        if self.is_undone:
+            return before
+        if self.status is returns.Status.BLOCKED:
+            return PhaseStatus.BLOCKED
+        return PhaseStatus.COMPLETED if self.is_done else PhaseStatus.PARTIAL
 
 
-def judge_document(root: Path, brief: Brief, result: Return) -> DocumentVerdict:
+def _verdict(result: Return, **more: Any) -> Verdict:
+    """What the status of a return comes to by itself."""
     if result.stop_reason is StopReason.REFUSED:
-        return DocumentVerdict(status=result.status, is_undone=True, errors=result.errors)
-    found = _find_document(root, brief, result)
-    known = {one.path for one in brief.task.artifacts} | {brief.plan, *brief.reports, brief.write_to}
-    more = tuple(one for one in result.artifacts if one.path.startswith(f"{brief.task.folder}/") and one.path not in known)
-    if result.status is returns.Status.BLOCKED:
-        reason = reason_of(result)
-        return DocumentVerdict(status=result.status, moves_to=Status.BLOCKED, reason=reason, found=found, more=more, errors=result.errors)
-    if result.status is not returns.Status.COMPLETED:
-        errors = tuple(_with_way_back(error, brief, result) for error in result.errors)
-        return DocumentVerdict(status=result.status, found=found, more=more, errors=errors)
-    fault = _fault(brief, result, found)
-    if fault is not None:  # what cannot be used is kept where it is, and linked as unfinished
-        return DocumentVerdict(status=returns.Status.FAILED, found=found, more=more, errors=(fault,))
-    assert found is not None, "a missing document is a fault"
-    moved = (f"The {KINDS[brief.command]} was taken over from {found.came_from}.",) if found.came_from else ()
-    return DocumentVerdict(status=result.status, moves_to=DONE[BEGINS[brief.command]], found=found, more=more, warnings=moved)
+        return Verdict(status=result.status, summary=result.summary, is_undone=True, errors=result.errors, **more)
+    verdict = Verdict(status=result.status, summary=result.summary, errors=result.errors, **more)
+    if result.status is not returns.Status.BLOCKED:
+        return verdict
+    said = result.errors[0].message if result.errors else result.summary
+    return replace(verdict, moves_to=Status.BLOCKED, reason=one_line(said, REASON_CHARACTERS) or "The agent gave no reason.")
 
 
-def _with_way_back(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
-    """How to go on after a stop, as a command of the board: the flow can only say to delegate again."""
+def stays_inside(root: Path, path: str) -> bool:
+    """Whether it is in the board's folder: slugs and links come from others, and neither may lead a report out of it."""
+    place = root / path
+    return not place.is_symlink() and place.resolve().is_relative_to((root / SPECS).resolve())
+
+
+# ---- reports and plans
+
+
+def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
+    # A link that the agent has put there is neither read nor written through.
+    is_safe = result.stop_reason is not StopReason.REFUSED and stays_inside(root, brief.write_to)
+    kind = KINDS[brief.command]
+    found = find_document(root, result, kind, _candidates(brief, result), brief.write_to) if is_safe else None
+    verdict = _verdict(result, document=found)
+    if verdict.is_undone or verdict.moves_to is not None:
+        return verdict
+    if not verdict.is_done:
+        return replace(verdict, errors=tuple(_with_resume_command(error, brief, result) for error in result.errors))
+    code, fault = _fault(brief, result, found)
+    if not fault:
+        return replace(verdict, moves_to=DONE[BEGINS[brief.command]])
+    # An unusable document is kept where it is, and linked as unfinished.
+    again = f"The status stays [{BEGINS[brief.command].marker}]: run `remit {brief.command} {brief.task.number}` again."
+    error = new_error("validation", code, fault, f"{again} `remit show {result.session_id}` shows what it did.")
+    return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=(error,))
+
+
+def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
+    """How to continue after a stop, as a command of the board."""
     if result.stop_reason is StopReason.FINISHED or error.code not in STOPPED:
         return error
     longer = "; --timeout gives it longer" if error.code == "TIMEOUT" else ""
-    return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` takes it up again{longer}.")
-
-
-def apply_verdict(task: Task, at: str, brief: Brief, verdict: DocumentVerdict, before: Status | None) -> tuple[Task, tuple[str, ...]]:
-    """The task with its new marker, links and plan versions; warnings where a person has moved it meanwhile."""
-    warnings: tuple[str, ...] = ()
-    begun = BEGINS[brief.command]
-    if verdict.is_undone and before is not None and task.status is begun:
-        task = replace(task, status=before, started=brief.task.started, blocking_reason=brief.task.blocking_reason)
-    elif verdict.moves_to is not None:
-        task, warnings = move_task(task, begun, verdict.moves_to, at, reason=verdict.reason)
-    is_done = verdict.status is returns.Status.COMPLETED
-    if verdict.found is not None:
-        kind = "research" if brief.command == "research" else "plan"
-        extra = {} if is_done else {"partial": True}
-        task = _with_link(task, TaskArtifact(type=kind, path=brief.write_to, summary=verdict.found.summary, extra=extra))
-        if is_done and kind == "plan":
-            task = _with_plan(task, at, brief)
-    for artifact in verdict.more:
-        task = _with_link(task, TaskArtifact(type=artifact.type, path=artifact.path, summary=artifact.summary))
-    return task, warnings
+    return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` resumes it{longer}.")
 
 
 def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Collection[str] = ()) -> str:
@@ -139,26 +143,8 @@ def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Coll
     return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
 
 
-def next_version(task: Task) -> int:
-    return 1 + max([1 if task.plan_path else 0, *(one.version for one in task.plan_versions)])
-
-
-def document_artifacts(root: Path, brief: Brief, verdict: DocumentVerdict) -> tuple[Artifact, ...]:
-    """The files of the run as they are now, with size and hash."""
-    listed = []
-    if verdict.found is not None:
-        listed.append(Artifact(type=KINDS[brief.command], path=brief.write_to, summary=verdict.found.summary))
-    return checked_artifacts(root, (*listed, *verdict.more))
-
-
-def _find_document(root: Path, brief: Brief, result: Return) -> Document | None:
-    if not stays_inside(root, brief.write_to):
-        return None  # the agent has put a link there: it is neither read nor written through
-    return find_document(root, result, KINDS[brief.command], _candidates(brief, result), brief.write_to)
-
-
 def find_document(root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "") -> Document | None:
-    """Where it was wanted; else one of these files that the return names; else the text of that kind in its data."""
+    """At the wanted path; else one of these files that the return names; else the text of that kind in its data."""
     wanted = next((one for one in result.artifacts if one.path == write_to), Artifact(type=kind, path=write_to))
     for artifact in (*([wanted] if write_to else []), *candidates):
         data = _read_inside(root, artifact.path)
@@ -173,8 +159,8 @@ def find_document(root: Path, result: Return, kind: str, candidates: Iterable[Ar
 def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
     """Artifacts that may be the document: of its type and of this run.
 
-    Of a run that was stopped, only what has the wanted path in a folder of its own: other files that changed in the project at that moment
-    may be anybody's.
+    Of a run that was stopped, only the wanted path in a folder of its own: other files that changed in the project at that moment may be
+    anybody's.
     """
     known = {one.path for one in brief.task.artifacts} | {brief.plan, *brief.reports} | BOARD_FILES
     was_stopped = result.stop_reason is not StopReason.FINISHED
@@ -190,109 +176,52 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 def _read_inside(root: Path, path: str) -> bytes | None:
     """Only what is inside the project, and through no link that leads out."""
-    if not isinstance(inspect_artifact(root, path), FileInfo):
+    if not isinstance(inspect_artifact(root, path), Seen):
         return None
     data = read_bounded((root / path).resolve(), MAX_BYTES)
     return data if data is not None and len(data) <= MAX_BYTES else None
 
 
-def _fault(brief: Brief, result: Return, found: Document | None) -> ErrorInfo | None:
-    """Why a return that says completed is not."""
+def _fault(brief: Brief, result: Return, found: Document | None) -> tuple[str, str]:
+    """Code and reason why a return that says completed is not; empty: it is."""
     kind, agent = KINDS[brief.command], result.metadata.agent_type
     if found is None:
         is_large = any(one.path == brief.write_to and (one.size or 0) > MAX_BYTES for one in result.artifacts)
         missing = f"{brief.write_to} {f'has more than {MAX_BYTES >> 20} MiB' if is_large else 'is missing or empty'}"
         words = f"{agent} says completed, but there is no {kind}: {missing}, and no other file of type {kind} was named."
-        return _error("FILE_NOT_FOUND", words, brief, result)
-    if kind != "plan":
-        return None
-    plan = read_plan(found.data.decode("utf-8", "replace"))
+        return "FILE_NOT_FOUND", words
+    plan = read_plan(found.data.decode("utf-8", "replace")) if kind == "plan" else None
     where = found.came_from or brief.write_to
-    if not plan.phases:
+    if plan is not None and not plan.phases:
         why = f" ({plan.faults[0]})" if plan.faults else ""
-        return _error("VALIDATION_FAILED", f"The plan {where} has no phase that can be read{why}.", brief, result)
-    if plan.doubled:
-        numbers = ", ".join(map(str, plan.doubled))
-        return _error("VALIDATION_FAILED", f"The plan {where} has more than one phase {numbers}.", brief, result)
-    return None
-
-
-def _error(code: str, message: str, brief: Brief, result: Return) -> ErrorInfo:
-    again = f"The status stays [{BEGINS[brief.command].marker}]: run `remit {brief.command} {brief.task.number}` again."
-    look = f" `remit show {result.session_id}` shows what it did."
-    return ErrorInfo(type="validation", message=message, code=code, recoverable=True, recommendation=again + look)
-
-
-def _with_link(task: Task, link: TaskArtifact) -> Task:
-    return replace(task, artifacts=(*(one for one in task.artifacts if one.path != link.path), link))
-
-
-def _with_plan(task: Task, at: str, brief: Brief) -> Task:
-    """The current plan and its version; the first one of an older board is remembered as such."""
-    versions = task.plan_versions
-    if task.plan_path and task.plan_path != brief.write_to and not any(one.path == task.plan_path for one in versions):
-        versions = (*versions, PlanVersion(version=max(1, brief.version - 1), path=task.plan_path))
-    if all(one.path != brief.write_to for one in versions):
-        versions = (*versions, PlanVersion(version=brief.version, path=brief.write_to, created=at, reason=brief.focus))
-    return replace(task, plan_path=brief.write_to, plan_versions=versions)
+        return "VALIDATION_FAILED", f"The plan {where} has no phase that can be read{why}."
+    if plan is not None and plan.doubled:
+        return "VALIDATION_FAILED", f"The plan {where} has more than one phase {', '.join(map(str, plan.doubled))}."
+    return "", ""
 
 
 # ---- implementations
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkVerdict:
-    is_done: bool
-    status: str
-    """Of the outcome: completed, partial, failed, blocked."""
-    summary: str
-    phase: PhaseStatus | None = None
-    """The phase's marker from now on; None: what it was before, for nothing ran."""
-    task: Status | None = None
-    """The task's, when the work stops here; None: it stays as it is."""
-    is_undone: bool = False
-    """It was refused and nothing ran: phase and task go back to where they were."""
-    reason: str = ""
-    errors: tuple[ErrorInfo, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-    """Those in the project."""
-    deleted: tuple[str, ...] = ()
-    not_its_own: tuple[str, ...] = ()
-    """Named by the agent, but of the board, of another task or of git: never committed as its work."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(artifact.path for artifact in self.artifacts))
-
-
-def judge_work(root: Path, result: Return, own: str) -> WorkVerdict:
+def judge_work(root: Path, result: Return, own: str) -> Verdict:
     """`own`: the task's folder."""
     deleted = _deleted(root, result.data)
     named = dict.fromkeys((*(one.path for one in result.artifacts), *deleted))
     others = {path for path in named if _is_anothers(root, path, own)}
-    artifacts = tuple(one for one in result.artifacts if _is_work(root, one.path) and one.path not in others)
-    deleted = tuple(path for path in deleted if path not in others)
     # Of a run that was stopped the files were found, not named: remit itself writes those of the board meanwhile.
     not_its_own = tuple(path for path in named if path in others) if result.stop_reason is StopReason.FINISHED else ()
-    said = returns.Status
-    if result.status is said.COMPLETED and (artifacts or deleted):
-        verdict = WorkVerdict(is_done=True, status="completed", phase=PhaseStatus.COMPLETED, summary=result.summary)
-        return replace(verdict, artifacts=artifacts, deleted=deleted, not_its_own=not_its_own)
-    if result.status is said.COMPLETED:
-        error = _nothing_made(result)
-        verdict = WorkVerdict(is_done=False, status="failed", phase=PhaseStatus.PARTIAL, summary=error.message, errors=(error,))
-        return replace(verdict, not_its_own=not_its_own)
-    verdict = WorkVerdict(is_done=False, status=str(result.status), summary=result.summary, errors=result.errors, not_its_own=not_its_own)
-    if result.stop_reason is StopReason.REFUSED:
-        return replace(verdict, is_undone=True)
-    return replace(
-        verdict,
-        phase=PhaseStatus.BLOCKED if result.status is said.BLOCKED else PhaseStatus.PARTIAL,
-        task={said.PARTIAL: Status.PARTIAL, said.BLOCKED: Status.BLOCKED}.get(result.status),
-        reason=reason_of(result),
-        artifacts=artifacts,
-        deleted=deleted,
+    verdict = _verdict(
+        result,
+        artifacts=tuple(one for one in result.artifacts if _is_work(root, one.path) and one.path not in others),
+        deleted=tuple(path for path in deleted if path not in others),
+        not_its_own=not_its_own,
     )
+    if verdict.is_undone:
+        return replace(verdict, artifacts=(), deleted=())
+    if verdict.is_done and not (verdict.artifacts or verdict.deleted):
+        error = _nothing_made(result)
+        return replace(verdict, status=returns.Status.FAILED, summary=error.message, errors=(error,))
+    return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
 
 
 def _is_work(root: Path, path: str) -> bool:
@@ -334,7 +263,7 @@ def _nothing_made(result: Return) -> ErrorInfo:
     else:
         message = f"{agent} says completed, but names no file of the project that it made or changed."
         advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
-    return ErrorInfo(type="validation", code="VALIDATION_FAILED", message=message, recoverable=True, recommendation=advice)
+    return new_error("validation", "VALIDATION_FAILED", message, advice)
 
 
 # ---- files that changed while an agent worked
@@ -370,7 +299,7 @@ def unnamed_changes(root: Path, own: str, before: Changes | None, named: Collect
 
 
 def untouched_changes(root: Path, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
-    """Files that were changed before the run and are as they were: what is uncommitted in them is not the agent's."""
+    """Files that were changed before the run and not by it."""
     return tuple(sorted(name for name in named if before is not None and name in before and before[name] == _stamp(root / name)))
 
 

@@ -176,7 +176,7 @@ class View:
 
     def entry(self, task: Task) -> dict[str, Any]:
         holder = self.holders.get(task.number)
-        running = {"command": holder.command, "pid": holder.pid, "since": holder.since, "session_id": task.session_id} if holder else None
+        running = {"command": holder.command, "pid": holder.pid, "since": holder.since, "session_id": holder.session_id} if holder else None
         return {
             **task_to_entry(task),
             "standing": str(self.standing[task.number]),

@@ -21,7 +21,7 @@ from remit.cli.task import show_task
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.board.importer import Imported
+    from remit.board.importer import ImportResult
 
 
 StatusOption = Annotated[
@@ -198,7 +198,7 @@ def _note(view: View, task: Task) -> str:
     standing = view.standing[task.number]
     if standing is Standing.RUNNING:
         holder = view.holders[task.number]
-        session = f" · {short(task.session_id)}" if task.session_id else ""
+        session = f" · {short(holder.session_id)}" if holder.session_id else ""
         return f"{holder.command} · {duration(time.time() - holder.since)}{session}"
     if task.status is Status.EXPANDED:
         left = view.graph.open_parts(task.number)
@@ -252,23 +252,20 @@ def import_(
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
     from remit.board.board import Board
     from remit.board.importer import import_board
-    from remit.board.pending_commits import pay
 
-    board = Board(project.root)
-    found = import_board(board, folder, is_rehearsal=dry_run)
-    made = pay(board, found.debt)
+    found = import_board(Board(project.root), folder, dry_run=dry_run)
 
     def shown() -> None:
         say("\n".join(_lines(found)))
-        next_step = "remit board" if found.is_done else ""
-        for label, style, words in (("warning", "yellow", made.warning), ("commit", "green", made.short), ("next", "cyan", next_step)):
+        labels = (("warning", "yellow", found.commit_warning), ("commit", "green", found.commit))
+        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.is_done else "")):
             if words:
                 say_labelled(label, style, words)
 
-    return project.answer({**found.to_dict(), "warnings": [made.warning] if made.warning else [], "commit": made.short}, shown)
+    return project.answer(found.to_dict(), shown)
 
 
-def _lines(found: "Imported") -> "Iterator[str]":
+def _lines(found: "ImportResult") -> "Iterator[str]":
     if found.was_done:
         yield from found.told
         return

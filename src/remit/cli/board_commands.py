@@ -62,11 +62,11 @@ def _work_on(
     project: Project, name: str, number: str | None, words: list[str] | None, timeout: str | None, *, force: bool, dry_run: bool
 ) -> Exit:
     from remit.board.command_lifecycle import must_exist
-    from remit.board.research_plan import Command, work_on
+    from remit.board.research_plan import DocumentCommand, work_on
     from remit.board.research_plan import dry_run as try_out
 
     given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
-    command = Command(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
+    command = DocumentCommand(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
     board = Board(project.root)
     if dry_run:
         outcome = try_out(board, project.routed_settings, project.directory.find, command)
@@ -137,9 +137,8 @@ def implement(
 ) -> Exit:
     """Implement a task: the phases of its plan in turn, each committed. Run again, it continues where it stopped."""
     from remit.board.command_lifecycle import must_exist
-    from remit.board.implement import dry_run_implement, implement_each, order_tasks
+    from remit.board.implement import dry_run_implement, implement_each, order_tasks, show_nothing
     from remit.board.implement import implement as implement_task
-    from remit.board.phases import tell_nobody
 
     words = list(numbers or ())
     count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
@@ -155,8 +154,8 @@ def implement(
         order_tasks(board, given, force)
 
     async def work(remit: "Remit", shown: Shown) -> "Outcome":
-        telling = tell_nobody if as_json else lambda words: say_aside(printable(words))
-        options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "telling": telling}
+        show = show_nothing if as_json else lambda words: say_aside(printable(words))
+        options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "show": show}
         if is_one:
             return await implement_task(remit, board, given[0], **options)
         return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)

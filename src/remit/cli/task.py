@@ -125,12 +125,12 @@ def _done(board: "Board", what: str, words: str, which: str, reason: str, *, for
 def _recorded(
     board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
 ) -> "Outcome":
-    from remit.board.task_commands import Wanted, record
+    from remit.board.task_commands import NewTask, record
 
     effort, language, depends = more
     if not words and not title.strip():
         raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
-    wanted = Wanted(
+    wanted = NewTask(
         text=words or title,
         title=title,
         priority=priority,

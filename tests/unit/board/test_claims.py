@@ -23,7 +23,7 @@ from remit.board.board import Board
 from remit.board.claims import claim
 
 with claim(Board(Path(sys.argv[1])), 12, "research", seconds=600) as held:
-    held.session("sess_1")
+    held.name_session("sess_1")
     if "fork" in sys.argv:
         if os.fork() == 0:
             time.sleep(60)
@@ -59,7 +59,7 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 def test_a_claim_is_seen_while_it_is_held_and_leaves_nothing(board: Board) -> None:
     assert (holder_of(board, 12), holders(board)) == (None, {})
     with claim(board, 12, "research", seconds=60) as held:
-        held.session("sess_1")
+        held.name_session("sess_1")
         found = holder_of(board, 12)
         assert found == held.holder
         assert found is not None
@@ -107,7 +107,7 @@ def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> No
         with claim(late, 12, "plan", seconds=60) as taken:
             assert hung.is_lost
             assert not taken.is_lost
-            hung.session("sess_late")
+            hung.name_session("sess_late")
             assert holders(late)[12].session_id == "", "who has lost it writes nothing over the other's note"
         assert holders(late) == {}
     first = claim(board, 12, "research", seconds=60)
@@ -138,15 +138,6 @@ def test_a_note_that_cannot_be_read_gives_nobody_the_task_of_a_living_holder(boa
         assert not held.is_lost
     with claim(board, 12, "plan", seconds=60):
         pass
-
-
-def test_a_claim_can_be_extended(board: Board) -> None:
-    now = time.time()
-    late = Board(board.root, clock=Clock(wall=lambda: now + 120))
-    with claim(board, 12, "implement", seconds=60) as held:
-        held.extend(600)
-        with pytest.raises(Refused), claim(late, 12, "plan", seconds=60):
-            pass
 
 
 def test_of_many_threads_one_holds_a_task(board: Board) -> None:

@@ -71,8 +71,9 @@ def test_the_terminal_shows_what_to_type_what_waits_and_why(view: View) -> None:
 
 
 def test_who_works_on_a_task_is_shown(tmp_path: Path) -> None:
-    board = board_of(tmp_path, task(1, status=Status.RESEARCHING, session_id="sess_1700000000_abc123"))
-    with claims.claim(board, 1, "research", seconds=60):
+    board = board_of(tmp_path, task(1, status=Status.RESEARCHING))
+    with claims.claim(board, 1, "research", seconds=60) as claim:
+        claim.name_session("sess_1700000000_abc123")
         seen = view_of(board)
         assert seen.standing[1] is Standing.RUNNING
         assert re.search(r"research · 0\.\d\d s · abc123", "\n".join(lines_of(seen, 100)))
@@ -188,12 +189,12 @@ def test_without_the_layout_library_the_message_names_the_extra(view: View, monk
 
 def _view(*tasks: Task) -> View:
     """Without files: titles that no file could hold are drawn as well."""
-    from remit.board.board import Seen
+    from remit.board.board import Snapshot
     from remit.board.task import State
 
     class Unwritten(Board):
         def look(self) -> Seen:
-            return Seen(state=State(tasks=tasks))
+            return Snapshot(state=State(tasks=tasks))
 
     return view_of(Unwritten(Path("/nowhere")))
 

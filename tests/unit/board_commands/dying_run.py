@@ -10,7 +10,7 @@ from typing import Any
 from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
-from remit.board.research_plan import Command, work_on
+from remit.board.research_plan import DocumentCommand, work_on
 from remit.runtime.context import Context
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
@@ -35,13 +35,13 @@ async def waiting(remit: Remit, handle: Any) -> Any:
     return result
 
 
-class Dying(Command):
+class Dying(DocumentCommand):
     made = iter(range(10))
 
     def brief(self, *given: Any) -> Any:
         if next(Dying.made) == 1 and POINT == "after the marker":  # the first is made before anything is touched
             die()
-        return Command.brief(self, *given)
+        return DocumentCommand.brief(self, *given)
 
 
 async def main() -> None:

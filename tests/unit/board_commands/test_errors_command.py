@@ -211,10 +211,10 @@ async def test_what_was_not_told_when_a_task_ended_is_set_right_later(
 
 def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
     """As after a crash between the two writes."""
-    from remit.board.task_commands import Wanted, record
+    from remit.board.task_commands import NewTask, record
 
     board = Board(tmp_path)
-    record(board, Wanted(text="Fix it"))
+    record(board, NewTask(text="Fix it"))
     with board.change() as draft:
         ids = [entry.id for entry in ledger.entries()]
         draft.state = draft.state.with_task(replace(draft.state.task(1), extra={"error_ids": ids}))

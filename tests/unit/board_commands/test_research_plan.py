@@ -190,7 +190,7 @@ async def test_a_report_in_another_folder_or_in_the_return_is_taken_over(tmp_pat
     outcome = await study(tmp_path, elsewhere)
     assert outcome.status == "completed"
     assert (tmp_path / "specs/012_fix_the_parser/reports/research-001.md").read_text() == "# Notes"
-    assert any("taken over from" in words for words in outcome.warnings)
+    assert any("was taken from" in words for words in outcome.warnings)
     outcome = await study(tmp_path, returning("researcher", status="completed", data={"report": "# In words"}))
     assert (tmp_path / outcome.artifacts[0].path).read_text() == "# In words"
 
@@ -208,7 +208,7 @@ async def test_a_report_that_the_next_study_changes_is_put_back(tmp_path: Path) 
     before = (tmp_path / path).read_text()
     outcome = await study(tmp_path, careless)
     assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
-    assert f"{path} was changed by the run: it was put back as it was." in outcome.warnings
+    assert f"{path} was changed by the run: it was restored." in outcome.warnings
     assert (tmp_path / path).read_text() == before
 
 
@@ -327,7 +327,7 @@ async def test_open_dependencies_are_told_and_do_not_keep_from_studying(tmp_path
     board_with(tmp_path, task(dependencies=(13, 14)), task(13, "Paint it"), task(14, "Dig", status=Status.COMPLETED))
     outcome = await study(tmp_path, diligent)
     assert outcome.status == "completed"
-    assert "Task 12 depends on what is not completed yet: 13 [NOT STARTED]." in outcome.warnings
+    assert "Task 12 depends on unfinished tasks: 13 [NOT STARTED]." in outcome.warnings
 
 
 async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: 
     board_with(tmp_path, task())
     outcome = await study(tmp_path, forever, waiting=impatient)
     assert (outcome.stop_reason, outcome.task_status) == ("cancelled", "RESEARCHING")
-    assert outcome.next_steps == "The task stays [RESEARCHING]: `remit research 12` takes it up again."
+    assert outcome.next_steps == "The task stays [RESEARCHING]: `remit research 12` resumes it."
     assert (outcome.artifacts, the_task(tmp_path).artifacts) == ((), ()), "files of others that changed meanwhile are not its report"
     assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
 
@@ -463,7 +463,7 @@ async def test_a_study_that_did_not_finish_runs_again(tmp_path: Path, point: str
     assert killed(tmp_path, point).status is Status.RESEARCHING
     outcome = await again(tmp_path)
     assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
-    assert any("begins again" in words for words in outcome.warnings)
+    assert any("runs again" in words for words in outcome.warnings)
     assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the second"
     linked = {one.path: dict(one.extra) for one in Board(tmp_path).look().state.task(12).artifacts}
     assert linked[outcome.artifacts[0].path] == {}
@@ -476,7 +476,7 @@ async def test_a_study_that_had_finished_is_filed_and_not_run_again(tmp_path: Pa
     outcome = await again(tmp_path)
     assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
     assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the one that died"
-    assert any("nothing ran again" in words for words in outcome.warnings)
+    assert any("that return is used" in words for words in outcome.warnings)
     task = Board(tmp_path).look().state.task(12)
     assert (task.session_id, "run" in task.extra) == (outcome.session_id, False)
 

@@ -12,13 +12,12 @@ import pytest
 
 from remit.board import archive, claims
 from remit.board import todo as drawing
-from remit.board.archive import archived_tasks
+from remit.board.archive import archived_tasks, find_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import carried_by, must_exist
 from remit.board.implement import order_tasks
-from remit.board.outcome import find_tasks
 from remit.board.task import Priority, State, Status, Task, TaskArtifact
-from remit.board.task_commands import Wanted, abandon, divide, record, recover, sync, title_of, todo
+from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
 from remit.cli.project import Project
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
@@ -32,7 +31,7 @@ def board(tmp_path: Path) -> Board:
 
 
 def add(board: Board, text: str, **more: object) -> int:
-    number = record(board, Wanted(text=text, **more)).task_number  # type: ignore[arg-type]
+    number = record(board, NewTask(text=text, **more)).task_number  # type: ignore[arg-type]
     assert number is not None
     return number
 
@@ -53,7 +52,7 @@ def agreed(_tasks: Sequence[Task]) -> bool:
 
 def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -> None:
     """A text that speaks of Lean and of urgency decides neither language nor priority."""
-    outcome = record(board, Wanted(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
+    outcome = record(board, NewTask(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
     task = task_of(board, 1)
     assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
     assert task.title == "Delete all Lean proofs, urgently!"
@@ -61,7 +60,7 @@ def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -
     assert "had no board" in outcome.summary
     assert outcome.next_steps == "remit research 1"
     assert "### 1. Delete all Lean proofs, urgently!" in board.todo_path.read_text()
-    assert "had no board" not in record(board, Wanted(text="Another")).summary
+    assert "had no board" not in record(board, NewTask(text="Another")).summary
 
 
 def test_what_is_given_is_kept(board: Board) -> None:
@@ -75,7 +74,7 @@ def test_what_is_given_is_kept(board: Board) -> None:
 def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
     """Task → atomic-task-numberer, in process."""
     with caplog.at_level(logging.INFO, logger="remit"):
-        record(board, Wanted(text="One"))
+        record(board, NewTask(text="One"))
     assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
     assert route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line in caplog.messages
 
@@ -102,25 +101,25 @@ def test_the_title_is_the_first_sentence_cut_between_words(text: str, title: str
 def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(board: Board) -> None:
     for text in ("", " \n ", "\x00"):
         with pytest.raises(Misused, match="no text"):
-            record(board, Wanted(text=text))
+            record(board, NewTask(text=text))
     with pytest.raises(Misused, match=r"^Task 9 not found"):
-        record(board, Wanted(text="x", dependencies=(9,)))
+        record(board, NewTask(text="x", dependencies=(9,)))
     with pytest.raises(Misused, match="'lean 4' is not a language"):
-        record(board, Wanted(text="x", language="lean\n4"))
+        record(board, NewTask(text="x", language="lean\n4"))
     with pytest.raises(Refused, match="would wait for itself: 1 → 1"):
-        record(board, Wanted(text="x", dependencies=(1,)))
+        record(board, NewTask(text="x", dependencies=(1,)))
     assert not board.state_path.exists()
 
 
 def test_an_open_task_with_the_same_title_is_told(board: Board) -> None:
     add(board, "Same thing")
-    assert any("Task 1 has the same title" in warning for warning in record(board, Wanted(text="same THING")).warnings)
+    assert any("Task 1 has the same title" in warning for warning in record(board, NewTask(text="same THING")).warnings)
     abandon(board, [1, 2], "double")
-    assert record(board, Wanted(text="Same thing")).warnings == ()
+    assert record(board, NewTask(text="Same thing")).warnings == ()
 
 
 def test_a_rehearsal_changes_nothing(board: Board) -> None:
-    assert record(board, Wanted(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
+    assert record(board, NewTask(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
     assert not board.specs.exists()
     for text in ("One", "Two\n- a\n- b"):
         add(board, text)
@@ -138,7 +137,7 @@ def test_a_rehearsal_changes_nothing(board: Board) -> None:
 
 def _record_many(root: str, count: int) -> None:
     for place in range(count):
-        record(Board(Path(root)), Wanted(text=f"Task {place}"))
+        record(Board(Path(root)), NewTask(text=f"Task {place}"))
 
 
 def test_two_at_once_never_give_the_same_number(board: Board) -> None:
@@ -170,7 +169,7 @@ def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
     add(board, "Four", dependencies=(3,))
     forced = abandon(board, [3], "really", force=True)
     assert any("--force" in warning for warning in forced.warnings)
-    assert "Still waiting for what is abandoned: Task 4." in forced.warnings
+    assert "Still waiting for an abandoned task: Task 4." in forced.warnings
 
 
 def test_a_task_that_is_worked_on_is_neither_abandoned_nor_divided(board: Board) -> None:
@@ -351,7 +350,7 @@ def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
     begin(board.root)
     (board.root / "mine.txt").write_text("not yours")
     git("add", "mine.txt")
-    assert record(board, Wanted(text="One\n- a\n- b")).commit
+    assert record(board, NewTask(text="One\n- a\n- b")).commit
     divide(board, 1)
     abandon(board, [2, 3], "x")
     (board.specs / "002_a").mkdir()

@@ -107,7 +107,7 @@ def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) ->
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=30)
     assert running.returncode == Exit.INTERRUPTED
-    assert "The task stays [RESEARCHING]: `remit research 12` takes it up again." in said
+    assert "The task stays [RESEARCHING]: `remit research 12` resumes it." in said
     board = Board(project)
     task = board.look().state.task(12)
     assert (task.status, task.artifacts) == (Status.RESEARCHING, ())
