@@ -176,7 +176,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
 
     outcome = await Worker(p1=two).implement(board)
     assert outcome.status == "completed"
-    told = [warning for warning in outcome.warnings if "left uncommitted" in warning]
+    told = [warning for warning in outcome.warnings if "not named" in warning]
     assert told == ["Changed meanwhile, not named by the agent, and not committed: forgotten.txt."]
     assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
     left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":(exclude)__pycache__").splitlines()

@@ -135,6 +135,7 @@ class Board:
         make_folder(self.root / ".remit")
         write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
+            recovered += write_set.finish(self.root / SET, self.root)  # of a process that died since
             found = BoardFiles() if anew else self._find()
             if found.data is None and not anew:
                 if not make:

@@ -193,7 +193,7 @@ def _view(*tasks: Task) -> View:
     from remit.board.task import State
 
     class Unwritten(Board):
-        def look(self) -> Seen:
+        def look(self) -> Snapshot:
             return Snapshot(state=State(tasks=tasks))
 
     return view_of(Unwritten(Path("/nowhere")))
