@@ -521,13 +521,13 @@ def _read_note(path: Path) -> PendingCommit | None:
 
 def note_failed_commit(root: Path, warning: str, command: str, task_number: int | None = None, session_id: str = "") -> None:
     """A ledger that cannot be written must not fail the command: the warning is shown either way."""
-    from remit.runtime.ledger import ErrorLedger, Noted
+    from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 
     advice = "Commit the files by hand; the message says what git reported."
     error = ErrorInfo(type="git", message=warning, code=CODE, recoverable=True, recommendation=advice)
     with contextlib.suppress(RemitError):
         ErrorLedger(root / ".remit" / "errors.json").note(
-            [Noted(error=error, command=command, task_number=task_number, session_id=session_id or None)]
+            [ErrorOccurrence(error=error, command=command, task_number=task_number, session_id=session_id or None)]
         )
 
 

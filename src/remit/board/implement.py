@@ -63,7 +63,7 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.settings import Settings
-from remit.runtime.artifacts import seen_artifacts
+from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.threads import off_loop
 
@@ -330,7 +330,7 @@ class ImplementRun(TaskRun):
             words,
             artifacts=tuple(
                 replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
-                for one in seen_artifacts(board.root, listed)
+                for one in checked_artifacts(board.root, listed)
             ),
             next_steps=f"`remit review {self.number}` reviews the work; `remit todo` archives the task.",
             commit=self.commit,

@@ -18,7 +18,7 @@ from remit.board.plans import Phase, Plan, read_plan, with_phase
 from remit.board.task import PhaseStatus, State, Task
 from remit.board.task_prompts import depends_on, quote_files, task_block
 from remit.core.errors import Misused, Refused
-from remit.core.prompts import fence_untrusted
+from remit.core.text import fence_untrusted
 from remit.runtime.artifacts import read_bounded
 
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)

@@ -35,7 +35,7 @@ from remit.core.errors import Misused
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.routing import Route
 from remit.core.settings import Settings
-from remit.runtime.artifacts import read_bounded, seen_artifacts
+from remit.runtime.artifacts import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000
@@ -308,7 +308,7 @@ def _outcome(run: TaskRun, brief: Brief, result: Return, verdict: Verdict, task:
         summary=verdict.summary,
         task_number=brief.task.number,
         task_status=task.status.marker if task is not None else "",
-        artifacts=seen_artifacts(root, made),
+        artifacts=checked_artifacts(root, made),
         errors=verdict.errors,
         next_steps=_next_steps(brief, result, verdict),
         warnings=tuple(run.warnings),

@@ -22,8 +22,8 @@ from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
-from remit.runtime.artifacts import Seen, inspect_artifact, read_bounded
-from remit.runtime.workspaces.changes import TOOL_FOLDERS
+from remit.runtime.artifacts import FileInfo, inspect_artifact, read_bounded
+from remit.runtime.workspaces import TOOL_FOLDERS
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""
@@ -176,7 +176,7 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 def _read_inside(root: Path, path: str) -> bytes | None:
     """Only what is inside the project, and through no link that leads out."""
-    if not isinstance(inspect_artifact(root, path), Seen):
+    if not isinstance(inspect_artifact(root, path), FileInfo):
         return None
     data = read_bounded((root / path).resolve(), MAX_BYTES)
     return data if data is not None and len(data) <= MAX_BYTES else None
