@@ -230,7 +230,7 @@ async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path
         await remit.delegate("breaks-inline")
         await remit.delegate("breaks-process")
     for name in ("breaks-inline", "breaks-process"):
-        (entry,) = remit.ledger.entries(agent=name)
+        (entry,) = (one for one in remit.ledger.entries() if one.context["agent"] == name)
         assert "deep_inside" in entry.stack_trace
         assert "ValueError: the colour is missing" in entry.stack_trace
 

@@ -1,6 +1,8 @@
-"""One entry of the error ledger: when two errors are the same one, errors counted in memory, and entries to and from the file.
+"""The error ledger: `.remit/errors.json`, in which similar errors are one entry with a count.
 
-Fields this version does not know are kept as they came. Files and locks are `file`'s."""
+`ErrorLedger` is the file: read, changed and replaced as a whole, under a lock, by any number of processes. `LedgerWriter` writes it from a
+thread of its own, so that an event loop never waits. Fields and entries that other programs wrote are kept.
+"""
 
 import atexit
 import hashlib
@@ -10,10 +12,8 @@ import re
 import stat
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,11 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock, iso
-from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.redaction import redact_text
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
 
-# ---- One entry of the error ledger: when two errors are the same one, errors counted in memory, and entries to and from the f
-
+logger = logging.getLogger(__name__)
 
 _ENDS = r"\s'\"`<>|,;:()\[\]{}=/\\"
 _WORD = f"[^{_ENDS}]"
@@ -87,7 +86,7 @@ MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
 KINDS_LIMIT = 2_000
 ROOTS_LIMIT = 8
-"""Trees remembered for one kind of error between two visits to the file: enough to relate what failed together."""
+"""Trees remembered for one kind of error between two writes: enough to relate what failed together."""
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
 _ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
@@ -106,11 +105,11 @@ class ErrorOccurrence:
     """The delegation path, from the root to the agent."""
     stack_trace: str = ""
     root_id: str | None = None
-    """The tree it belongs to; what fails in one tree is related."""
+    """The tree it belongs to; errors of one tree are related."""
 
     @property
-    def origin(self) -> str:
-        return self.agent or self.command or ""
+    def key(self) -> str:
+        return similarity_key(self.error.type, self.error.code, self.agent or self.command or "", self.error.message)
 
     @property
     def is_an_error(self) -> bool:
@@ -119,89 +118,31 @@ class ErrorOccurrence:
             return _NOTHING.search(self.error.message) is None
         return _ONLY_NOTHING.match(self.error.message) is None
 
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """One kind of error since the last visit to the file."""
-
-    noted: ErrorOccurrence
-    """Its newest occurrence."""
-    count: int
-    first_at: float
-    last_at: float
-    roots: dict[str, None] = field(default_factory=dict)
-    """The trees it was seen in, oldest first."""
-
-    def absorb(self, other: "Tally") -> None:
-        self.count += other.count
-        self.first_at = min(self.first_at, other.first_at)
-        if other.last_at >= self.last_at:
-            self.last_at = other.last_at
-            self.noted = other.noted if other.noted.stack_trace else replace(other.noted, stack_trace=self.noted.stack_trace)
-        self.roots |= other.roots
-        while len(self.roots) > ROOTS_LIMIT:
-            del self.roots[next(iter(self.roots))]
+    def writable(self) -> "ErrorOccurrence":
+        """Without lone surrogates and secrets, and bounded. Redacted before it is cut, because half a secret is not recognised."""
+        error = self.error
+        return replace(
+            self,
+            error=replace(
+                error,
+                type=_redacted(error.type),
+                code=_redacted(error.code),
+                message=_beginning(_redacted(error.message)),
+                recommendation=_beginning(_redacted(error.recommendation)),
+            ),
+            agent=self.agent and _encodable(self.agent),
+            command=self.command and _encodable(self.command),
+            path=tuple(map(_encodable, self.path)),
+            stack_trace=_end(_redacted(self.stack_trace)),
+        )
 
 
-class Tallies:
-    __slots__ = ("by_key",)
-
-    def __init__(self) -> None:
-        self.by_key: dict[str, Tally] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.by_key)
-
-    def add(self, noted: ErrorOccurrence, at: float) -> None:
-        if noted.is_an_error:
-            roots = dict.fromkeys([noted.root_id]) if noted.root_id else {}
-            self._absorb(Tally(noted=_tidied(noted), count=1, first_at=at, last_at=at, roots=roots))
-
-    def merge(self, other: "Tallies") -> None:
-        for tally in other.by_key.values():
-            self._absorb(tally)
-
-    def _absorb(self, tally: Tally) -> None:
-        key = key_of(tally.noted)
-        if key not in self.by_key and len(self.by_key) >= KINDS_LIMIT:
-            tally.noted = _only_counted(tally.noted)
-            key = key_of(tally.noted)
-        present = self.by_key.get(key)
-        if present is None:
-            self.by_key[key] = tally
-        else:
-            present.absorb(tally)
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def key_of(noted: ErrorOccurrence) -> str:
-    return similarity_key(noted.error.type, noted.error.code, noted.origin, noted.error.message)
-
-
-def _only_counted(noted: ErrorOccurrence) -> ErrorOccurrence:
-    message = "Too many different errors at once: this one stands for further ones of its type and is only counted."
-    return replace(noted, error=replace(noted.error, message=message), stack_trace="")
-
-
-def _tidied(noted: ErrorOccurrence) -> ErrorOccurrence:
-    """What a file can hold: no half characters, no secrets, and no more than a person reads.
-
-    Struck out here, before it is cut (half of a secret is not recognised) and once: what stands in the file is not looked at again.
-    """
-    error = noted.error
-    return replace(
-        noted,
-        error=replace(
-            error,
-            type=redact_text(_writable(error.type)),
-            code=redact_text(_writable(error.code)),
-            message=_beginning(redact_text(_writable(error.message))),
-            recommendation=_beginning(redact_text(_writable(error.recommendation))),
-        ),
-        agent=noted.agent and _writable(noted.agent),
-        command=noted.command and _writable(noted.command),
-        path=tuple(map(_writable, noted.path)),
-        stack_trace=_end(redact_text(_writable(noted.stack_trace))),
-    )
+def _redacted(text: str) -> str:
+    return redact_text(_encodable(text))
 
 
 def _beginning(text: str) -> str:
@@ -214,8 +155,47 @@ def _end(text: str) -> str:
     return text if more <= 0 else f"({more} characters before) … {text[-STACK_LIMIT:]}"
 
 
-def _writable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """One kind of error since the last write."""
+
+    newest: ErrorOccurrence
+    count: int
+    first_at: float
+    last_at: float
+    roots: dict[str, None] = field(default_factory=dict)
+    """The trees it was seen in, oldest first."""
+
+    def absorb(self, other: "Tally") -> None:
+        self.count += other.count
+        self.first_at = min(self.first_at, other.first_at)
+        if other.last_at >= self.last_at:
+            self.last_at = other.last_at
+            self.newest = other.newest if other.newest.stack_trace else replace(other.newest, stack_trace=self.newest.stack_trace)
+        self.roots |= other.roots
+        while len(self.roots) > ROOTS_LIMIT:
+            del self.roots[next(iter(self.roots))]
+
+
+class Tallies(dict[str, Tally]):
+    """By similarity key; beyond a limit of kinds, errors are only counted."""
+
+    def add(self, occurrence: ErrorOccurrence, at: float) -> None:
+        if occurrence.is_an_error:
+            roots = dict.fromkeys([occurrence.root_id]) if occurrence.root_id else {}
+            self.absorb(Tally(newest=occurrence.writable(), count=1, first_at=at, last_at=at, roots=roots))
+
+    def add_all(self, occurrences: Iterable[tuple[ErrorOccurrence, float]]) -> None:
+        for occurrence, at in occurrences:
+            self.add(occurrence, at)
+
+    def absorb(self, tally: Tally) -> None:
+        if tally.newest.key not in self and len(self) >= KINDS_LIMIT:
+            message = "Too many different errors at once: this entry only counts further ones of its type."
+            tally.newest = replace(tally.newest, error=replace(tally.newest.error, message=message), stack_trace="")
+        present = self.setdefault(tally.newest.key, tally)
+        if present is not tally:
+            present.absorb(tally)
 
 
 FIX_STATUSES = ("not_addressed", "in_progress", "resolved", "wont_fix")
@@ -261,10 +241,10 @@ class Entry:
         known = {name: getattr(self, name) for name in _FIELDS}
         return {**known, **self.extra}
 
-    def again(self, tally: Tally) -> "Entry":
-        """Seen again. One that was held to be resolved needs somebody's attention once more; what was tried stays named."""
+    def seen_again(self, tally: Tally) -> "Entry":
+        """A resolved entry is open again; the plan and task that tried to fix it stay named."""
         newest = iso(tally.last_at) >= self.last_seen
-        noted = tally.noted
+        noted = tally.newest
         return replace(
             self,
             recurrence_count=self.recurrence_count + tally.count,
@@ -299,15 +279,15 @@ _FIELDS = tuple(name for name in Entry.__dataclass_fields__ if name != "extra")
 
 
 def first_entry(tally: Tally) -> Entry:
-    error = tally.noted.error
+    error = tally.newest.error
     return Entry(
-        id=f"error_{key_of(tally.noted)}",
+        id=f"error_{tally.newest.key}",
         timestamp=iso(tally.first_at),
         type=error.type,
         severity="medium" if error.code == "TIMEOUT" or error.type == "timeout" else "high",
-        context=_context(tally.noted),
+        context=_context(tally.newest),
         message=error.message,
-        stack_trace=tally.noted.stack_trace,
+        stack_trace=tally.newest.stack_trace,
         fix_status="not_addressed",
         fix_plan_ref=None,
         fix_task_ref=None,
@@ -364,23 +344,18 @@ def entry_from(value: Any) -> Entry | None:
     return Entry(**known, extra={name: field for name, field in value.items() if name not in _FIELDS})
 
 
-# ---- The error ledger's file: read, changed and replaced as a whole, under a lock, by any number of processes; and written wi
-
-
 SCHEMA_VERSION = "1.0.0"
 ENTRIES_LIMIT = 1_000
 LOCK_SECONDS = 10.0
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Contents:
     entries: tuple[Entry, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields beside `errors` that we do not know."""
+    """Unknown fields beside `errors`."""
     damage: str = ""
-    """Why the file cannot be taken as it is; empty when it can."""
+    """Why the file cannot be used as it is; empty when it can."""
 
 
 class ErrorLedger:
@@ -388,65 +363,33 @@ class ErrorLedger:
         self.path = path
         self.archive_path = path.with_name(f"{path.stem}.archive.jsonl")
         self.set_aside_path: Path | None = None
-        """Where a damaged file was put, if this ledger met one."""
+        """Where a damaged file was moved, if there was one."""
         self._lock_path = path.with_name(f"{path.name}.lock")
         self._clock = clock
         self._limit = limit
 
     def note(self, errors: Sequence[ErrorOccurrence]) -> None:
-        """Enter the errors, on disk when this returns. An event loop uses `LedgerWriter` instead."""
+        """Record the errors; they are on disk when this returns. An event loop uses `LedgerWriter` instead."""
         tallies = Tallies()
-        for noted in errors:
-            tallies.add(noted, self._clock.wall())
+        tallies.add_all((error, self._clock.wall()) for error in errors)
         self.enter(tallies)
 
     def enter(self, tallies: Tallies) -> None:
         if tallies:
-            self._change(lambda entries: _merged(entries, tallies.by_key))
+            self._change(lambda entries: _merged(entries, tallies))
 
-    def entries(
-        self,
-        type: str | None = None,
-        *,
-        code: str | None = None,
-        agent: str | None = None,
-        severity: str | None = None,
-        fix_status: str | None = None,
-    ) -> list[Entry]:
-        """Those that fit, the last seen first."""
+    def entries(self) -> list[Entry]:
+        """The last seen first."""
         contents = self._read()
         if contents.damage:
             contents = self._change(lambda entries: entries)
-        asked = {"type": type, "code": code, "severity": severity, "fix_status": fix_status}
-        fitting = [
-            entry
-            for entry in contents.entries
-            if all(value is None or getattr(entry, name) == value for name, value in asked.items())
-            and (agent is None or entry.context.get("agent") == agent)
-        ]
-        return sorted(fitting, key=lambda entry: entry.last_seen, reverse=True)
+        return sorted(contents.entries, key=lambda entry: entry.last_seen, reverse=True)
 
     def set_fixes(self, changes: Mapping[str, Fix]) -> tuple[str, ...]:
-        """Say of several entries at once what is being done about them; the ids of those that changed. One that is gone is passed over."""
-
-        def fixed(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-            return tuple(changes[e.id].of(e) if e.id in changes else e for e in entries)
-
+        """Record what is being done about entries, by id; returns the ids that changed. Unknown ids are ignored."""
         before = {entry.id: entry for entry in self._read().entries}
-        return tuple(e.id for e in self._change(fixed).entries if e != before.get(e.id, e))
-
-    def set_fix(self, entry_id: str, *, status: str | None = None, plan_ref: str | None = None, task_ref: str | int | None = None) -> Entry:
-        """Say what is being done about an entry; what is not given stays."""
-        if status is not None and status not in FIX_STATUSES:
-            raise Misused(f"Unknown fix status {status!r}.", advice=f"Use one of {', '.join(FIX_STATUSES)}.")
-        given = {"fix_status": status, "fix_plan_ref": plan_ref, "fix_task_ref": task_ref}
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-
-        def fixed(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-            _demand(entry_id, entries)
-            return tuple(replace(e, **changes) if e.id == entry_id else e for e in entries)
-
-        return next(e for e in self._change(fixed).entries if e.id == entry_id)
+        after = self._change(lambda entries: tuple(changes[e.id].of(e) if e.id in changes else e for e in entries))
+        return tuple(e.id for e in after.entries if e != before.get(e.id, e))
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> _Contents:
         """Read, change, replace: one process at a time."""
@@ -457,34 +400,28 @@ class ErrorLedger:
         with file_lock(self._lock_path, timeout=LOCK_SECONDS):
             before = self._read()
             entries = change(before.entries)
-            kept, archived = _newest(entries, self._limit)
-            if archived:  # before they leave the file: a crash in between keeps them twice, never loses them
-                append_line(self.archive_path, b"".join(to_json(e.to_dict()) + b"\n" for e in archived))
+            oldest_first = sorted(range(len(entries)), key=lambda place: entries[place].last_seen)
+            leaving = set(oldest_first[: max(0, len(entries) - self._limit)])
+            if leaving:  # archived first: a crash in between keeps them twice, never loses them
+                append_line(self.archive_path, b"".join(to_json(entries[place].to_dict()) + b"\n" for place in sorted(leaving)))
             if before.damage:
-                self._set_aside(before.damage)
-            after = _Contents(entries=kept, extra=before.extra)
+                self.set_aside_path = set_aside(self.path, at=self._clock.wall())
+                logger.warning("%s was damaged (%s) and moved to %s.", self.path, before.damage, self.set_aside_path.name)
+            kept = tuple(entry for place, entry in enumerate(entries) if place not in leaving)
             if kept != before.entries or before.damage or not self.path.exists():
-                atomic_write(self.path, _serialised(after, self._clock.wall()))
+                atomic_write(self.path, _serialised(_Contents(entries=kept, extra=before.extra), self._clock.wall()))
             return _Contents(entries=entries, extra=before.extra)
 
     def _read(self) -> _Contents:
         try:
-            with open(self.path, "rb", opener=_without_waiting) as opened:
+            with open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)) as opened:
                 if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                    return _Contents(damage="it is no file")  # a pipe that nobody writes would be read for ever
+                    return _Contents(damage="not a regular file")
                 return _parsed(opened.read())
         except FileNotFoundError:
             return _Contents()
         except OSError as error:
             raise _unreadable(self.path, error) from error
-
-    def _set_aside(self, damage: str) -> None:
-        self.set_aside_path = set_aside(self.path, at=self._clock.wall())
-        logger.warning("%s was damaged (%s): it is kept as %s and a new one begun.", self.path, damage, self.set_aside_path.name)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _parsed(data: bytes) -> _Contents:
@@ -517,7 +454,7 @@ def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Ent
     places = {entry.key: place for place, entry in enumerate(merged)}
     for key, tally in tallies.items():
         if key in places:
-            merged[places[key]] = merged[places[key]].again(tally)
+            merged[places[key]] = merged[places[key]].seen_again(tally)
         else:
             places[key] = len(merged)
             merged.append(first_entry(tally))
@@ -544,25 +481,6 @@ def _groups_of(entry: Entry, tally: Tally | None) -> list[tuple[str, ...]]:
     return [("origin", entry.origin, entry.code), *(("root", root) for root in roots)]
 
 
-def _newest(entries: tuple[Entry, ...], limit: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """Those that stay, in their order, and those that have not been seen for longest."""
-    if len(entries) <= limit:
-        return entries, ()
-    by_age = sorted(entries, key=lambda entry: entry.last_seen)
-    leaving = {id(entry) for entry in by_age[: len(entries) - limit]}
-    return tuple(e for e in entries if id(e) not in leaving), tuple(e for e in entries if id(e) in leaving)
-
-
-def _demand(entry_id: str, entries: Iterable[Entry]) -> None:
-    ids = [entry.id for entry in entries]
-    if entry_id not in ids:
-        close = get_close_matches(entry_id, ids, n=1)
-        raise Misused(
-            f"No entry {entry_id!r} in the error ledger.",
-            advice=f"Did you mean {close[0]}?" if close else "See `remit ledger`.",
-        )
-
-
 def _unreadable(path: Path, error: OSError) -> Unavailable:
     return Unavailable(f"Cannot read {path}: {error.strerror or error}.", code="STORE_UNAVAILABLE", advice="Check its permissions.")
 
@@ -575,133 +493,95 @@ INBOX_LIMIT = 1_000
 CLOSE_SECONDS = 5.0
 
 
-class _Mark:
-    """Stands in the inbox for `flush`: answered when everything before it is written, or could not be."""
-
-    __slots__ = ("answered", "written")
-
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.written = False
-
-
 class LedgerWriter:
+    """Writes occurrences to the ledger from its own thread. What cannot be written is kept and tried again."""
+
     def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._gather_seconds = gather_seconds
-        self._pause_seconds = gather_seconds
-        self._inbox: deque[tuple[ErrorOccurrence, float] | _Mark] = deque()
+        self._gather_seconds = self._pause_seconds = gather_seconds
+        self._changed = threading.Condition()
+        """Guards everything below; not held while the file is written."""
+        self._inbox: list[tuple[ErrorOccurrence, float]] = []
         self._tallies = Tallies()
-        self._marks: list[_Mark] = []
-        self._guard = threading.Lock()
-        """Over the tallies, the marks and the start of the thread; never held while the file is written."""
-        self._wake = threading.Event()
-        self._hurry = threading.Event()
+        self._posted = self._written = self._attempts = 0
+        self._waiting = 0
+        """How many calls of `flush` wait: then there is no pause before a write."""
         self._closing = False
         self._thread: threading.Thread | None = None
-        self.trouble: str = ""
-        """Why the last visit to the file failed; empty when it did not."""
+        self.trouble = ""
+        """Why the last write failed; empty when it did not."""
 
-    def post(self, noted: ErrorOccurrence) -> None:
-        """Note an error soon; from any thread."""
-        self._inbox.append((noted, self._clock.wall()))
-        if len(self._inbox) > INBOX_LIMIT:
-            self._fold()
-        if self._thread is None:
+    def post(self, occurrence: ErrorOccurrence) -> None:
+        """Record an error soon; from any thread."""
+        with self._changed:
+            self._inbox.append((occurrence, self._clock.wall()))
+            self._posted += 1
+            if len(self._inbox) > INBOX_LIMIT:
+                self._tallies.add_all(self._inbox)
+                self._inbox.clear()
             self._start()
-        if not self._wake.is_set():
-            self._wake.set()
+            self._changed.notify_all()
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait until what was posted before is in the file; whether it is."""
-        if self._thread is None and not self._inbox and not self._tallies:
-            return True
-        mark = _Mark()
-        self._inbox.append(mark)
-        self._start()
-        self._hurry.set()
-        self._wake.set()
-        return mark.answered.wait(timeout) and mark.written
+        """Wait until everything posted before is in the file, or could not be written; whether it is."""
+        with self._changed:
+            posted, attempts = self._posted, self._attempts + 2  # the attempt under way may have begun before
+            if self._written < posted:
+                self._start()
+                self._waiting += 1
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._written >= posted or self._attempts >= attempts, timeout)
+                self._waiting -= 1
+            return self._written >= posted
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Flush and end the thread; whether everything is in the file. Something posted later starts it again."""
+        """Flush and end the thread; whether everything is in the file. A later `post` starts it again."""
         give_up_at = time.monotonic() + timeout
         written = self.flush(timeout)
-        thread = self._thread
-        if thread is not None:
+        with self._changed:
             self._closing = True
-            self._hurry.set()
-            self._wake.set()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
             thread.join(max(0.0, give_up_at - time.monotonic()))
         atexit.unregister(self.close)
         return written
 
     def _start(self) -> None:
-        with self._guard:
-            if self._thread is None:
-                self._closing = False
-                self._thread = threading.Thread(target=self._run, name="remit-ledger", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)  # a program that ends without closing loses no error
+        if self._thread is None:
+            self._closing = False
+            self._thread = threading.Thread(target=self._run, name="remit-ledger", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)  # a program that ends without closing loses no error
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._hurry.wait(self._pause_seconds)
-            self._wake.clear()
-            self._hurry.clear()
-            written = self._visit()
-            if self._closing and self._ended(written):
-                return
-            if not written:
-                self._wake.set()
-
-    def _ended(self, written: bool) -> bool:
-        """Give the thread up, unless something was posted meanwhile and can be written.
-
-        Given up first, looked afterwards: whoever posts appends first and looks for the thread afterwards, so one sees the other.
-        """
-        with self._guard:
-            thread, self._thread = self._thread, None
-            if written and self._inbox:
-                self._thread = thread
-                return False
-            return True
-
-    def _visit(self) -> bool:
-        """Take everything there is to the file; whether that succeeded."""
-        self._fold()
-        with self._guard:
-            tallies, self._tallies = self._tallies, Tallies()
-            marks, self._marks = self._marks, []
-        began = time.monotonic()
-        try:
-            self._ledger.enter(tallies)
-            self.trouble = ""
-        except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a disk or a file does; errors are kept and told
-            self._keep(tallies, error)
-        self._pause_seconds = max(self._gather_seconds, REST_SHARE * (time.monotonic() - began)) if not self.trouble else RETRY_SECONDS
-        for mark in marks:
-            mark.written = not self.trouble
-            mark.answered.set()
-        return not self.trouble
-
-    def _keep(self, tallies: Tallies, error: Exception) -> None:
-        if not self.trouble:
-            log = logger.warning if isinstance(error, Unavailable) else logger.exception
-            log("Errors cannot be written to %s and are kept in memory: %s", self._ledger.path, error)
-        self.trouble = str(error) or type(error).__name__
-        with self._guard:
-            tallies.merge(self._tallies)
-            self._tallies = tallies
-
-    def _fold(self) -> None:
-        """Count what is in the inbox: each kind of error takes its place in memory once."""
-        with self._guard:
-            while self._inbox:
-                item = self._inbox.popleft()
-                if isinstance(item, _Mark):
-                    self._marks.append(item)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._written < self._posted)
+                self._changed.wait_for(lambda: self._closing or self._waiting, self._pause_seconds)
+                posted, is_last = self._posted, self._closing
+                (tallies, self._tallies), (inbox, self._inbox) = (self._tallies, Tallies()), (self._inbox, [])
+            began = time.monotonic()
+            try:
+                tallies.add_all(inbox)
+                self._ledger.enter(tallies)
+                trouble = ""
+            except Exception as error:  # noqa: BLE001 - the thread must survive whatever a disk or a file does
+                trouble = str(error) or type(error).__name__
+                if not self.trouble:
+                    logger.warning("Errors cannot be written to %s and are kept in memory: %s", self._ledger.path, error)
+            with self._changed:
+                self.trouble = trouble
+                self._attempts += 1
+                if trouble:
+                    for tally in self._tallies.values():
+                        tallies.absorb(tally)
+                    self._tallies = tallies
                 else:
-                    self._tallies.add(*item)
+                    self._written = posted
+                self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
+                self._changed.notify_all()
+                if is_last and (trouble or self._written == self._posted):
+                    self._thread = None
+                    return

@@ -15,10 +15,15 @@ from remit.board.task import State, Status
 from remit.core.deadline import iso
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
-from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer, fail
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
+
+
+def set_status(ledger: ErrorLedger, entry_id: str, status: str) -> None:
+    (entry,) = (one for one in ledger.entries() if one.id == entry_id)
+    ledger.set_fixes({entry_id: Fix(status=status, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)})
 
 
 def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> ErrorOccurrence:
@@ -224,7 +229,7 @@ def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, 
 
 def test_what_a_person_has_settled_stays_settled(tmp_path: Path, ledger: ErrorLedger) -> None:
     first = ledger.entries()[0]
-    ledger.set_fix(first.id, status="wont_fix")
+    set_status(ledger, first.id, "wont_fix")
     settle_ledger(Board(tmp_path), ledger)
     assert len(find_errors(Board(tmp_path), ledger).groups) == 1
 
@@ -294,12 +299,12 @@ async def test_of_two_tasks_for_an_error_that_came_again_the_open_one_counts_whe
             draft.state = draft.state.with_task(replace(draft.state.task(1), status=Status.COMPLETED))
         settle_ledger(board, foreign)
         assert {one.fix_status for one in foreign.entries()} == {"resolved"}
-        foreign.set_fix("error_1", status="not_addressed")
+        set_status(foreign, "error_1", "not_addressed")
         again = await errors(remit, board)
         assert again.task_number == 2
         with board.change() as draft:
             draft.state = replace(draft.state, tasks=tuple(sorted(draft.state.tasks, key=lambda task: -task.number)))
-        foreign.set_fix("error_1", status="not_addressed")
+        set_status(foreign, "error_1", "not_addressed")
         settle_ledger(board, foreign)
     assert {one.id: one.fix_task_ref for one in foreign.entries()}["error_1"] == 2
     assert {one.id: one.fix_status for one in foreign.entries()}["error_1"] == "in_progress"
