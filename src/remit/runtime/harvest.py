@@ -124,27 +124,10 @@ BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 _NAMES_SHOWN = 10
 
 _TYPES = {
-    "report": ("md", "txt", "rst", "html", "htm", "pdf", "adoc", "tex", "docx"),
-    "data": (
-        "json",
-        "jsonl",
-        "csv",
-        "tsv",
-        "yaml",
-        "yml",
-        "toml",
-        "xml",
-        "parquet",
-        "db",
-        "sqlite",
-        "log",
-        "png",
-        "jpg",
-        "svg",
-        "zip",
-    ),
+    "report": "md txt rst html htm pdf adoc tex docx",
+    "data": "json jsonl csv tsv yaml yml toml xml parquet db sqlite log png jpg svg zip",
 }
-_TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for suffix in suffixes}
+_TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for suffix in suffixes.split()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +157,12 @@ NOTHING = Harvest()
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    hunt: HarvestRequest
+    request: HarvestRequest
     seconds: float
     give_up_at: float
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Harvest]
 
-
-_MAIL_SECONDS = 0.005
 
 _lock = threading.Lock()
 _Place = tuple[Path, str]
@@ -202,7 +183,7 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
     if is_first:
         _start(place)
     late = Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
-    timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [(ticket.answer, late)])
+    timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [ticket], late)
     try:
         return await ticket.answer
     finally:
@@ -239,52 +220,37 @@ def _serve(place: _Place) -> None:
         if is_wanted_again:
             _start(place)
     seen: dict[str, FileInfo | FileProblem] = {}
-    mail = _Mail()
     nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
+    unchanged: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
     for ticket in tickets:
-        hunt = ticket.hunt
-        if nothing_changed and not hunt.declared and hunt.scratch is None:
-            mail.put(ticket, NOTHING)  # the frequent case, hundreds at once
+        if nothing_changed and not ticket.request.declared and ticket.request.scratch is None:
+            unchanged.setdefault(ticket.loop, []).append(ticket)  # the frequent case, hundreds at once: one wake-up for all of them
             continue
         try:
             result = _Gathering(ticket, seen).gather(changed)
         except OSError as error:
-            result = Harvest(artifacts=ticket.hunt.declared, warnings=(f"harvest: {error.strerror or error}",))
-        mail.put(ticket, result)
-    mail.send()
+            result = Harvest(artifacts=ticket.request.declared, warnings=(f"harvest: {error.strerror or error}",))
+        _send(ticket.loop, [ticket], result)
+    for loop, several in unchanged.items():
+        _send(loop, several, NOTHING)
 
 
-class _Mail:
-    """Results on their way to their loops, several at a time: waking a loop five hundred times costs more than the search."""
-
-    def __init__(self) -> None:
-        self._by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Harvest], Harvest]]] = {}
-        self._sent_at = time.monotonic()
-
-    def put(self, ticket: _Ticket, result: Harvest) -> None:
-        self._by_loop.setdefault(ticket.loop, []).append((ticket.answer, result))
-        if time.monotonic() - self._sent_at > _MAIL_SECONDS:
-            self.send()
-
-    def send(self) -> None:
-        for loop, results in self._by_loop.items():
-            with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
-                loop.call_soon_threadsafe(_deliver, results)
-        self._by_loop = {}
-        self._sent_at = time.monotonic()
+def _send(loop: asyncio.AbstractEventLoop, tickets: list[_Ticket], result: Harvest) -> None:
+    with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(_deliver, tickets, result)
 
 
-def _deliver(results: list[tuple[asyncio.Future[Harvest], Harvest]]) -> None:
-    for answer, result in results:
-        if not answer.done():
-            answer.set_result(result)
+def _deliver(tickets: list[_Ticket], result: Harvest) -> None:
+    for ticket in tickets:
+        if not ticket.answer.done():
+            ticket.answer.set_result(result)
 
 
 def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
-    wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
+    wanted = [ticket for ticket in tickets if ticket.request.scan_root]
     if not wanted:
         return SearchResult()
-    since = min(ticket.hunt.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
+    since = min(ticket.request.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
     stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
     return search(*place, SearchBounds(changed_since=since, stop_at=stop_at))
 
@@ -303,8 +269,8 @@ class _Gathering:
     unhashed: list[str] = field(default_factory=list)
 
     def gather(self, changed: SearchResult) -> Harvest:
-        hunt = self.ticket.hunt
-        for artifact in hunt.declared:
+        request = self.ticket.request
+        for artifact in request.declared:
             self._declared(artifact)
         left_out = 0
         for path in self._found(changed):
@@ -319,7 +285,7 @@ class _Gathering:
         return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
 
     def _declared(self, artifact: Artifact) -> None:
-        path = relative_path(self.ticket.hunt.root, artifact.path)
+        path = relative_path(self.ticket.request.root, artifact.path)
         fault = path_fault(path)
         if fault is not None:
             self.warnings.append(f"harvest: declared artifact {clean_text(artifact.path)[:200]!r} {fault}: dropped")
@@ -332,10 +298,10 @@ class _Gathering:
 
     def _found(self, changed: SearchResult) -> Iterator[str]:
         """Its scratch folder first, then what changed in the root since it began, the newest first."""
-        hunt = self.ticket.hunt
+        request = self.ticket.request
         yield from self._named(self._search_scratch(), frozenset(), None)
-        if hunt.scan_root:
-            yield from self._named(changed, hunt.foreign | BOARD_FILES, hunt.since - FILE_CLOCK_LAG_SECONDS)
+        if request.scan_root:
+            yield from self._named(changed, request.foreign | BOARD_FILES, request.since - FILE_CLOCK_LAG_SECONDS)
 
     def _named(self, result: SearchResult, foreign: frozenset[str], since: float | None) -> Iterator[str]:
         if result.stopped_early:
@@ -351,7 +317,7 @@ class _Gathering:
                 self.empty.append(found.path)
 
     def _search_scratch(self) -> SearchResult:
-        scratch, root = self.ticket.hunt.scratch, self.ticket.hunt.root
+        scratch, root = self.ticket.request.scratch, self.ticket.request.root
         if scratch is None or scratch.is_symlink() or not scratch.is_dir():
             return SearchResult()
         below = relative_path(root, scratch.absolute())
@@ -390,7 +356,7 @@ class _Gathering:
             return known
         if time.monotonic() > self.ticket.give_up_at:
             return None
-        self.seen[path] = inspect_artifact(self.ticket.hunt.root, path, stop_at=self.ticket.give_up_at)
+        self.seen[path] = inspect_artifact(self.ticket.request.root, path, stop_at=self.ticket.give_up_at)
         return self.seen[path]
 
     def _warn(self, what: str, paths: list[str]) -> None:
