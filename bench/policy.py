@@ -10,7 +10,7 @@ from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.policy import Policy, PolicyRequest
 from remit.policy.engine import PolicyEvaluator, open_policy
 from remit.policy.rules import default_text
-from remit.runtime.authorize import path_facts, url_facts
+from remit.runtime.policy_facts import path_facts, url_facts
 
 TARGET_SECONDS = 100e-6
 _ROOT = Path("/project")

@@ -168,7 +168,7 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
     """Each resource that is named, and the one a link leads to, as the runtime would ask."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
-    from remit.runtime.authorize import facts_of, facts_said, real_path_facts
+    from remit.runtime.policy_facts import facts_of, facts_said, real_path_facts
 
     known = project.directory.find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)

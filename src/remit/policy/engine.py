@@ -31,7 +31,7 @@ from remit.policy.rules import (
     read_rules,
     source_of,
 )
-from remit.runtime.authorize import COMPUTED
+from remit.runtime.policy_facts import COMPUTED
 
 # ---- Cedar asked: the decision on one action, and the words for it.
 

@@ -13,7 +13,7 @@ from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER
 from remit.core.policy import Effect
 from remit.policy.rules import CALLER, CALLERS, DELEGATE, PolicyError, Rule, action_id, groups_of, read_rules
-from remit.runtime.authorize import COMPUTED, is_listed
+from remit.runtime.policy_facts import COMPUTED, is_listed
 
 ANNOTATIONS = ("id", "because", "advice", "ask")
 ACP_ACTIONS = {

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -13,7 +13,7 @@ from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
 from remit.core.caller_token import redact_token_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
-from remit.core.delegation import ROOT_CALLER, Delegation, Lineage, Origin, TaskContext
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
@@ -26,9 +26,9 @@ from remit.core.result import Return
 from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
-from remit.runtime.authorize import Principals, asked_for, effects_of, judged_all, refusal, standing
+from remit.runtime.authorize import Principals, asked_for, effects_of, judged_all, refusal
 from remit.runtime.context import Handle, level_of
-from remit.runtime.deps import Caller, RuntimeDeps, Submission
+from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
 from remit.runtime.engine import Engine
 
 
@@ -179,6 +179,55 @@ _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
 """Refusals that are looked at anew each time: `alive at once` may have room again."""
 
 
+class CallerScope(NamedTuple):
+    """A caller's place in its tree and its limits: what its delegation inherits."""
+
+    lineage: Lineage
+    tree: Tree
+    budget: Budget
+    hard_at: float | None
+    """When the caller itself ends (monotonic); None: a root caller."""
+    max_depth: int
+    principal: str
+    """The caller's name for the policy."""
+    caller_info: CallerInfo | None = None
+
+    @property
+    def on_behalf(self) -> str:
+        """Who asked for the whole tree."""
+        return ROOT_CALLER if self.caller_info is None else self.caller_info.principal
+
+
+def caller_scope(caller: Caller | None, origin: Origin | None, limits: Limits | None, deps: RuntimeDeps, now: float) -> CallerScope:
+    """`origin`: who asks from outside, whose limits only narrow; `limits`: those of the request itself."""
+    max_depth, hard_at, lineage, principal, info = deps.rules.max_depth, None, ROOT_LINEAGE, ROOT_CALLER, None
+    if caller is not None:
+        delegation, budget = caller.delegation, caller.budget
+        lineage, hard_at, principal, info = delegation.lineage, delegation.deadline.hard_at, delegation.agent, delegation.caller_info
+        if info is not None and info.max_depth is not None:  # whoever began the tree may go no deeper, nor anything below
+            max_depth = min(max_depth, info.max_depth)
+        if origin is not None and origin.budget is not None and any(one is budget for one in origin.budget.scopes()):
+            budget = origin.budget  # a scope inside the caller's own
+    else:
+        budget = Budget(deps.rules.budget, opened_at=now, outer=None if origin is None else origin.budget)
+        if origin is not None:
+            lineage, info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
+            principal = info.principal
+    if origin is not None:
+        if origin.limits is not None:
+            budget = budget.narrowed(origin.limits, now)
+            info = (info or CallerInfo(ROOT_CALLER))._replace(limits=origin.limits)
+        if origin.max_depth is not None:
+            max_depth = min(max_depth, origin.max_depth)
+            info = (info or CallerInfo(ROOT_CALLER))._replace(max_depth=max_depth)
+        if origin.deadline_at is not None:
+            theirs = now + origin.deadline_at - deps.clock.wall()
+            hard_at = theirs if hard_at is None else min(hard_at, theirs)
+    if limits is not None:
+        budget = budget.narrowed(limits, now)
+    return CallerScope(lineage, Tree(budget) if caller is None else caller.tree, budget, hard_at, max_depth, principal, info)
+
+
 @dataclass(slots=True)
 class _Terms:
     """What the request says, read and checked; the first thing wrong with it in `fault`."""
@@ -288,16 +337,17 @@ def _submission(
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
-    above, tree, budget, hard_at, max_depth, asks, caller_info = standing(caller, origin, terms.limits, deps, now)
+    scope = caller_scope(caller, origin, terms.limits, deps, now)
+    above = scope.lineage
     lineage = _lineage(above, caller is None, terms, created_at)
     case = GuardInput(
         target=terms.target,
         now=now,
         caller_path=above.path if terms.command is None else (*above.path, terms.command),
         caller_depth=above.depth,
-        caller_hard_at=hard_at,
-        max_depth=max_depth,
-        budget=budget,
+        caller_hard_at=scope.hard_at,
+        max_depth=scope.max_depth,
+        budget=scope.budget,
         known=terms.agent is not None,
         directory=deps.agents.names,
     )
@@ -309,16 +359,14 @@ def _submission(
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _policy_says(
-            case, terms, caller, deps, lineage, asks, ROOT_CALLER if caller_info is None else caller_info.principal
-        )
+        error, pending = _authorized(case, terms, caller, deps, lineage, scope)
     delegation = Delegation(
         lineage,
         terms.target,
         terms.parameters,
         above.path[-1] if terms.command is None else terms.command,
         terms.priority,
-        _deadline(terms, now, hard_at, budget),
+        _deadline(terms, now, scope.hard_at, scope.budget),
         created_at,
         terms.idle_seconds,
         redact_key(request.key) if isinstance(request.key, str) else None,
@@ -327,9 +375,9 @@ def _submission(
         terms.command,
         terms.task,
         request.resume if is_session_id(request.resume) else None,
-        caller_info,
+        scope.caller_info,
     )
-    submission = Submission(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
+    submission = Submission(delegation, terms.agent, terms.arguments, scope.tree, scope.budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
         submission.pending = pending
     if terms.secrets is not None:
@@ -339,20 +387,20 @@ def _submission(
     return submission
 
 
-def _policy_says(
-    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, asks: str, on_behalf: str
+def _authorized(
+    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, scope: CallerScope
 ) -> tuple[ErrorInfo | None, PendingApproval | None]:
-    """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
+    """The policy's refusal, or the approval that is still needed; neither, when it is allowed."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
     known = None
-    if not spec.acts_on and on_behalf in (ROOT_CALLER, asks):  # else the log says on whose behalf
-        known = deps.policy.cached_decision(asks, spec.name, lineage.depth, effects, lineage.session_id)
+    if not spec.acts_on and scope.on_behalf in (ROOT_CALLER, scope.principal):  # else the log says on whose behalf
+        known = deps.policy.cached_decision(scope.principal, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = deps.root if caller is None else caller.workspace
-    who, left = Principals(asks, on_behalf), case.budget.spendable()
+    who, left = Principals(scope.principal, scope.on_behalf), case.budget.spendable()
     try:
         asked = asked_for(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:

@@ -7,7 +7,7 @@ import pytest
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
 from remit.core.policy import Fact
-from remit.runtime.authorize import address_kind, command_facts, facts_of, facts_said, path_facts, real_path_facts, url_facts
+from remit.runtime.policy_facts import address_kind, command_facts, facts_of, facts_said, path_facts, real_path_facts, url_facts
 
 ROOT = Path("/project")
 

@@ -1,0 +1,247 @@
+"""The facts that rules of the policy can use: paths, addresses and commands, taken apart from parameters and from what agents report."""
+
+import contextlib
+import ipaddress
+import os
+import shlex
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused
+from remit.core.languages import plain_name
+from remit.core.parameters import own_name
+from remit.core.policy import Fact
+
+LONGEST_TEXT = 2000
+LONGEST_PATH = 4096
+"""As long as the kernel takes them; what is longer leads nowhere."""
+_LARGEST = 2**63 - 1
+_PORTS = {"http": 80, "https": 443, "ftp": 21}
+_METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
+"""Where clouds tell a machine its own credentials."""
+MOST = 1000
+"""Things that one delegation may act on."""
+OURS = frozenset(
+    {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left", "on_behalf"}
+)
+"""Facts about who asks: nobody else says them."""
+COMPUTED = frozenset(
+    OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
+)
+"""Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
+
+Facts = dict[str, Any]
+
+
+def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> list[Facts]:
+    """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words.
+
+    Several, where a parameter is a list of paths or addresses: each must be allowed.
+    """
+    common: Facts = {}
+    known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
+    if not parameters.keys() <= known:  # a parameter has two spellings: the other one is no way around a rule
+        parameters = {own_name(name, known): value for name, value in parameters.items()}
+    for name, value in parameters.items():
+        if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
+            common[name] = value
+    found = [common]
+    for name, kind in spec.acts_on.items():
+        value = parameters.get(name)
+        found = _joined(found, _each(kind, _default(spec, name) if value is None else value, workspace))
+    return found
+
+
+def _default(spec: AgentSpec, name: str) -> Any:
+    """What a parameter is when it is not given: a rule speaks of that as well."""
+    return spec.parameters_schema.get("properties", {}).get(name, {}).get("default")
+
+
+def _joined(found: list[Facts], each: list[Facts]) -> list[Facts]:
+    if len(found) * len(each) > MOST:
+        raise Misused(f"It acts on more than {MOST} things at once.", advice="Ask for fewer of them at a time.")
+    return [{**facts, **more} for facts in found for more in each]
+
+
+def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
+    """Of each thing that a parameter names; an operation on files that names none is one on all of them."""
+    if value is None:
+        return [path_facts(".", workspace)] if kind is Fact.PATH else [{}]
+    several = value if isinstance(value, list | tuple) and kind is not Fact.COMMAND else [value]
+    return [_TAKEN_APART[kind](one, workspace) for one in several[: MOST + 1]] or [{}]
+
+
+def facts_said(said: Mapping[str, Any], workspace: Path) -> list[Facts]:
+    """What an agent says of an action on its way, taken apart likewise. What it looked up itself (an address) it may add, not gainsay."""
+    found: list[Facts] = [{}]
+    for kind in _TAKEN_APART:
+        if said.get(kind) is not None:
+            found = _joined(found, _each(Fact(kind), said[kind], workspace))
+    for facts in found:
+        for name, value in said.items():
+            if value is not None and name not in OURS:
+                facts.setdefault(name, _simple(value))
+    return found
+
+
+def path_facts(value: Any, workspace: Path) -> Facts:
+    given = text = str(value)
+    root = str(workspace)
+    if os.path.isabs(text):
+        text = os.path.normpath(text)
+        # Two slashes at the front are kept by POSIX; the kernel sees one.
+        text = "/" + text.lstrip("/")
+        text = os.path.relpath(text, root) if text == root or text.startswith(root.rstrip("/") + "/") else text
+    path = os.path.normpath(text) if text else "."
+    inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path or len(path) > LONGEST_PATH)
+    parts = [part for part in path.split("/") if part]
+    facts = {"path": path[:LONGEST_PATH], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+    return facts if ".." not in given or not inside else _ambiguous(given, root, facts)
+
+
+def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
+    """`link/../x` is one thing to whoever reads it and another to the kernel: where the two differ it is not held to be inside."""
+    try:
+        real = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
+        read = os.path.relpath(os.path.realpath(os.path.join(root, facts["path"])), os.path.realpath(root))
+    except (OSError, ValueError):
+        return facts  # whoever opens it will be told
+    return facts if real == read else {**facts, "parts": sorted({*facts["parts"], *real.split("/")}), "inside": False}
+
+
+def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> Facts | None:
+    """The facts of where the path really leads, when a link leads elsewhere; None when it is what it says.
+
+    `follows`: also a link at its very end, as everything does but deleting, which deletes the link.
+    """
+    if not facts.get("inside"):
+        return None
+    folder, name = (facts["path"], "") if follows else os.path.split(facts["path"])
+    try:
+        if not _has_link(str(workspace), folder):
+            return None
+        root = os.path.realpath(workspace)
+        real = os.path.join(os.path.realpath(os.path.join(root, folder)), name)
+    except (OSError, ValueError):
+        return None  # whoever opens it will be told
+    led = path_facts(real, Path(root))
+    return None if led["path"] == facts["path"] else {**facts, **led}
+
+
+def _has_link(root: str, path: str) -> bool:
+    """Whether a link is anywhere on `path`, which leads down from `root`. Where none is, it leads where it says, wherever the root is."""
+    here = root
+    for part in path.split("/"):
+        here = f"{here}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(here).st_mode):
+                return True
+        except OSError:
+            return False  # nothing is there, so nothing below it is
+    return False
+
+
+def url_facts(value: Any, _workspace: Path) -> Facts:
+    """Without user, password, query and fragment: they hold secrets and decide nothing."""
+    try:
+        parts = urlsplit(str(value).strip())
+        scheme, host, port = parts.scheme.lower(), parts.hostname or "", _port(parts)
+    except ValueError:
+        return {"url": "", "scheme": "", "host": "", "address": "unknown"}
+    host = plain_host(host)
+    facts: Facts = {"scheme": scheme, "host": host}
+    if port is not None:
+        facts["port"] = port
+    shown = f"[{host}]" if ":" in host else host
+    place = shown if port in (None, _PORTS.get(scheme)) else f"{shown}:{port}"
+    facts["url"] = f"{scheme}://{place}{parts.path or '/'}"[:LONGEST_TEXT]
+    kind = address_kind(host)
+    if kind is not None:
+        facts["address"] = kind
+    return facts
+
+
+def plain_host(host: str) -> str:
+    """One spelling for one host: lower case, without the last dot, in ASCII; an address as its usual numbers."""
+    host = host.rstrip(".").lower()
+    with contextlib.suppress(UnicodeError):
+        host = host.encode("idna").decode().rstrip(".") if not host.isascii() else host  # other scripts have dots of their own
+    if host and host[0].isdigit():
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host))  # also 127.1, 0x7f000001 and 2130706433, as the resolver reads them
+        except (OSError, UnicodeError):
+            return host
+    return host
+
+
+def address_kind(host: str) -> str | None:
+    """Of an address in numbers, where it leads, in the words of the worker's own check; None for a name, which only that one looks up."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return "loopback" if host == "localhost" or host.endswith(".localhost") else None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if str(address) in _METADATA:
+        return "metadata"
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link_local"
+    if address.is_multicast or address.is_unspecified or address.is_reserved:
+        return "reserved"
+    return "public" if address.is_global else "private"
+
+
+def command_facts(value: Any, _workspace: Path) -> Facts:
+    text = shlex.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    return {"command": text[:LONGEST_TEXT], "program": os.path.basename(words[0]) if words else ""}
+
+
+def _language_facts(value: Any, _workspace: Path) -> Facts:
+    return {"language": plain_name(str(value))[:100]}  # a rule on shell means bash as well
+
+
+_TAKEN_APART: dict[str, Callable[[Any, Path], Facts]] = {
+    Fact.PATH: path_facts,
+    Fact.URL: url_facts,
+    Fact.COMMAND: command_facts,
+    Fact.LANGUAGE: _language_facts,
+}
+
+
+def _port(parts: SplitResult) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme.lower())
+
+
+def _is_telling(name: str, value: Any, spec: AgentSpec) -> bool:
+    """Numbers, yes or no, and words of a fixed list; free text is the work itself, no fact about it."""
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return -_LARGEST <= value <= _LARGEST
+    if not isinstance(value, str) or len(value) > 100:
+        return False
+    return name == "method" or is_listed(spec.parameters_schema.get("properties", {}).get(name, {}))
+
+
+def is_listed(schema: Mapping[str, Any]) -> bool:
+    """Whether a parameter takes one of a fixed list of words."""
+    return "enum" in schema or "const" in schema or any(is_listed(one) for one in schema.get("anyOf", ()) if isinstance(one, Mapping))
+
+
+def _simple(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, int) and -_LARGEST <= value <= _LARGEST):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [str(one)[:LONGEST_TEXT] for one in value][:1000]
+    return str(value)[:LONGEST_TEXT]
