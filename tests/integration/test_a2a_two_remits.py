@@ -99,10 +99,10 @@ async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, mon
     from grpc_stage import Authority
 
     from remit import Remit
-    from remit.server.http.server import Tls
+    from remit.server.addresses import Certificates
 
     shown, key = Authority(tmp_path).issue("far.example")
-    async with a2a_stage(tmp_path / "far", [place], tls=Tls(certificate=shown, key=key)) as far:
+    async with a2a_stage(tmp_path / "far", [place], tls=Certificates(certificate=shown, key=key)) as far:
         monkeypatch.setenv("FAR_TOKEN", far.token())
         trusting = {"a2a": far.url, "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
         agents = {"trusting": trusting, "wary": {name: value for name, value in trusting.items() if name != "ca_file"}}

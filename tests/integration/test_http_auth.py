@@ -188,13 +188,13 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
     """Mutual TLS: signed by ours and granted something; being signed alone is not being let in."""
     import httpx
 
-    from remit.server.http.server import Tls
+    from remit.server.addresses import Certificates
 
     (tmp_path / "elsewhere").mkdir()
     authority, stranger = Authority(tmp_path), Authority(tmp_path / "elsewhere")
     shown = {name: signer.issue(name) for signer, name in ((authority, "build.example"), (authority, "unknown"), (stranger, "stranger"))}
     certificate, key = authority.issue("server")
-    tls = Tls(certificate=certificate, key=key, client_ca=authority.certificate)
+    tls = Certificates(certificate=certificate, key=key, client_ca=authority.certificate)
 
     def showing(name: str | None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(authority.certificate))
@@ -223,11 +223,12 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
 
 
 def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
-    from remit.server.http.server import HttpServer, Tls
+    from remit.server.addresses import Certificates
+    from remit.server.http.server import HttpServer
 
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):
-        HttpServer(None, tls=Tls(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))
+        HttpServer(None, tls=Certificates(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))
 
 
 # ---- names, as such

@@ -10,6 +10,7 @@ import fcntl
 import ipaddress
 import os
 import socket
+import ssl
 import stat
 import tempfile
 import time
@@ -94,6 +95,34 @@ class Certificates:
     certificate: Path
     key: Path
     client_ca: Path | None = None
+    """Certificates signed by it identify the caller."""
+
+    def context(self) -> ssl.SSLContext:
+        """For HTTPS. Client certificates are optional: a caller without one may send a token."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        context.set_alpn_protocols(["http/1.1"])
+        self.load(context)
+        return context
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Also into a context in use: new connections get the new certificate. Raises `Misused`."""
+
+        def no_password() -> str:
+            raise ValueError("the key has a password")  # OpenSSL would ask for it at the terminal
+
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=no_password)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_OPTIONAL
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
+            raise Misused(
+                f"TLS cannot use {files}: {error}.",
+                advice="Check [serve] tls_certificate, tls_key and client_ca: PEM files, the key without a password.",
+            ) from None
 
 
 def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:

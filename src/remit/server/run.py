@@ -121,16 +121,16 @@ class Apis:
     async def _start_http(self, listening: socket.socket) -> None:
         from remit.server.http.api import http_app
         from remit.server.http.middleware import OPEN_PATHS
-        from remit.server.http.server import HttpServer, Tls
+        from remit.server.http.server import HttpServer
 
         routes, open_paths = await self._http_routes(), set(OPEN_PATHS)
         if self._a2a is not None:
             from remit.server.a2a.api import OPEN_PATHS as CARD
 
             open_paths |= CARD
-        files, place = self._bound.certificates, self._bound.http_place
+        place = self._bound.http_place
         is_unix = place is None or place.path is not None
-        tls = None if files is None or is_unix else Tls(certificate=files.certificate, key=files.key, client_ca=files.client_ca)
+        tls = None if is_unix else self._bound.certificates
         hosts = [] if place is None or is_unix else [place.host, str(listening.getsockname()[0])]
         self._http = HttpServer(http_app(routes, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths), tls=tls)
         await self._http.start([listening])

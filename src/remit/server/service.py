@@ -1,14 +1,14 @@
 """The service behind every API: start work, look at it, follow it, cancel it, list it. Independent of protocols.
 
-An API reads its request, names the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
-records. Callers see and end their own work only, unless they were granted more; other tasks do not exist for them. Errors are
-`RemitError`s, which `statuses` maps to each protocol."""
+An API reads its request, passes the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
+records. Callers see and end only their own work, unless they were granted more. Errors are `RemitError`s, which `statuses` maps to each
+protocol."""
 
 import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -23,11 +23,12 @@ from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
+from remit.core.states import State
 from remit.core.tracing import parse
 from remit.runtime.context import Handle, SettledHandle
 from remit.runtime.engine import LiveHandle
 from remit.runtime.liveness import below, is_gone, living_owners
-from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, parts_of
+from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, parameters_schema, parts_of
 from remit.runtime.tool.delegate_results import (
     ANSWERED,
     WAITING,
@@ -54,12 +55,25 @@ HOLD = "remit.hold"
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
 """Arguments of a request besides those of the delegate tool."""
 MOST_ON_PAGE = 500
+MOST_TREE = 100_000
+"""Delegations of one tree that a list reads."""
 MOST_TOOLS = 256
 """Cached delegate tools, one for each set of agents that a caller may use."""
 SUMMARY = 500
 """Characters of a text in a list."""
 LONGEST_WORD = 200
 """Of a caller's name for its conversation."""
+RECORDED: Mapping[TaskState, tuple[State, ...]] = {
+    TaskState.PENDING: (),
+    TaskState.QUEUED: (State.QUEUED,),
+    TaskState.RUNNING: (State.RUNNING,),
+    TaskState.PAUSED: (State.RUNNING,),
+    TaskState.COMPLETED: (State.COMPLETED,),
+    TaskState.FAILED: (State.PARTIAL, State.FAILED, State.BLOCKED, State.REFUSED),
+    TaskState.CANCELLED: (State.CANCELLED,),
+    TaskState.TIMEOUT: (State.TIMEOUT,),
+}
+"""States of records, to filter lists by the state of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +112,15 @@ class Page(NamedTuple):
     """None: this was the last."""
 
 
+class AgentInfo(NamedTuple):
+    spec: AgentSpec
+    parameters: dict[str, Any]
+    """JSON schema."""
+    timeout_seconds: float
+    """Of a request without one."""
+    max_timeout_seconds: float
+
+
 def summary_of(record: Record) -> DelegateResult:
     """The entry of a list: without data, artifacts and long texts, so that a page stays small."""
     result = result_of_record(record)
@@ -109,26 +132,40 @@ def summary_of(record: Record) -> DelegateResult:
 
 
 class Service:
-    def __init__(self, remit: "Remit", budget_of: Callable[[Principal], Budget | None] = lambda principal: principal.budget) -> None:
-        """`budget_of`: the limits of everything that a principal asks for."""
+    def __init__(self, remit: "Remit") -> None:
         self.remit = remit
         self.tool = DelegateTool(remit)
         self.is_stopping = False
         """New work is refused."""
-        self._budget_of = budget_of
         self._starting: set[asyncio.Future[Any]] = set()
         self._tools: dict[tuple[str, ...], DelegateTool] = {}
 
-    # ---- work
+    # ---- starting
 
     def read(self, call: Call, arguments: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> DelegateRequest:
-        """The request, checked and allowed for this caller. Nothing runs. Raises `DelegateError`, `Refused`."""
-        self._must(call, Permission.DELEGATE)
+        """The request, checked and allowed for this caller. Nothing runs. Raises `DelegateError`, `Refused`, `Misused`."""
+        principal, grants = call.principal, call.principal.grants
+        self._require(call, Permission.DELEGATE)
         try:
             request = self.tool.read(arguments, *extras)
         except DelegateError:
             request = self.tool_for(call).read(arguments, *extras)  # names only agents that the caller may use
-        return self.allowed(call, request)
+        if not grants.may_use(request.agent):
+            raise Refused(
+                f"{principal.name} may not use {request.agent}.",
+                code="FORBIDDEN",
+                advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
+            )
+        longest = grants.timeout_seconds
+        if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:
+            raise Misused(f"timeout must be at most {longest:g} s for {principal.name}.", advice="Ask for less, or leave it out.")
+        if request.also.get("accept") and not principal.is_local:
+            raise Refused(
+                f"{principal.name} may not have commands run here to accept its work.",
+                code="FORBIDDEN",
+                advice="Leave out accept, and judge the work by its result.",
+            )
+        return request
 
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool with the agents that the caller may use."""
@@ -142,27 +179,6 @@ class Service:
             may_use = call.principal.grants.may_use
             found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
         return found
-
-    def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
-        """Raises `Refused`, `Misused`."""
-        self._must(call, Permission.DELEGATE)
-        grants = call.principal.grants
-        if not grants.may_use(request.agent):
-            raise Refused(
-                f"{call.principal.name} may not use {request.agent}.",
-                code="FORBIDDEN",
-                advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
-            )
-        longest = grants.timeout_seconds
-        if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:
-            raise Misused(f"timeout must be at most {longest:g} s for {call.principal.name}.", advice="Ask for less, or leave it out.")
-        if request.also.get("accept") and not call.principal.is_local:
-            raise Refused(
-                f"{call.principal.name} may not have commands run here to accept its work.",
-                code="FORBIDDEN",
-                advice="Leave out accept, and judge the work by what it hands back.",
-            )
-        return request
 
     async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
         """`read` and `execute`."""
@@ -179,34 +195,33 @@ class Service:
                 yield chunk
 
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
-        """Begun and recorded when this returns. A caller that is cancelled here has begun it whole, or not at all. Errors that only the
-        flow finds are raised like those of `read`."""
+        """Started and recorded when this returns. A caller that is cancelled here has started it whole, or not at all. Errors that only the
+        runtime finds are raised like those of `read`."""
         if self.is_stopping:
             raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
-        is_whole = request.also.get("resume") is None and not self.remit.is_attached
-        handle = await (self._started_here(call, request) if is_whole else self._started_apart(call, request))
+        if request.also.get("resume") is None and not self.remit.is_attached:  # nothing has begun before the engine has it
+            started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._starting.add(started)
+            try:
+                handle = await self._start(call, request)
+            finally:
+                self._starting.discard(started)
+                started.set_result(None)
+        else:  # a task of its own: a caller that leaves must not interrupt the store or another process
+            task = asyncio.ensure_future(self._start(call, request))
+            self._starting.add(task)
+            task.add_done_callback(self._has_started)
+            handle = await asyncio.shield(task)
         if isinstance(handle, SettledHandle):
             self.tool.must_be_faultless(request, await handle.result())
         return handle
 
-    async def _started_here(self, call: Call, request: DelegateRequest) -> Handle:
-        """Without a task of its own: nothing has begun before the engine has it, and then it continues whoever leaves."""
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starting.add(begun)
-        try:
-            return await self._started(call, request)
-        finally:
-            self._starting.discard(begun)
-            begun.set_result(None)
+    def _has_started(self, task: "asyncio.Task[Handle]") -> None:
+        self._starting.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, in case the caller has left
 
-    async def _started_apart(self, call: Call, request: DelegateRequest) -> Handle:
-        """In a task of its own: a caller that leaves does not end what is asked of the store or another process."""
-        start = asyncio.get_running_loop().create_task(self._started(call, request))
-        self._starting.add(start)
-        start.add_done_callback(self._has_started)
-        return await asyncio.shield(start)
-
-    async def _started(self, call: Call, request: DelegateRequest) -> Handle:
+    async def _start(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
         key = extras.get("key")
         if isinstance(key, str) and key and call.api != "a2a" and not call.principal.is_local:  # A2A makes its own
@@ -216,23 +231,18 @@ class Service:
         asked = request.asked()
         longest = call.principal.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
-            asked["timeout"] = min(longest, self._default_seconds(request))
+            asked["timeout"] = min(longest, self.agent_info(request.spec).timeout_seconds)
         with coming_from(call, await self._budget(call.principal)):
             return await self.remit.start(request.agent, **asked, **extras)
 
     async def _budget(self, principal: Principal) -> Budget | None:
-        """With the token of a delegation a scope inside its own; otherwise the one that all processes of the project share."""
-        given = self._budget_of(principal)
+        """With the token of a delegation its own; otherwise the one that all processes of the project share."""
+        given = principal.budget
         if given is None or principal.parent is not None:
             return given
-        purse = await self.remit.engine.principal_budget(principal.name, given.limits)
-        purse.opened_at = given.opened_at
-        return purse
-
-    def _has_started(self, start: "asyncio.Task[Handle]") -> None:
-        self._starting.discard(start)
-        if not start.cancelled():
-            start.exception()  # retrieved, in case the caller has left
+        budget = await self.remit.engine.principal_budget(principal.name, given.limits)
+        budget.opened_at = given.opened_at
+        return budget
 
     @property
     def is_busy(self) -> bool:
@@ -245,6 +255,8 @@ class Service:
             await asyncio.wait(self._starting)
         if not self.remit.is_attached:
             await self.remit.engine.wait_idle()
+
+    # ---- reading
 
     async def look(self, call: Call, task_id: str) -> DelegateResult:
         return (await self.looked(call, task_id))[1]
@@ -270,42 +282,38 @@ class Service:
     async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """State changes and output from the chunk after number `after`; the last one has the result. Nothing is buffered for slow
         readers."""
-        await self.minded(await self.record(call, task_id))
+        await self.recovered(await self.record(call, task_id))
         async with contextlib.aclosing(self.remit.follow(task_id, after)) as events:
             async for event in events:
                 if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
-                    yield await self._last(task_id, event)
+                    record = await self.remit.describe(task_id)
+                    result = record.result or Return.from_dict(event.body["result"])  # it may not be recorded yet
+                    yield final_chunk(result_of(result, record.created_at), event.number)
                     return
                 if (chunk := _chunk(event)) is not None:
                     yield chunk
 
-    async def _last(self, task_id: str, event: Event) -> Chunk:
-        """The same result as from `look`; from the event if it is not recorded yet."""
-        record = await self.remit.describe(task_id)
-        result = record.result or Return.from_dict(event.body["result"])
-        return final_chunk(result_of(result, record.created_at), event.number)
-
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
         """When it has ended, or after so long."""
-        record = await self.minded(await self.record(call, task_id))
+        record = await self.recovered(await self.record(call, task_id))
         if not record.state.is_settled:
             await self.remit.result(task_id, wait_seconds=wait_seconds)
         return await self.tool.look(task_id)
 
     async def wait(self, handle: Handle, seconds: float) -> Return | None:
-        """The return of a delegation begun just now, if it ends within so long. Nothing is read from the store for local ones."""
+        """The return of a delegation started just now, if it ends within so long. Nothing is read from the store for local ones."""
         if seconds <= 0:
             return None
-        if not isinstance(handle, LiveHandle | SettledHandle):
-            await self.minded(await self.remit.describe(handle.session_id))
         if isinstance(handle, LiveHandle):
             return await handle.result_within(seconds)
+        if not isinstance(handle, SettledHandle):
+            await self.recovered(await self.remit.describe(handle.session_id))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await handle.result()
         return None
 
-    async def minded(self, record: Record) -> Record:
+    async def recovered(self, record: Record) -> Record:
         """Recovers a delegation whose process is gone, so that waiting for it ends."""
         if record.state.is_settled or record.session_id in self._running:
             return record
@@ -314,23 +322,6 @@ class Service:
             return record
         await self.remit.recover()
         return await self.remit.describe(record.session_id)
-
-    async def cancel(
-        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
-    ) -> tuple[DelegateResult, list[dict[str, Any]]]:
-        """Stops it with everything below it; the result then, and how each node ended. Does nothing if it has ended.
-
-        `force`: without the grace period of its processes."""
-        await self.minded(await self._changeable(call, task_id, "cancel"))
-        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
-        return await self.tool.look(task_id), nodes
-
-    async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
-        """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
-        record = await self.record(call, task_id)
-        if not await off_loop(self._is_theirs, call, record, Permission.CANCEL_ALL) or task_id == call.principal.parent:
-            raise Refused(f"{task_id} is not {call.principal.name}'s to {deed}.", code="FORBIDDEN")
-        return record
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
         """Newest first, only tasks that the caller may see; `query.before_session` begins a later page."""
@@ -345,61 +336,91 @@ class Service:
                 return Page(records=(), next_page=None)
             query = replace(query, principal=None if principal.parent is not None else principal.name)
         words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
-        query = replace(query, **words)
-        return await off_loop(_listed, store, query, principal.parent)
+        return await off_loop(_page, store, replace(query, **words), principal.parent)
+
+    # ---- ending
+
+    async def cancel(
+        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
+    ) -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
+        """Stops it with everything below it; the result then, and how each node ended. Does nothing if it has ended.
+
+        `force`: without the grace period of its processes."""
+        await self.recovered(await self._changeable(call, task_id, "cancel"))
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.principal.name} by {call.api}", force=force)
+        return await self.tool.look(task_id), nodes
+
+    async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
+        """Raises `Refused` for a task that the caller may only see, and for the delegation that it acts for."""
+        record = await self.record(call, task_id)
+        if not await off_loop(self._belongs_to, call, record, Permission.CANCEL_ALL) or task_id == call.principal.parent:
+            raise Refused(f"{task_id} is not {call.principal.name}'s to {deed}.", code="FORBIDDEN")
+        return record
 
     # ---- agents
 
     def agents(self, call: Call) -> Sequence[AgentSpec]:
         """Those the caller may use, the project's own first."""
-        self._must(call, Permission.DELEGATE)
+        self._require(call, Permission.DELEGATE)
         return [spec for spec in self.tool.catalogue.specs if call.principal.grants.may_use(spec.name)]
 
-    def choose(self, call: Call, operation: str) -> str:
-        """The least loaded agent that has the operation. Raises `DelegateError`."""
-        self._must(call, Permission.DELEGATE)
-        loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
-        return _least_loaded(self.tool_for(call).catalogue, call.principal.grants.may_use, loads, operation)
+    def agent_info(self, spec: AgentSpec) -> AgentInfo:
+        limits = self.remit.settings.limits_for(spec.name)
+        timeout = min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
+        return AgentInfo(spec, parameters_schema(spec), timeout, limits.maximum_seconds)
 
-    # ---- who may
+    def choose(self, call: Call, operation: str) -> str:
+        """The least loaded agent with that name, or else that operation; of equals, the project's own first. Raises `DelegateError`."""
+        allowed = self.agents(call)
+        names = (operation, snake(operation))
+        able = [spec for spec in allowed if spec.name in names] or [spec for spec in allowed if parts_of(spec.name)[1] in names]
+        if not able or not operation:
+            known = sorted({parts_of(spec.name)[1] or spec.name for spec in allowed})
+            more = " and more" if len(known) > 30 else ""
+            raise DelegateError(
+                f"No agent has the operation {operation!r:.80}." if operation else "The request names neither an agent nor an operation.",
+                code="INVALID_OPERATION",
+                advice=f"Operations: {', '.join(known[:30])}{more}." if known else "There are none that you may use.",
+                details={"operations": known},
+            )
+        loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
+        return min(able, key=lambda spec: (loads[parts_of(spec.name)[0]], rank(spec))).name
+
+    # ---- permissions
 
     def may_see(self, call: Call, record: Record) -> bool:
-        return self._is_theirs(call, record, Permission.SEE_ALL)
+        return self._belongs_to(call, record, Permission.SEE_ALL)
+
+    def _belongs_to(self, call: Call, record: Record, others: Permission) -> bool:
+        """Reads the store. `others`: the permission for the work of others."""
+        principal = call.principal
+        if principal.parent is not None:
+            return _is_below(self.remit.store, record, principal.parent)
+        owner = record.caller_info.principal if record.caller_info is not None else ROOT_CALLER
+        return principal.may(others) or owner == principal.name
+
+    def _require(self, call: Call, permission: Permission) -> None:
+        if not call.principal.may(permission):
+            raise Refused(f"{call.principal.name} may not {permission}.", code="FORBIDDEN", advice="`remit token new` grants it.")
 
     @property
     def _running(self) -> Mapping[str, Any]:
         """Delegations of this process; none if it is attached to the tree of another one."""
         return {} if self.remit.is_attached else self.remit.engine.live()
 
-    def _must(self, call: Call, doing: Permission) -> None:
-        if not call.principal.may(doing):
-            raise Refused(f"{call.principal.name} may not {doing}.", code="FORBIDDEN", advice="`remit token new` grants it.")
-
-    def _is_theirs(self, call: Call, record: Record, beyond: Permission) -> bool:
-        principal = call.principal
-        if principal.parent is not None:
-            return _is_below(self.remit.store, record, principal.parent)
-        asker = record.caller_info.principal if record.caller_info is not None else ROOT_CALLER
-        return principal.may(beyond) or asker == principal.name
-
-    def _default_seconds(self, request: DelegateRequest) -> float:
-        limits = self.remit.settings.limits_for(request.agent)
-        return min(request.spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
-
 
 @contextlib.contextmanager
 def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
-    """Work begun inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
+    """Work started inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
     is_plain = call.principal.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
-    token = ORIGIN.set(None if is_plain else origin_of(call, budget))
+    token = ORIGIN.set(None if is_plain else _origin(call, budget))
     try:
         yield
     finally:
         ORIGIN.reset(token)
 
 
-def origin_of(call: Call, budget: Budget | None = None) -> Origin:
-    """`budget`: the scope of this principal."""
+def _origin(call: Call, budget: Budget | None) -> Origin:
     principal, grants = call.principal, call.principal.grants
     is_relay = principal.may(Permission.RELAY) and bool(call.path)
     return Origin(
@@ -465,49 +486,17 @@ def _is_below(store: Store, record: Record, session_id: str) -> bool:
     return False
 
 
-def _listed(store: Store, query: HistoryQuery, parent: str | None) -> Page:
-    """With `parent`: only tasks below that one."""
+def _page(store: Store, query: HistoryQuery, parent: str | None) -> Page:
+    """With `parent`: only tasks below that one, of its small tree."""
     size = min(max(1, query.limit), MOST_ON_PAGE)
-    asked = replace(query, limit=size + 1)
-    found = store.history(asked) if parent is None else _listed_below(store, asked, parent)
+    query = replace(query, limit=size + 1)
+    root = store.get(parent) if parent is not None else None
+    if parent is None:
+        found = store.history(query)
+    elif root is None or query.root_id not in (None, root.root_id):
+        found = []
+    else:
+        inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
+        whole = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_TREE)
+        found = [record for record in store.history(whole) if record.session_id in inside]
     return Page(records=found[:size], next_page=found[size - 1].session_id if len(found) > size else None)
-
-
-def _listed_below(store: Store, query: HistoryQuery, parent: str) -> list[Record]:
-    """A tree is small: it is searched whole."""
-    root = store.get(parent)
-    if root is None or query.root_id not in (None, root.root_id):
-        return []
-    inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
-    found: list[Record] = []
-    page = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_ON_PAGE)
-    while len(found) < query.limit:
-        records = store.history(page)
-        found += [record for record in records if record.session_id in inside]
-        if len(records) < MOST_ON_PAGE:
-            break
-        page = replace(page, before_session=records[-1].session_id)
-    return found[: query.limit]
-
-
-# ---- agents
-
-
-def _least_loaded(catalogue: Catalogue, may_use: Callable[[str], bool], loads: Mapping[str, int], operation: str) -> str:
-    """An agent with that name, or else that operation; of equals, the project's own first. Raises `DelegateError`."""
-    if not operation:
-        raise DelegateError(
-            "The request names neither an agent nor an operation.",
-            code="INVALID_OPERATION",
-            advice="Name an agent, or an operation that any agent may do.",
-            details={"operations": catalogue.operations()},
-        )
-    names = (operation, snake(operation))
-    allowed = [spec for spec in catalogue.specs if may_use(spec.name)]
-    able = [spec for spec in allowed if spec.name in names] or [spec for spec in allowed if parts_of(spec.name)[1] in names]
-    if not able:
-        known = sorted({parts_of(spec.name)[1] or spec.name for spec in allowed})
-        more = " and more" if len(known) > 30 else ""
-        advice = f"There are {', '.join(known[:30])}{more}." if known else "There are none that you may use."
-        raise DelegateError(f"No agent does {operation!r:.80}.", code="INVALID_OPERATION", advice=advice, details={"operations": known})
-    return min(able, key=lambda spec: (loads.get(parts_of(spec.name)[0], 0), rank(spec))).name

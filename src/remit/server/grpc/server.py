@@ -153,7 +153,7 @@ class CertificateReloader:
             return None
         try:
             self._loaded = self._load()
-        except Misused:
+        except (Misused, OSError):
             return None
         self._stamp = stamp
         return self._loaded
@@ -169,19 +169,9 @@ class CertificateReloader:
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
-        try:
-            checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            checked.load_cert_chain(files.certificate, files.key, password=lambda: b"")  # OpenSSL would ask at the terminal
-            if files.client_ca is not None:
-                checked.load_verify_locations(files.client_ca)
-            authority = None if files.client_ca is None else files.client_ca.read_bytes()
-            pair = (files.key.read_bytes(), files.certificate.read_bytes())
-        except (OSError, ValueError) as error:  # an SSLError is an OSError
-            raise Misused(
-                f"Cannot use the certificate {files.certificate} or its key: {error}.",
-                advice="Both are PEM files, the key without a password: serve.tls_certificate, serve.tls_key, serve.client_ca.",
-            ) from None
-        return grpc.ssl_server_certificate_configuration([pair], authority)
+        files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log what is wrong with them
+        authority = None if files.client_ca is None else files.client_ca.read_bytes()
+        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())], authority)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

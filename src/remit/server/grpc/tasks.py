@@ -17,24 +17,14 @@ from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.runtime.context import Handle
 from remit.runtime.engine import LiveHandle
-from remit.runtime.tool.delegate_requests import parameters_schema, parts_of
+from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.server.grpc.auth_interceptor import Context, entered
-from remit.server.service import MOST_ON_PAGE, Call, Service, summary_of
+from remit.server.service import MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50
 _PRIORITIES = frozenset({0, *map(int, Priority)})
-_STATES: dict[int, tuple[State, ...]] = {
-    pb.TASK_STATE_PENDING: (),
-    pb.TASK_STATE_QUEUED: (State.QUEUED,),
-    pb.TASK_STATE_RUNNING: (State.RUNNING,),
-    pb.TASK_STATE_PAUSED: (State.RUNNING,),
-    pb.TASK_STATE_COMPLETED: (State.COMPLETED,),
-    pb.TASK_STATE_FAILED: (State.PARTIAL, State.FAILED, State.BLOCKED, State.REFUSED),
-    pb.TASK_STATE_CANCELLED: (State.CANCELLED,),
-    pb.TASK_STATE_TIMEOUT: (State.TIMEOUT,),
-}
-"""Of the record. Paused tasks are recorded as running."""
+_STATES = {state_number(state): recorded for state, recorded in RECORDED.items()}
 
 
 def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | None]) -> tuple[str | None, str | None]:
@@ -183,19 +173,16 @@ class TaskService(rpc.TaskServiceServicer):
         return pb.ListTasksResponse(tasks=tasks, next_page_token=page.next_page or "")
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
-        settings = self._service.remit.settings
-        agents = []
-        for spec in self._service.agents(entered()):
-            limits = settings.limits_for(spec.name)
-            agents.append(
-                pb.AgentInfo(
-                    name=text_of(spec.name),
-                    description=text_of(spec.description),
-                    parameters_schema=struct_of(parameters_schema(spec)),
-                    timeout_ns=nanoseconds(min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)),
-                    max_timeout_ns=nanoseconds(limits.maximum_seconds),
-                )
+        agents = [
+            pb.AgentInfo(
+                name=text_of(info.spec.name),
+                description=text_of(info.spec.description),
+                parameters_schema=struct_of(info.parameters),
+                timeout_ns=nanoseconds(info.timeout_seconds),
+                max_timeout_ns=nanoseconds(info.max_timeout_seconds),
             )
+            for info in map(self._service.agent_info, self._service.agents(entered()))
+        ]
         return pb.ListAgentsResponse(agents=agents)
 
     async def Ping(self, request: pb.PingRequest, context: Context) -> pb.PingResponse:

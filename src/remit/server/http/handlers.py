@@ -11,19 +11,16 @@ from urllib.parse import urlencode
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.record import HistoryQuery, Record
-from remit.core.settings import Settings
-from remit.core.states import State
 from remit.runtime.context import SettledHandle
-from remit.runtime.tool.delegate_requests import DelegateError, json_text, parameters_schema, parts_of
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult
+from remit.runtime.tool.delegate_requests import DelegateError, json_text, parts_of
+from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState
 from remit.server.http.messages import JSON, HttpRefused, body_of, call_of, document_of
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
 from remit.server.http.server import CONNECTION, Closing
-from remit.server.service import HOLD, PRINCIPAL, Call, Service, summary_of
+from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
 from remit.system.threads import off_loop
 
@@ -31,14 +28,6 @@ T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
-_STATES: dict[str, tuple[State, ...]] = {
-    "QUEUED": (State.QUEUED,),
-    "RUNNING": (State.RUNNING,),
-    "COMPLETED": (State.COMPLETED,),
-    "FAILED": (State.FAILED, State.PARTIAL, State.BLOCKED, State.REFUSED),
-    "CANCELLED": (State.CANCELLED,),
-    "TIMEOUT": (State.TIMEOUT,),
-}
 
 
 # ---- tasks
@@ -84,7 +73,7 @@ def _arguments(service: Service, call: Call, asked: TaskRequest, header_key: str
 async def list_tasks(service: Service, request: Request, query: ListQuery) -> Response:
     """List tasks, newest first. Each is a summary, without `data` and `artifacts`. Only tasks of the caller, unless it may see all."""
     asked = HistoryQuery(
-        states=tuple(state for name in dict.fromkeys(query.state) for state in _STATES[name]),
+        states=tuple(state for name in dict.fromkeys(query.state) for state in RECORDED[TaskState(name)]),
         agent=query.agent,
         conversation=query.session,
         root_id=query.root,
@@ -147,8 +136,7 @@ async def cancel_task(service: Service, request: Request, query: NoQuery) -> Res
 
 async def list_agents(service: Service, request: Request, query: NoQuery) -> Response:
     """List the agents that the caller may use, with their parameters."""
-    settings = service.remit.settings
-    return _json({"agents": [agent_view(spec, settings) for spec in service.agents(call_of(request))]})
+    return _json({"agents": [agent_view(service.agent_info(spec)) for spec in service.agents(call_of(request))]})
 
 
 async def get_agent(service: Service, request: Request, query: NoQuery) -> Response:
@@ -156,7 +144,7 @@ async def get_agent(service: Service, request: Request, query: NoQuery) -> Respo
     name = request.path_params["name"]
     for spec in service.agents(call_of(request)):
         if spec.name == name:
-            return _json(agent_view(spec, service.remit.settings))
+            return _json(agent_view(service.agent_info(spec)))
     raise Misused(f"There is no agent {name[:80]}.", code="INVALID_TARGET", advice="GET /v1/agents lists those you may use.")
 
 
@@ -286,17 +274,16 @@ def task_view(record: Record, result: DelegateResult) -> dict[str, Any]:
     return {**result.to_dict(), "lineage": lineage}
 
 
-def agent_view(spec: AgentSpec, settings: Settings) -> dict[str, Any]:
-    limits = settings.limits_for(spec.name)
-    target, operation = parts_of(spec.name)
+def agent_view(info: AgentInfo) -> dict[str, Any]:
+    target, operation = parts_of(info.spec.name)
     return {
-        "name": spec.name,
+        "name": info.spec.name,
         "target": target,
         "operation": operation,
-        "description": spec.description,
-        "parameters": parameters_schema(spec),
-        "timeout": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
-        "maxTimeout": 1000 * limits.maximum_seconds,
+        "description": info.spec.description,
+        "parameters": info.parameters,
+        "timeout": 1000 * info.timeout_seconds,
+        "maxTimeout": 1000 * info.max_timeout_seconds,
     }
 
 

@@ -19,12 +19,11 @@ import ssl
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from remit.core.errors import Misused
+from remit.server.addresses import Certificates
 from remit.server.http.messages import problem_bytes
 
 log = logging.getLogger("remit.server.http")
@@ -56,44 +55,6 @@ class HttpLimits:
     linger_bytes: int = 1024 * 1024
     connections: int = 4096
     """With more, the connection that has been without a request for longest is closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    """PEM files."""
-
-    certificate: Path
-    key: Path | None = None
-    """None: in the same file as the certificate."""
-    client_ca: Path | None = None
-    """Certificates signed by it identify the caller. They are optional: a caller without one may send a token."""
-
-    def context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-        context.set_alpn_protocols(["http/1.1"])
-        self.load(context)
-        return context
-
-    def load(self, context: ssl.SSLContext) -> None:
-        """Also into a context in use: new connections get the new certificate. Raises `Misused`."""
-        try:
-            context.load_cert_chain(self.certificate, self.key, password=_no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_OPTIONAL
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
-            raise Misused(
-                f"TLS cannot use {files}: {error}.",
-                advice="Check [serve] tls_certificate, tls_key and client_ca: PEM files, the key without a password.",
-            ) from None
-
-
-def _no_password() -> str:
-    """OpenSSL would ask for it at the terminal."""
-    raise ValueError("the key has a password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +237,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class HttpServer:
-    def __init__(self, app: Any, *, limits: HttpLimits | None = None, tls: Tls | None = None) -> None:
+    def __init__(self, app: Any, *, limits: HttpLimits | None = None, tls: Certificates | None = None) -> None:
         self.limits = limits or HttpLimits()
         self.closing = Closing()
         self.open: set[Connection] = set()

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from mcp_types import CallToolResult
 
+from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ids import is_session_id
@@ -21,15 +22,14 @@ from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
-from remit.core.settings import Settings
 from remit.core.tracing import parse
 from remit.runtime.context import Handle
 from remit.runtime.liveness import Stuck, below, living_owners, signs_with_children, stuck
-from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds, parameters_schema
+from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
-from remit.server.service import PRINCIPAL, Call, Service
+from remit.server.service import PRINCIPAL, AgentInfo, Call, Service
 from remit.server.tokens import OWNER, Principal
 from remit.system.threads import off_loop
 
@@ -227,7 +227,7 @@ class Delegations:
         session_id, wait = _session(arguments), self._wait(arguments)
         offset = _whole("offset", arguments.get("offset", 0), least=0)
         limit = _whole("limit", arguments.get("limit", PAGE_CHARACTERS), least=1)
-        record = await self._service.minded(await self._service.record(call, session_id))
+        record = await self._service.recovered(await self._service.record(call, session_id))
         if record.result is None:
             told = progress.of(record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
             await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
@@ -256,7 +256,7 @@ class Delegations:
         if target is not None and target not in catalogue.targets():
             catalogue.find(target, None)  # raises with the targets there are
         problems = self._remit.directory.problems if call.principal.is_local else ()
-        return answers.answer(_agents_document(catalogue, self._remit.settings, target, offset, problems))
+        return answers.answer(_agents_document(catalogue, self._service.agent_info, target, offset, problems))
 
     def _wait(self, arguments: Mapping[str, Any]) -> float:
         """Seconds to wait: never longer than clients do."""
@@ -282,7 +282,9 @@ def _session(arguments: Mapping[str, Any]) -> str:
 # ---- agents as a document
 
 
-def _agents_document(catalogue: Catalogue, settings: Settings, target: str | None, offset: int, problems: Sequence[str]) -> dict[str, Any]:
+def _agents_document(
+    catalogue: Catalogue, info_of: Callable[[AgentSpec], AgentInfo], target: str | None, offset: int, problems: Sequence[str]
+) -> dict[str, Any]:
     """As many agents as fit, at least one, from number `offset` on; `next_offset` is absent on the last page."""
     found = [
         (name, operation, spec)
@@ -293,14 +295,14 @@ def _agents_document(catalogue: Catalogue, settings: Settings, target: str | Non
     documents: list[dict[str, Any]] = []
     room = AGENTS_BYTES
     for name, operation, spec in found[offset:]:
-        limits = settings.limits_for(spec.name)
+        info = info_of(spec)
         one = {
             "target": name,
             "operation": operation,
             "description": spec.description,
-            "parameters": parameters_schema(spec),
-            "timeout_ms": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
-            "longest_ms": 1000 * limits.maximum_seconds,
+            "parameters": info.parameters,
+            "timeout_ms": 1000 * info.timeout_seconds,
+            "longest_ms": 1000 * info.max_timeout_seconds,
             "kind": spec.kind,
             "workspace": str(spec.workspace),
             "requires_artifacts": spec.requires_artifacts,

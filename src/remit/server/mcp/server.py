@@ -31,10 +31,10 @@ from starlette.routing import BaseRoute
 from remit.app import Remit
 from remit.core.errors import Misused, Refused
 from remit.core.settings import ServeSettings
-from remit.server.addresses import Place, certificates_of, must_be_safe, url_of
+from remit.server.addresses import Certificates, Place, certificates_of, must_be_safe, url_of
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
-from remit.server.http.server import HttpServer, Tls
+from remit.server.http.server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
 from remit.server.mcp.resources import Resources
 from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
@@ -265,7 +265,8 @@ async def served_http(
     from remit.server.run import authenticator_for
 
     place, own = _place(listening), remit.settings.serve
-    settings, tls = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts)), None
+    settings = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts))
+    tls: Certificates | None = None
     if not requires_auth:
         authenticator: Authenticator = OwnerAuthenticator(remit.folder, settings)
     else:
@@ -274,8 +275,7 @@ async def served_http(
         must_be_safe(place, settings)
         authenticator = authenticator_for(remit)
         authenticator.open()
-        files = certificates_of(settings, remit.root)
-        tls = None if files is None else Tls(certificate=files.certificate, key=files.key, client_ca=files.client_ca)
+        tls = certificates_of(settings, remit.root)
     try:
         async with server.routes(has_sessions=not requires_auth) as routes:
             app = http_app(routes, authenticator, settings, hosts=[place.host], open_paths=())
