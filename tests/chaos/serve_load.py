@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.apis.client import DoorClient, DoorFault, Said, Seen
+from support.apis.client import ApiClient, ApiFault, Said, Seen
 
 AGENTS = '''
 import asyncio, os, subprocess, sys, time
@@ -91,7 +91,7 @@ class Place:
         return (self.root / ".remit" / "run" / "serve.token").read_text().strip()
 
     @contextlib.asynccontextmanager
-    async def client(self, door: str) -> AsyncIterator[DoorClient]:
+    async def client(self, door: str) -> AsyncIterator[ApiClient]:
         """Connected anew."""
         url = f"http://127.0.0.1:{self.port}"
         async with contextlib.AsyncExitStack() as closing:
@@ -143,14 +143,14 @@ class Errand:
                 async with place.client(self.door) as door:
                     await self._follow(door)
             except Exception as error:  # whatever a client makes of a server that dies
-                if isinstance(error, DoorFault) and error.code not in (None, "STOPPING"):
+                if isinstance(error, ApiFault) and error.code not in (None, "STOPPING"):
                     raise
                 if is_cancelled() or asyncio.get_running_loop().time() > ends:
                     raise  # some clients make an error of their own of being cancelled
                 self.breaks += 1
                 await asyncio.sleep(0.2)
 
-    async def _follow(self, door: DoorClient) -> None:
+    async def _follow(self, door: ApiClient) -> None:
         if not self.task_ids or self.breaks:  # by its key it is the same one, however often it is asked for
             arguments: dict[str, Any] = {"target": self.kind, "parameters": {"n": self.number}, "key": self.key}
             self.task_ids.append(await door.execute(arguments))

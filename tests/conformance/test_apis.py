@@ -1,6 +1,6 @@
-"""Every door keeps every promise of `support.apis.checks`, by its own protocol's client: the same outcomes everywhere.
+"""Every api keeps every promise of `support.apis.checks`, by its own protocol's client: the same outcomes everywhere.
 
-One server of one project with all its doors open, on loopback, in this process.
+One server of one project with all its apis open, on loopback, in this process.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from remit import Remit
 from remit.server.authenticator import Credentials
 from remit.server.tokens import Grants, Permission
 from support.apis import agents
-from support.apis.agents import DOOR_AGENTS, POLICY, SETTINGS
-from support.apis.checks import DOOR_CHECKS, Check
-from support.apis.client import DoorClient, Standing
+from support.apis.agents import API_AGENTS, POLICY, SETTINGS
+from support.apis.checks import API_CHECKS, Check
+from support.apis.client import ApiClient, Standing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @dataclass
 class Served:
-    """A server with all its doors open."""
+    """A server with all its apis open."""
 
     root: Path
-    doors: Any
+    apis: Any
     closing: contextlib.AsyncExitStack
     tokens: dict[str, tuple[Any, str]]
 
     def token(self, who: str) -> str:
         if who not in self.tokens:
             doing = frozenset({Permission.DELEGATE, Permission.RELAY}) if who == "relay" else frozenset({Permission.DELEGATE})
-            self.tokens[who] = self.doors.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e4, burst=10**5))
+            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e4, burst=10**5))
         return self.tokens[who][1]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    root = tmp_path_factory.mktemp("doors")
+    root = tmp_path_factory.mktemp("apis")
     (root / ".remit").mkdir()
     (root / ".remit" / "policy.cedar").write_text(POLICY)
     opened: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
@@ -62,54 +62,54 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
     from remit.server.run import Apis, bound_apis
 
-    remit = Remit.open(root, agents=DOOR_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
+    remit = Remit.open(root, agents=API_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
     with bound_apis(remit.settings.serve, remit.root) as places:
-        async with remit, Apis(remit, places) as doors:
-            opened.set_result(Served(root, doors, contextlib.AsyncExitStack(), {}))
+        async with remit, Apis(remit, places) as apis:
+            opened.set_result(Served(root, apis, contextlib.AsyncExitStack(), {}))
             await stop.wait()
 
 
-async def in_process(served: Served, who: str, standing: Standing | None) -> DoorClient:
+async def in_process(served: Served, who: str, standing: Standing | None) -> ApiClient:
     from support.apis.over_service import ServiceClient
 
-    principal = served.doors.authenticator.authenticate(Credentials(authorization=f"Bearer {served.token(who)}"))
-    return ServiceClient(served.doors.service, principal, standing)
+    principal = served.apis.authenticator.authenticate(Credentials(authorization=f"Bearer {served.token(who)}"))
+    return ServiceClient(served.apis.service, principal, standing)
 
 
-async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorClient:
+async def by_grpc(served: Served, who: str, standing: Standing | None) -> ApiClient:
     import grpc.aio
 
     from support.apis.over_grpc import GrpcClient
 
-    channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.doors.grpc_address))
+    channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.apis.grpc_address))
     return GrpcClient(channel, served.token(who), standing)
 
 
-async def by_http(served: Served, who: str, standing: Standing | None) -> DoorClient:
+async def by_http(served: Served, who: str, standing: Standing | None) -> ApiClient:
     import httpx
 
     from support.apis.over_http import HttpClient
 
-    http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30, verify=False))
+    http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.apis.http_address, timeout=30, verify=False))
     return HttpClient(http, served.token(who), standing)
 
 
 def by_a2a(binding: str) -> "Way":
-    async def way(served: Served, who: str, standing: Standing | None) -> DoorClient:
+    async def way(served: Served, who: str, standing: Standing | None) -> ApiClient:
         from support.apis.over_a2a import a2a_client
 
-        return await a2a_client(served.closing, served.doors.http_address, served.token(who), binding, standing)
+        return await a2a_client(served.closing, served.apis.http_address, served.token(who), binding, standing)
 
     return way
 
 
-async def by_mcp(served: Served, who: str, standing: Standing | None) -> DoorClient:
+async def by_mcp(served: Served, who: str, standing: Standing | None) -> ApiClient:
     from support.apis.over_mcp import mcp_client
 
-    return await mcp_client(served.closing, f"{served.doors.http_address}/mcp", served.token(who))
+    return await mcp_client(served.closing, f"{served.apis.http_address}/mcp", served.token(who))
 
 
-Way = Callable[[Served, str, Standing | None], Coroutine[Any, Any, DoorClient]]
+Way = Callable[[Served, str, Standing | None], Coroutine[Any, Any, ApiClient]]
 WAYS: dict[str, Way] = {
     "in-process": in_process,
     "grpc": by_grpc,
@@ -127,7 +127,7 @@ class Stage:
     served: Served
     way: Way
 
-    async def client(self, who: str = "ann", standing: Standing | None = None) -> DoorClient:
+    async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
         return await self.way(self.served, who, standing)
 
 
@@ -137,9 +137,9 @@ async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["A
     root = tmp_path_factory.mktemp("stdio")
     (root / ".remit" / "agents").mkdir(parents=True)
     (root / ".remit" / "policy.cedar").write_text(POLICY)
-    shutil.copy(agents.__file__, root / ".remit" / "agents" / "doors.py")
+    shutil.copy(agents.__file__, root / ".remit" / "agents" / "apis.py")
     (root / "remit.toml").write_text("builtin_agents = []\n[slots_per_agent]\nnarrow = 1\n")
-    opened: asyncio.Future[DoorClient] = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[ApiClient] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     client = asyncio.create_task(_connect(root, opened, stop))
     await asyncio.wait([client, opened], return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +150,7 @@ async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["A
     await client
 
 
-async def _connect(root: Path, opened: "asyncio.Future[DoorClient]", stop: asyncio.Event) -> None:
+async def _connect(root: Path, opened: "asyncio.Future[ApiClient]", stop: asyncio.Event) -> None:
     from mcp import StdioServerParameters
     from mcp.client.client import Client
     from mcp.client.stdio import stdio_client
@@ -168,20 +168,20 @@ class Alone:
     """A server that has one client, its owner."""
 
     root: Path
-    door: DoorClient
+    api: ApiClient
 
-    async def client(self, who: str = "ann", standing: Standing | None = None) -> DoorClient:
-        return self.door
+    async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
+        return self.api
 
 
-@pytest.mark.parametrize("check", DOOR_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
 async def test_a_process_at_its_stdin_keeps_its_promise(check: Check, by_stdio: Alone) -> None:
     async with asyncio.timeout(60):
         await check(by_stdio)
 
 
-@pytest.mark.parametrize("check", DOOR_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("door", WAYS)
-async def test_the_door_keeps_its_promise(door: str, check: Check, served: Served) -> None:
+@pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("api", WAYS)
+async def test_the_api_keeps_its_promise(api: str, check: Check, served: Served) -> None:
     async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
-        await check(Stage(served.root, replace(served, closing=closing), WAYS[door]))
+        await check(Stage(served.root, replace(served, closing=closing), WAYS[api]))

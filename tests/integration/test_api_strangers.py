@@ -15,7 +15,7 @@ import pytest_asyncio
 from http_stage import Stage, http_stage
 
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.service import Call, Service, own_key
+from remit.server.service import Call, Service
 from remit.server.tokens import Grants, Permission, Principal
 
 ONLY = frozenset({Permission.DELEGATE})
@@ -53,18 +53,6 @@ async def test_whoever_may_use_one_agent_is_not_told_of_the_others(stage: Stage)
         assert answer.status_code in (400, 404), said
         assert not any(f'"{name}"' in said or f"{name}," in said for name in ("slow", "loud", "fails", "seconds")), said
     assert (await client.post("/v1/tasks", json={"target": "slow", "parameters": {}})).status_code == 403
-
-
-async def test_a_key_is_its_callers_alone_whatever_callers_are_called(stage: Stage) -> None:
-    """`cert:spiffe://a` with the key `b/k` is not `cert:spiffe://a/b` with the key `k`."""
-    service = Service(stage.remit)
-    begun = []
-    for principal, key in (("cert:spiffe://a/b", "k"), ("cert:spiffe://a", "b/k"), ("cert:spiffe://a", "b%2Fk")):
-        call = Call(principal=Principal(name=principal), api="grpc")
-        asked = {"target": "text", "operation": "count", "parameters": {"text": "x"}, "key": key}
-        begun.append((await service.begin(call, asked)).session_id)
-    assert len(set(begun)) == 3
-    assert own_key("token:a", "k/1") == "token:a/k/1"
 
 
 async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -> None:
@@ -107,24 +95,6 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
 
 
 # ---- those that stay
-
-
-async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
-    """Anybody may ask whether the server lives, and stay; the one that rests longest gives way."""
-    from remit.server.http.server import HttpLimits
-
-    async with http_stage(tmp_path, limits=HttpLimits(connections=5)) as stage:
-        held = []
-        for _ in range(5):
-            reader, writer = await stage.connect()
-            writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            await reader.readuntil(b'"ok"}')
-            held.append((reader, writer))
-        assert (await (await stage.client()).get("/v1/tasks")).status_code == 200
-        with contextlib.suppress(ConnectionError):
-            assert await held[0][0].read() == b""
-        held[1][1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert b"200 OK" in await held[1][0].readuntil(b'"ok"}')
 
 
 async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(stage: Stage) -> None:

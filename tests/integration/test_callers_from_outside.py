@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.core.budget import Limits
 from remit.core.delegation import CallerInfo, Origin
 from remit.core.errors import RemitError
 from remit.core.policy import ALLOW_ALL, Verdict
@@ -136,14 +135,6 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
     pending = pending_again(order, None, house)
     assert pending.decision.verdict is Verdict.DENY
     assert pending_again(accept(call("leaf"), None, house), None, house) is None
-
-
-async def test_what_a_principal_draws_comes_out_of_one_budget(stage: Stage) -> None:
-    principal = stage.principal("small", budget=Limits(delegations=2))
-    assert [(await stage.ask(principal, "leaf", word=str(number))).status for number in range(2)] == ["completed", "completed"]
-    last = await stage.ask(principal, "leaf", word="3")
-    assert last.errors[0].code == "BUDGET_EXCEEDED"
-    assert (await stage.ask(stage.principal("other"), "leaf")).status == "completed"
 
 
 async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:

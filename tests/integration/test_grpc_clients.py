@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Authority, Stage, grpc_stage
+from grpc_stage import Stage, grpc_stage
 
-from remit import DelegateError, Misused, Refused
+from remit import DelegateError, Misused
 from remit.server.authenticator import Credentials
 from remit.server.client import Client, discover
-from remit.server.tokens import Permission
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
@@ -42,12 +41,6 @@ async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
     record = await stage.remit.describe(streamed.task_id)
     assert record.caller_info is not None
     assert record.caller_info.session == "conversation-1"
-
-
-async def test_any_target_of_the_server_can_be_delegated_to(stage: Stage) -> None:
-    async with Client(stage.address) as client:
-        assert (await client.delegate("researcher", "synthesize_sources", {"sources": ["a.txt"]})).metadata.target == "researcher"
-        assert (await client.delegate("echo", parameters={"value": "hello"})).data == {"value": "hello"}
 
 
 async def test_a_task_that_fails_or_times_out_is_a_result(stage: Stage) -> None:
@@ -100,27 +93,6 @@ def test_a_wrong_address_or_option_is_refused_at_once() -> None:
             Client(address)
     with pytest.raises(Misused, match="grace_seconds"):
         Client("unix:/nowhere", grace_seconds=-1)
-
-
-async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("some words")
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("server")
-    async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], tls_certificate=str(certificate), tls_key=str(key)) as stage:
-        token = stage.token("app", frozenset({Permission.DELEGATE}), agents=("worker",))
-        async with Client(stage.address, token=token, ca_file=authority.certificate) as client:
-            assert (await client.delegate(**READ)).success
-        for wrong in (None, "rmt_wrong"):
-            async with Client(stage.address, token=wrong, ca_file=authority.certificate) as client:
-                with pytest.raises(Refused) as found:
-                    await client.delegate(**READ)
-                assert found.value.code == "UNAUTHENTICATED"
-        async with Client(stage.address, token=token, ca_file=authority.certificate) as client:
-            with pytest.raises((Refused, DelegateError)):
-                await client.delegate(**ENDLESS)
-    with pytest.raises(Misused, match="in the clear"):
-        async with Client("plain:example.com:50051", token="rmt_secret") as client:
-            await client.delegate(**READ)
 
 
 async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,47 +48,6 @@ async def works(stage: Stage) -> None:
         assert (await (await stage.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
 
 
-@pytest.mark.parametrize("where", [0, 1])
-async def test_bytes_that_are_no_http_2_are_dropped(stage: Stage, where: int) -> None:
-    loop = asyncio.get_running_loop()
-    for sent in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 64, b"\0" * 65536, b"\x16\x03\x01" + b"x" * 500):
-        with connected(stage, where) as sock, contextlib.suppress(OSError):
-            await loop.sock_sendall(sock, sent)
-            async with asyncio.timeout(60):
-                while await loop.sock_recv(sock, 65536):
-                    pass
-        await works(stage)
-
-
-async def test_connections_that_say_nothing_or_half_a_word_keep_nobody_out(stage: Stage) -> None:
-    with contextlib.ExitStack() as held:
-        for number in range(60):
-            sock = held.enter_context(connected(stage, number % 2))
-            if number % 3:
-                sock.send(PREFACE[: number % len(PREFACE)])
-        await works(stage)
-
-
-async def test_frames_without_sense_end_their_own_connection(stage: Stage) -> None:
-    loop = asyncio.get_running_loop()
-    hello = PREFACE + frame(SETTINGS)
-    for sent in (
-        hello + frame(HEADERS, b"\xff" * 200, stream=1, flags=4),
-        hello + frame(HEADERS, b"x", stream=2, flags=4),
-        hello + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
-        hello + frame(SETTINGS, b"123"),
-        hello + frame(0, b"data of no stream", stream=7),
-        hello + b"".join(frame(PING, bytes(8)) for _ in range(5000)),
-        hello + b"".join(frame(HEADERS, b"", stream=2 * n + 1) + frame(RST, bytes(4), stream=2 * n + 1) for n in range(500)),
-    ):
-        with connected(stage, 1) as sock, contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1):
-                await loop.sock_sendall(sock, sent)
-                while await loop.sock_recv(sock, 65536):
-                    pass
-        await works(stage)
-
-
 async def test_metadata_that_are_too_large_are_refused(stage: Stage) -> None:
     tasks, pb = await stage.tasks(), messages()
     for size in (100_000, 1_000_000):
@@ -134,22 +93,6 @@ def _varint(number: int) -> bytes:
         found += bytes([number & 0x7F | 0x80])
         number >>= 7
     return found + bytes([number])
-
-
-async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage: Stage) -> None:
-    """The delegation goes on."""
-    pb = messages()
-    tasks = await stage.tasks()
-    task_id = (await tasks.ExecuteTask(ask("slow", wait=0, seconds=30.0))).task_id
-    channel_tasks = await stage.tasks()
-    calls = [channel_tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id)) for _ in range(200)]
-    async with asyncio.timeout(30):
-        await asyncio.gather(*(call.read() for call in calls))
-        for call in calls:
-            call.cancel()
-    await until(lambda: stage.authenticator._streams.count("orchestrator") == 0)
-    assert task_id in stage.remit.engine.live()
-    await works(stage)
 
 
 async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None:

@@ -1,13 +1,12 @@
 """The task service over gRPC, by a real client on the project's own socket."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import SECOND, Stage, ask, bearer, grpc_stage, refusal, trailer, until
+from grpc_stage import SECOND, Stage, ask, grpc_stage, refusal, trailer, until
 
 
 @pytest.fixture
@@ -29,69 +28,6 @@ async def begun(tasks: Any, type_: str = "slow", **asked: Any) -> str:
 
 
 # ---- beginning
-
-
-async def test_a_task_is_done_and_answered_in_one_call(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    answer = await tasks.ExecuteTask(ask("text.count", text="one two three"))
-    task = answer.task
-    assert (task.task_id, task.state, task.success) == (answer.task_id, pb.TASK_STATE_COMPLETED, True)
-    assert task.data.number_value == 3
-    assert (task.target, task.operation, task.agent_id) == ("text", "count", "text.count")
-    assert task.created_at_ns + task.duration_ns == pytest.approx(task.completed_at_ns, abs=2000)
-    assert task.deadline_ns > task.completed_at_ns
-    assert (task.root_id, task.depth, list(task.path)) == (task.task_id, 1, ["orchestrator", "text.count"])
-    known = (await tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=answer.task_id))).task
-    assert known == task  # what was told without the store is what the store tells
-
-
-async def test_a_task_that_is_not_waited_for_is_on_record_and_runs(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    answer = await tasks.ExecuteTask(ask("slow", wait=0, seconds=0.2))
-    assert answer.task.state in (pb.TASK_STATE_RUNNING, pb.TASK_STATE_QUEUED)
-    later = await tasks.ExecuteTask(ask("slow", wait=0.05))
-    assert later.task.state == pb.TASK_STATE_RUNNING
-    record = await stage.remit.describe(later.task_id)
-    assert not record.state.is_settled
-
-
-async def test_no_agent_named_means_any_agent_that_can(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    for request in (ask("count", text="a"), ask("text.count", text="a"), ask("echo", value=1)):
-        assert (await tasks.ExecuteTask(request)).task.success
-    error = await refusal(tasks.ExecuteTask(ask("juggle")))
-    assert (error.code().name, trailer(error, "remit-code")) == ("INVALID_ARGUMENT", "INVALID_OPERATION")
-
-
-@pytest.mark.parametrize(
-    ("agent_id", "type_"), [("text", "count"), ("text", "text.count"), ("text.count", ""), ("text.count", "text.count")]
-)
-async def test_an_agent_is_named_by_its_target_or_by_its_whole_name(stage: Stage, agent_id: str, type_: str) -> None:
-    tasks = await stage.tasks()
-    assert (await tasks.ExecuteTask(ask(type_, agent_id=agent_id, text="a b"))).task.agent_id == "text.count"
-
-
-@pytest.mark.parametrize(
-    ("request_", "status", "code"),
-    [
-        (ask("read_file", agent_id="text"), "INVALID_ARGUMENT", "INVALID_OPERATION"),
-        (ask("", agent_id="nobody"), "NOT_FOUND", "INVALID_TARGET"),
-        (ask("", agent_id=""), "INVALID_ARGUMENT", None),
-        (ask("echo", agent_id="text.count"), "INVALID_ARGUMENT", None),
-        (ask("text.count", words=3), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
-        (ask("echo", wait=-1), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
-        (ask("echo", priority=9), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
-        (ask("echo", session="x" * 300), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
-    ],
-)
-async def test_a_faulty_request_is_refused_and_nothing_runs(stage: Stage, request_: Any, status: str, code: str | None) -> None:
-    """Before dispatch, with what is allowed."""
-    tasks = await stage.tasks()
-    error = await refusal(tasks.ExecuteTask(request_))
-    assert error.code().name == status
-    assert code is None or trailer(error, "remit-code") == code
-    assert trailer(error, "remit-advice")
-    assert await stage.remit.history() == []
 
 
 async def test_errors_carry_details_that_other_clients_understand(stage: Stage) -> None:
@@ -132,56 +68,6 @@ async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -
 
 
 # ---- looking and following
-
-
-async def test_tasks_are_listed_by_what_they_are_and_page_by_page(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    ids = [(await tasks.ExecuteTask(ask("echo", value=n, session="talk" if n % 2 else ""))).task_id for n in range(5)]
-    await tasks.ExecuteTask(ask("fails"))
-    asked = pb.ListTasksRequest(agent_id="echo", states=[pb.TASK_STATE_COMPLETED], page_size=2)
-    seen, pages = [], 0
-    while True:
-        page = await tasks.ListTasks(asked)
-        seen += [task.task_id for task in page.tasks]
-        assert not any(task.HasField("data") or task.artifacts for task in page.tasks), "a list has summaries"
-        pages += 1
-        if not page.next_page_token:
-            break
-        asked.page_token = page.next_page_token
-    assert (seen, pages) == (ids[::-1], 3)
-    failed = await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_FAILED, pb.TASK_STATE_TIMEOUT]))
-    assert [task.agent_id for task in failed.tasks] == ["fails"]
-    talk = await tasks.ListTasks(pb.ListTasksRequest(session_id="talk"))
-    assert [task.session_id for task in talk.tasks] == ["talk", "talk"]
-    assert len((await tasks.ListTasks(pb.ListTasksRequest())).tasks) == 6
-    assert not (await tasks.ListTasks(pb.ListTasksRequest(since_ns=time.time_ns() + 60 * SECOND))).tasks
-    assert not (await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_PENDING]))).tasks
-
-
-async def test_a_wrong_page_token_size_or_state_is_refused(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    wrong = [
-        pb.ListTasksRequest(page_token="sess_1700000000_zzzzzz"),
-        pb.ListTasksRequest(page_token="no token"),
-        pb.ListTasksRequest(page_token="x" * 5000),
-        pb.ListTasksRequest(page_size=-1),
-        pb.ListTasksRequest(states=[77]),
-    ]
-    for request in wrong:
-        assert (await refusal(tasks.ListTasks(request))).code().name == "INVALID_ARGUMENT"
-
-
-async def test_agents_are_listed_as_far_as_one_may_use_them(stage: Stage) -> None:
-    from remit.agents.proto.values import dict_of
-
-    tasks, pb = await stage.tasks(), messages()
-    agents = {one.name: one for one in (await tasks.ListAgents(pb.ListAgentsRequest())).agents}
-    assert {"text.count", "echo", "slow", "worker.read_file"} <= agents.keys()
-    assert set(dict_of(agents["text.count"].parameters_schema)["properties"]) == {"text", "minLength"}
-    assert agents["slow"].timeout_ns == 60 * SECOND
-    token = stage.token("narrow", agents=("text",))
-    allowed = await tasks.ListAgents(pb.ListAgentsRequest(), metadata=bearer(token))
-    assert [one.name for one in allowed.agents] == ["text.count"]
 
 
 # ---- ending
@@ -270,19 +156,3 @@ async def test_reflection_names_the_services(stage: Stage, version: str) -> None
     await call.done_writing()
     assert {"remit.v1.TaskService", "grpc.health.v1.Health"} <= listed
     assert b"ExecuteTask" in b"".join(described)
-
-
-async def test_a_server_that_stops_takes_nothing_new_and_lets_what_runs_be_followed(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    task_id = await begun(tasks, seconds=1.0)
-    stage.service.is_stopping = True
-    error = await refusal(tasks.ExecuteTask(ask("echo")))
-    assert (error.code().name, trailer(error, "remit-code")) == ("UNAVAILABLE", "STOPPING")
-    stopping = None
-    chunks = []
-    async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id)):
-        chunks.append(chunk)
-        stopping = stopping or asyncio.ensure_future(stage.door.stop(20.0))
-    assert chunks[-1].complete.success
-    assert stopping is not None
-    await stopping

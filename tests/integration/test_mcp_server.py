@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import free_port, is_alive, make_project, owner_pid, serving_http, stdio, until
+from mcp_project import is_alive, make_project, owner_pid, stdio, until
 
 from forking import run
 from remit import Remit, agent
@@ -153,18 +153,6 @@ async def test_a_server_that_an_agent_started_delegates_for_that_agent(project: 
         assert record.deadline_at <= caller.deadline_at + 0.1
 
 
-async def test_one_budget_is_drawn_on_over_a_server_that_an_agent_started(project: Path) -> None:
-    """Item 8, S8: delegations in all, and tokens."""
-    noop, slow = {"target": "noop", "parameters": {}}, {"target": "slow", "parameters": {"seconds": 1}}
-    async with Remit.open(project) as opened:
-        few = await opened.delegate("nested", calls=[noop, noop], budget={"delegations": 2}, timeout=30)
-        done, refused = few.data
-        assert (done["status"], refused["state"], refused["errors"][0]["code"]) == ("completed", "refused", "BUDGET_EXCEEDED")
-        spent = await opened.delegate("nested", calls=[slow], budget={"tokens": 3}, timeout=30)
-        tree = await opened.tree(spent.session_id)
-    assert [(record.agent, record.result.stop_reason) for record in tree if record.result][-1] == ("slow", "budget")
-
-
 @pytest.mark.parametrize("token", ["anything", "remit1.sess_1700000000_aaaaaa.eHh4.eHh4"])
 def test_a_server_whose_token_is_none_serves_nobody(project: Path, token: str) -> None:
     """Item 8: altered or expired, it is refused; it does not become a new root."""
@@ -173,35 +161,6 @@ def test_a_server_whose_token_is_none_serves_nobody(project: Path, token: str) -
     done = subprocess.run(command, input=f"{GREETING}\n", env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (5, "")
     assert "Unset REMIT_CALLER" in done.stderr
-
-
-def test_a_keeper_that_is_told_to_stop_stops_what_it_runs(project: Path) -> None:
-    client = Raw(project)
-    session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
-    keeper = owner_pid(project, session_id)
-    client.leave()
-    assert is_alive(keeper)
-    os.kill(keeper, signal.SIGTERM)
-    until(lambda: not is_alive(keeper))
-    assert '"cancelled"' in remit(project, "show", session_id, "--json").stdout
-
-
-def test_a_server_over_http_stops_cleanly(project: Path) -> None:
-    with serving_http(project) as (_, process):
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
-        assert process.stdout is not None
-        assert process.stdout.read() == ""
-
-
-def test_a_port_that_is_taken_and_a_folder_that_is_not_there_are_told_in_a_line(project: Path) -> None:
-    with serving_http(project, "--port", str(free_port())) as (address, _):
-        port = address.rpartition(":")[2].partition("/")[0]
-        done = remit(project, "mcp", "--http", "--port", port)
-        assert (done.returncode, done.stdout) == (7, "")
-        assert "Cannot listen at" in done.stderr
-    done = remit(project, "mcp", "--root", str(project / "nowhere"), "--json")
-    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (2, "INVALID_PARAMETERS")
 
 
 def test_a_missing_extra_is_named(project: Path) -> None:

@@ -1,4 +1,4 @@
-"""The agents that the checks of the doors have at work, and the policy they are under. What they do leaves marks in the project.
+"""The agents that the checks of the apis have at work, and the policy they are under. What they do leaves marks in the project.
 
 Marks are lines of files below `.remit/marks/`, where they are nobody's work: so a check sees what really ran, whichever process ran it.
 """
@@ -133,5 +133,5 @@ async def narrow(ctx: Context, mark: str, name: str) -> str:
     return "Let go."
 
 
-DOOR_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)
+API_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)
 SETTINGS: dict[str, Any] = {"builtin_agents": [], "slots_per_agent": {"narrow": 1}}

@@ -13,36 +13,36 @@ from typing import Any
 from remit.server.statuses import TABLE
 from remit.testing.engine_samples import until
 from support.apis.agents import folder, marks
-from support.apis.client import DoorClient, DoorStage, Said, Seen, Standing, asked, done, ended, fault, heard
+from support.apis.client import ApiClient, ApiStage, Said, Seen, Standing, asked, done, ended, fault, heard
 
-Check = Callable[[DoorStage], Awaitable[None]]
-DOOR_CHECKS: list[Check] = []
+Check = Callable[[ApiStage], Awaitable[None]]
+API_CHECKS: list[Check] = []
 NOBODYS = "sess_1700000000_zzzzzz"
 
 
 def _promise(check: Check) -> Check:
-    DOOR_CHECKS.append(check)
+    API_CHECKS.append(check)
     return check
 
 
-async def _is_told(door: DoorClient, code: str, waiting: Any) -> None:
+async def _is_told(api: ApiClient, code: str, waiting: Any) -> None:
     """By our code, and by the status of the one table (`serve.statuses`)."""
     told = await fault(waiting)
     assert told.code == code, told
-    if door.traits.statuses is not None:
-        assert told.status == getattr(TABLE[code], door.traits.statuses), told
+    if api.traits.statuses is not None:
+        assert told.status == getattr(TABLE[code], api.traits.statuses), told
 
 
 # ---- wrong requests
 
 
 @_promise
-async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: DoorStage) -> None:
+async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: ApiStage) -> None:
     """Target, operation, parameters, and the rest."""
-    door = await stage.client()
+    api = await stage.client()
     wrong = [
         ("INVALID_TARGET", asked("nobody")),
-        ("INVALID_PARAMETERS" if door.traits.judges_shape_first else "INVALID_TARGET", asked("nobody", _operation="sing", _timeout=-5)),
+        ("INVALID_PARAMETERS" if api.traits.judges_shape_first else "INVALID_TARGET", asked("nobody", _operation="sing", _timeout=-5)),
         ("INVALID_OPERATION", asked("text", _operation="sing", text="a")),
         ("INVALID_OPERATION", asked("text", text="a")),
         ("INVALID_PARAMETERS", asked("text", _operation="count")),
@@ -55,30 +55,30 @@ async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: DoorS
     ]
     for code, arguments in wrong:
         try:
-            await _is_told(door, code, door.execute(arguments))
+            await _is_told(api, code, api.execute(arguments))
         except AssertionError as error:
             raise AssertionError(f"{arguments}: {error}") from error
 
 
 @_promise
-async def names_come_in_either_spelling(stage: DoorStage) -> None:
-    door = await stage.client()
+async def names_come_in_either_spelling(stage: ApiStage) -> None:
+    api = await stage.client()
     for name in ("minLength", "min_length"):
-        assert (await done(door, "text", _operation="count", text="a bcd ef", **{name: 2})).data == 2
+        assert (await done(api, "text", _operation="count", text="a bcd ef", **{name: 2})).data == 2
 
 
 @_promise
-async def without_a_target_any_agent_that_can_does_it(stage: DoorStage) -> None:
-    door = await stage.client()
-    if not door.traits.chooses:
+async def without_a_target_any_agent_that_can_does_it(stage: ApiStage) -> None:
+    api = await stage.client()
+    if not api.traits.chooses:
         return
     arguments = {"operation": "count", "parameters": {"text": "a b"}}
-    assert (await ended(door, await door.execute(arguments))).data == 2
-    await _is_told(door, "INVALID_OPERATION", door.execute({"operation": "sing", "parameters": {}}))
+    assert (await ended(api, await api.execute(arguments))).data == 2
+    await _is_told(api, "INVALID_OPERATION", api.execute({"operation": "sing", "parameters": {}}))
 
 
 @_promise
-async def agents_are_told_by_name(stage: DoorStage) -> None:
+async def agents_are_told_by_name(stage: ApiStage) -> None:
     names = list(await (await stage.client()).agents())
     assert {"echo", "text.count", "hangs"} <= set(names)
     assert len(names) == len(set(names))
@@ -88,42 +88,42 @@ async def agents_are_told_by_name(stage: DoorStage) -> None:
 
 
 @_promise
-async def a_refusal_runs_nothing_and_is_an_outcome(stage: DoorStage) -> None:
+async def a_refusal_runs_nothing_and_is_an_outcome(stage: ApiStage) -> None:
     """By the policy; it is on record, found again by its id."""
-    door, mark = await stage.client(), secrets.token_hex(4)
-    seen = await done(door, "forbidden", mark=mark)
-    assert (seen.shown, seen.stop_reason, seen.code) == (door.traits.shows["refused"], "refused", "POLICY_DENIED")
+    api, mark = await stage.client(), secrets.token_hex(4)
+    seen = await done(api, "forbidden", mark=mark)
+    assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["refused"], "refused", "POLICY_DENIED")
     assert marks(stage.root, mark) == []
-    assert await door.status(seen.task_id) == seen
+    assert await api.status(seen.task_id) == seen
 
 
 @_promise
-async def a_budget_that_is_used_up_refuses(stage: DoorStage) -> None:
-    door, mark = await stage.client(), secrets.token_hex(4)
+async def a_budget_that_is_used_up_refuses(stage: ApiStage) -> None:
+    api, mark = await stage.client(), secrets.token_hex(4)
     arguments = asked("asks", inner="echo", parameters={"mark": mark}, _budget={"delegations": 1})
-    seen = await ended(door, await door.execute(arguments))
+    seen = await ended(api, await api.execute(arguments))
     assert seen.data is not None, seen
     assert seen.data["codes"] == ["BUDGET_EXCEEDED"]
     assert marks(stage.root, mark) == []
-    none = await done(door, "echo", mark=mark, _budget={"delegations": 0})
-    assert (none.shown, none.stop_reason, none.code) == (door.traits.shows["refused"], "refused", "BUDGET_EXCEEDED")
+    none = await done(api, "echo", mark=mark, _budget={"delegations": 0})
+    assert (none.shown, none.stop_reason, none.code) == (api.traits.shows["refused"], "refused", "BUDGET_EXCEEDED")
     assert marks(stage.root, mark) == []
 
 
 @_promise
-async def a_cycle_is_refused(stage: DoorStage) -> None:
-    door = await stage.client()
-    seen = await done(door, "asks", inner="asks", parameters={"inner": "echo"})
+async def a_cycle_is_refused(stage: ApiStage) -> None:
+    api = await stage.client()
+    seen = await done(api, "asks", inner="asks", parameters={"inner": "echo"})
     assert seen.data["codes"] == ["CYCLE_DETECTED"]
 
 
 @_promise
-async def a_remit_that_calls_counts_its_depth_and_path_on(stage: DoorStage) -> None:
+async def a_remit_that_calls_counts_its_depth_and_path_on(stage: ApiStage) -> None:
     """Only for those that were granted it."""
     if not (await stage.client()).traits.relays:
         return
-    door = await stage.client("relay", Standing(depth=1, path=("far", "away")))
-    told = (await done(door, "echo")).data
+    api = await stage.client("relay", Standing(depth=1, path=("far", "away")))
+    told = (await done(api, "echo")).data
     assert (told["depth"], told["path"]) == (2, ["far", "away", "echo"])
     deep = await stage.client("relay", Standing(depth=3, path=("a", "b", "c", "d")))
     seen = await done(deep, "echo")
@@ -136,27 +136,27 @@ async def a_remit_that_calls_counts_its_depth_and_path_on(stage: DoorStage) -> N
 
 
 @_promise
-async def a_caller_that_has_less_time_left_is_the_deadline(stage: DoorStage) -> None:
+async def a_caller_that_has_less_time_left_is_the_deadline(stage: ApiStage) -> None:
     """It only shrinks on the way down."""
     if not (await stage.client()).traits.relays:
         return
-    door = await stage.client("relay", Standing(path=("far",), seconds_left=0.6))
-    seen = await done(door, "writes")
-    assert (seen.shown, seen.stop_reason, seen.code) == (door.traits.shows["timeout"], "deadline", "TIMEOUT")
+    api = await stage.client("relay", Standing(path=("far",), seconds_left=0.6))
+    seen = await done(api, "writes")
+    assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["timeout"], "deadline", "TIMEOUT")
 
 
 # ---- whose work is whose
 
 
 @_promise
-async def an_unknown_task_is_not_found(stage: DoorStage) -> None:
-    door = await stage.client()
-    for asking in (door.status, door.cancel, partial(heard, door)):
-        await _is_told(door, "TASK_NOT_FOUND", asking(NOBODYS))
+async def an_unknown_task_is_not_found(stage: ApiStage) -> None:
+    api = await stage.client()
+    for asking in (api.status, api.cancel, partial(heard, api)):
+        await _is_told(api, "TASK_NOT_FOUND", asking(NOBODYS))
 
 
 @_promise
-async def somebody_elses_task_is_as_if_it_were_not_there(stage: DoorStage) -> None:
+async def somebody_elses_task_is_as_if_it_were_not_there(stage: ApiStage) -> None:
     ann, bob, mark = await stage.client(), await stage.client("bob"), secrets.token_hex(4)
     if not ann.traits.has_principals:
         return
@@ -172,20 +172,20 @@ async def somebody_elses_task_is_as_if_it_were_not_there(stage: DoorStage) -> No
     assert (await ann.cancel(task_id)).shown == ann.traits.shows["cancelled"]
 
 
-def _go(stage: DoorStage, mark: str) -> None:
+def _go(stage: ApiStage, mark: str) -> None:
     folder(stage.root).mkdir(parents=True, exist_ok=True)
     (folder(stage.root) / mark).touch()
 
 
-async def _talked(stage: DoorStage, door: DoorClient, listeners: int = 1) -> tuple[str, list[list[Said]]]:
+async def _talked(stage: ApiStage, api: ApiClient, listeners: int = 1) -> tuple[str, list[list[Said]]]:
     """Streamed by so many from before its first word to its end."""
     mark = secrets.token_hex(4)
-    task_id = await door.execute(asked("talks", mark=mark))
+    task_id = await api.execute(asked("talks", mark=mark))
     listening = [asyncio.Event() for _ in range(listeners)]
 
     async def listen(is_there: asyncio.Event) -> list[Said]:
         found = []
-        async for said in door.stream(task_id):
+        async for said in api.stream(task_id):
             found.append(said)
             is_there.set()
         return found
@@ -201,15 +201,15 @@ async def _talked(stage: DoorStage, door: DoorClient, listeners: int = 1) -> tup
 
 
 @_promise
-async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: DoorStage) -> None:
-    door = await stage.client()
-    task_id, (told,) = await _talked(stage, door)
+async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: ApiStage) -> None:
+    api = await stage.client()
+    task_id, (told,) = await _talked(stage, api)
     assert told[-1].kind == "end"
     assert [said.kind for said in told].count("end") == 1
-    assert told[-1].seen == await door.status(task_id)
+    assert told[-1].seen == await api.status(task_id)
     assert told[-1].seen is not None
     assert told[-1].seen.data == {"chunks": 6}
-    if door.traits.tells_data:
+    if api.traits.tells_data:
         data = [said.value for said in told if said.kind == "data"]
         assert data == [{"number": number, "words": f"größer {number} 𝄞"} for number in range(6)]
     words = [said.value for said in told if said.kind == "progress"]
@@ -217,81 +217,81 @@ async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: Doo
     assert any("said" in text for text in words), words
     numbers = [said.number for said in told if said.number is not None]
     assert numbers == sorted(set(numbers))
-    assert len(numbers) == len(told) or not door.traits.numbers_chunks
+    assert len(numbers) == len(told) or not api.traits.numbers_chunks
 
 
 @_promise
-async def everybody_who_follows_hears_the_same(stage: DoorStage) -> None:
-    door = await stage.client()
-    _, told = await _talked(stage, door, listeners=3)
+async def everybody_who_follows_hears_the_same(stage: ApiStage) -> None:
+    api = await stage.client()
+    _, told = await _talked(stage, api, listeners=3)
     ends = [[said.value for said in one if said.kind == "data"] + [one[-1].seen] for one in told]
     assert ends[0] == ends[1] == ends[2]
 
 
 @_promise
-async def a_stream_is_taken_up_where_it_was_left(stage: DoorStage) -> None:
-    door = await stage.client()
-    task_id, (told,) = await _talked(stage, door)
-    if door.traits.numbers_chunks:
-        assert await heard(door, task_id) == told
+async def a_stream_is_taken_up_where_it_was_left(stage: ApiStage) -> None:
+    api = await stage.client()
+    task_id, (told,) = await _talked(stage, api)
+    if api.traits.numbers_chunks:
+        assert await heard(api, task_id) == told
         for at, said in enumerate(told[:-1]):
             assert said.number is not None
-            assert await heard(door, task_id, said.number) == told[at + 1 :]
+            assert await heard(api, task_id, said.number) == told[at + 1 :]
     else:
-        assert (await heard(door, task_id))[-1] == told[-1]
+        assert (await heard(api, task_id))[-1] == told[-1]
 
 
 @_promise
-async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: DoorStage) -> None:
-    door, mark = await stage.client(), secrets.token_hex(4)
-    task_id = await door.execute(asked("talks", mark=mark, chunks=8))
+async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: ApiStage) -> None:
+    api, mark = await stage.client(), secrets.token_hex(4)
+    task_id = await api.execute(asked("talks", mark=mark, chunks=8))
     _go(stage, mark)
     first: list[Said] = []
     async with asyncio.timeout(20):
-        async for said in door.stream(task_id):
+        async for said in api.stream(task_id):
             first.append(said)
-            if said.kind == "data" or not door.traits.tells_data:
+            if said.kind == "data" or not api.traits.tells_data:
                 break
         last = max((said.number or 0 for said in first), default=0)
         rest = await heard(await stage.client(), task_id, last)
-    if door.traits.numbers_chunks:
+    if api.traits.numbers_chunks:
         data = [said.value["number"] for said in (*first, *rest) if said.kind == "data"]
         assert data == list(range(8))
         numbers = [said.number for said in (*first, *rest)]
         assert numbers == sorted({number for number in numbers if number is not None})
-    elif door.traits.tells_data and any(said.kind == "data" for said in rest):
+    elif api.traits.tells_data and any(said.kind == "data" for said in rest):
         assert [said.value["number"] for said in rest if said.kind == "data"] == list(range(8))  # told again from the beginning
-    assert rest[-1].seen == await door.status(task_id)
+    assert rest[-1].seen == await api.status(task_id)
 
 
 @_promise
-async def what_does_not_succeed_ends_its_stream_with_the_same_object(stage: DoorStage) -> None:
-    door = await stage.client()
+async def what_does_not_succeed_ends_its_stream_with_the_same_object(stage: ApiStage) -> None:
+    api = await stage.client()
     for arguments in (asked("breaks"), asked("writes", _timeout=300), asked("forbidden", mark="none")):
-        task_id = await door.execute(arguments)
-        told = await heard(door, task_id)
-        assert told[-1].seen == await ended(door, task_id)
+        task_id = await api.execute(arguments)
+        told = await heard(api, task_id)
+        assert told[-1].seen == await ended(api, task_id)
 
 
 # ---- keys
 
 
 @_promise
-async def a_key_used_twice_is_one_run(stage: DoorStage) -> None:
-    door, mark, key = await stage.client(), secrets.token_hex(4), secrets.token_hex(8)
+async def a_key_used_twice_is_one_run(stage: ApiStage) -> None:
+    api, mark, key = await stage.client(), secrets.token_hex(4), secrets.token_hex(8)
     arguments = asked("hangs", mark=mark, seconds=0.3, _key=key)
-    first, second = await asyncio.gather(door.execute(arguments), door.execute(arguments))
+    first, second = await asyncio.gather(api.execute(arguments), api.execute(arguments))
     third = await (await stage.client()).execute(arguments)
     assert first == second == third
-    seen = await ended(door, first)
-    assert await door.execute(arguments) == first
+    seen = await ended(api, first)
+    assert await api.execute(arguments) == first
     assert marks(stage.root, mark).count("begun") == 1
-    assert await door.status(first) == seen
-    assert (await fault(door.execute(asked("hangs", mark="another", _key=key)))).code == "INVALID_PARAMETERS"
+    assert await api.status(first) == seen
+    assert (await fault(api.execute(asked("hangs", mark="another", _key=key)))).code == "INVALID_PARAMETERS"
 
 
 @_promise
-async def a_key_is_its_callers_own(stage: DoorStage) -> None:
+async def a_key_is_its_callers_own(stage: ApiStage) -> None:
     ann, bob, mark, key = await stage.client(), await stage.client("bob"), secrets.token_hex(4), secrets.token_hex(8)
     if not ann.traits.has_principals:
         return
@@ -307,17 +307,17 @@ async def a_key_is_its_callers_own(stage: DoorStage) -> None:
 
 
 @_promise
-async def the_more_urgent_runs_first(stage: DoorStage) -> None:
+async def the_more_urgent_runs_first(stage: ApiStage) -> None:
     """When slots are full."""
-    door, mark = await stage.client(), secrets.token_hex(4)
-    task_ids = [await door.execute(asked("narrow", mark=mark, name="first"))]
+    api, mark = await stage.client(), secrets.token_hex(4)
+    task_ids = [await api.execute(asked("narrow", mark=mark, name="first"))]
     await until(lambda: bool(marks(stage.root, mark)))
     for priority in ("low", "normal", "critical", "high"):
-        task_ids += [await door.execute(asked("narrow", mark=mark, name=priority, _priority=priority))]
-    assert (await door.status(task_ids[1])).shown == door.traits.shows["queued"]
+        task_ids += [await api.execute(asked("narrow", mark=mark, name=priority, _priority=priority))]
+    assert (await api.status(task_ids[1])).shown == api.traits.shows["queued"]
     _go(stage, f"{mark}.go")
     for task_id in task_ids:
-        await ended(door, task_id)
+        await ended(api, task_id)
     assert marks(stage.root, mark) == ["first", "critical", "high", "normal", "low"]
 
 
@@ -325,42 +325,42 @@ async def the_more_urgent_runs_first(stage: DoorStage) -> None:
 
 
 @_promise
-async def lists_hold_ones_own_work_by_filter_and_page(stage: DoorStage) -> None:
-    door, mark, session = await stage.client(), secrets.token_hex(4), secrets.token_hex(4)
-    running = await door.execute(asked("hangs", mark=mark, _session=session))
+async def lists_hold_ones_own_work_by_filter_and_page(stage: ApiStage) -> None:
+    api, mark, session = await stage.client(), secrets.token_hex(4), secrets.token_hex(4)
+    running = await api.execute(asked("hangs", mark=mark, _session=session))
     await until(lambda: bool(marks(stage.root, mark)))
-    assert running in (await door.list()).task_ids
+    assert running in (await api.list()).task_ids
     task_ids = [running]
     for number in range(4):
-        task_ids += [(await done(door, "echo" if number % 2 else "text.count", **_given(number), _session=session)).task_id]
-    if door.traits.lists_ended:
-        await _lists(door, session, task_ids)
+        task_ids += [(await done(api, "echo" if number % 2 else "text.count", **_given(number), _session=session)).task_id]
+    if api.traits.lists_ended:
+        await _lists(api, session, task_ids)
     else:
-        assert not set(task_ids[1:]) & set((await door.list()).task_ids)
-    await door.cancel(running)
-    if door.traits.lists_ended:
-        assert (await door.list(session=session, shown=door.traits.shows["cancelled"])).task_ids == [running]
+        assert not set(task_ids[1:]) & set((await api.list()).task_ids)
+    await api.cancel(running)
+    if api.traits.lists_ended:
+        assert (await api.list(session=session, shown=api.traits.shows["cancelled"])).task_ids == [running]
     else:
-        assert running not in (await door.list()).task_ids
+        assert running not in (await api.list()).task_ids
 
 
 def _given(number: int) -> dict[str, str]:
     return {"value": str(number)} if number % 2 else {"text": "a b"}
 
 
-async def _lists(door: DoorClient, session: str, task_ids: list[str]) -> None:
+async def _lists(api: ApiClient, session: str, task_ids: list[str]) -> None:
     """The newest first, each once, over pages of any size."""
-    shows = door.traits.shows
-    assert (await door.list(session=session)).task_ids == task_ids[::-1]
-    assert (await door.list(session=f"{session}x")).task_ids == []
-    assert (await door.list(session=session, shown=shows["running"])).task_ids == task_ids[:1]
-    assert (await door.list(session=session, shown=shows["completed"])).task_ids == task_ids[:0:-1]
-    if door.traits.lists_by_agent:
-        assert (await door.list(session=session, agent="echo")).task_ids == [task_ids[4], task_ids[2]]
+    shows = api.traits.shows
+    assert (await api.list(session=session)).task_ids == task_ids[::-1]
+    assert (await api.list(session=f"{session}x")).task_ids == []
+    assert (await api.list(session=session, shown=shows["running"])).task_ids == task_ids[:1]
+    assert (await api.list(session=session, shown=shows["completed"])).task_ids == task_ids[:0:-1]
+    if api.traits.lists_by_agent:
+        assert (await api.list(session=session, agent="echo")).task_ids == [task_ids[4], task_ids[2]]
     for size in (1, 2, 5):
         found, page = [], None
         for _ in range(6):
-            answer = await door.list(session=session, size=size, page=page)
+            answer = await api.list(session=session, size=size, page=page)
             assert len(answer.task_ids) <= size
             found += answer.task_ids
             page = answer.next_page
@@ -369,113 +369,113 @@ async def _lists(door: DoorClient, session: str, task_ids: list[str]) -> None:
         assert found == task_ids[::-1], size
 
 
-def _is(door: DoorClient, seen: Seen, outcome: str, status: str, stop_reason: str, code: str | None = None) -> None:
+def _is(api: ApiClient, seen: Seen, outcome: str, status: str, stop_reason: str, code: str | None = None) -> None:
     told = (seen.shown, seen.status, seen.stop_reason, seen.code)
-    assert told == (door.traits.shows[outcome], status, stop_reason, code), (told, outcome)
+    assert told == (api.traits.shows[outcome], status, stop_reason, code), (told, outcome)
 
 
 @_promise
-async def what_is_completed_has_its_data_and_its_words(stage: DoorStage) -> None:
-    door = await stage.client()
-    seen = await done(door, "text", _operation="count", text="drei kleine Wörter")
-    _is(door, seen, "completed", "completed", "finished")
+async def what_is_completed_has_its_data_and_its_words(stage: ApiStage) -> None:
+    api = await stage.client()
+    seen = await done(api, "text", _operation="count", text="drei kleine Wörter")
+    _is(api, seen, "completed", "completed", "finished")
     assert seen.data == 3
-    seen = await done(door, "ends", how="completed")
-    _is(door, seen, "completed", "completed", "finished")
+    seen = await done(api, "ends", how="completed")
+    _is(api, seen, "completed", "completed", "finished")
     assert (seen.summary, seen.data) == ("It ended completed. That is all.", {"how": "completed"})
 
 
 @_promise
-async def what_ends_otherwise_says_so_and_keeps_what_was_done(stage: DoorStage) -> None:
-    door = await stage.client()
+async def what_ends_otherwise_says_so_and_keeps_what_was_done(stage: ApiStage) -> None:
+    api = await stage.client()
     for how in ("partial", "failed", "blocked"):
-        seen = await done(door, "ends", how=how)
-        _is(door, seen, how, how, "finished", "BUILD_ERROR")
+        seen = await done(api, "ends", how=how)
+        _is(api, seen, how, how, "finished", "BUILD_ERROR")
         assert (seen.summary, seen.data) == (f"It ended {how}. That is all.", {"how": how})
-    seen = await done(door, "breaks")
-    assert (seen.shown, seen.status) == (door.traits.shows["failed"], "failed")
+    seen = await done(api, "breaks")
+    assert (seen.shown, seen.status) == (api.traits.shows["failed"], "failed")
     assert "it broke" in seen.summary
 
 
 @_promise
-async def what_runs_out_of_time_hands_in_what_there_is(stage: DoorStage) -> None:
+async def what_runs_out_of_time_hands_in_what_there_is(stage: ApiStage) -> None:
     """Partial, never failed, with the artifacts and chunks so far."""
-    door = await stage.client()
-    seen = await done(door, "writes", _timeout=500)
-    _is(door, seen, "timeout", "partial", "deadline", "TIMEOUT")
+    api = await stage.client()
+    seen = await done(api, "writes", _timeout=500)
+    _is(api, seen, "timeout", "partial", "deadline", "TIMEOUT")
     assert [path.rpartition("/")[2] for path in seen.artifacts] == ["half.md"], seen
     assert seen.data["chunks"] == [{"pages": 1}]
 
 
 @_promise
-async def what_is_cancelled_is_really_stopped_when_the_answer_comes(stage: DoorStage) -> None:
-    door, mark = await stage.client(), secrets.token_hex(4)
-    task_id = await door.execute(asked("hangs", mark=mark))
+async def what_is_cancelled_is_really_stopped_when_the_answer_comes(stage: ApiStage) -> None:
+    api, mark = await stage.client(), secrets.token_hex(4)
+    task_id = await api.execute(asked("hangs", mark=mark))
     await until(lambda: "beat" in marks(stage.root, mark))
-    assert (await door.status(task_id)).shown == door.traits.shows["running"]
-    seen = await door.cancel(task_id, "not wanted")
+    assert (await api.status(task_id)).shown == api.traits.shows["running"]
+    seen = await api.cancel(task_id, "not wanted")
     left = marks(stage.root, mark)
-    _is(door, seen, "cancelled", "partial", "cancelled", "CANCELLED")
+    _is(api, seen, "cancelled", "partial", "cancelled", "CANCELLED")
     assert left[-1] == "left"
     await asyncio.sleep(0.1)
     assert marks(stage.root, mark) == left
-    _is(door, await door.status(task_id), "cancelled", "partial", "cancelled", "CANCELLED")
+    _is(api, await api.status(task_id), "cancelled", "partial", "cancelled", "CANCELLED")
 
 
 @_promise
-async def cancelling_ends_everything_below(stage: DoorStage) -> None:
-    door, mark = await stage.client(), secrets.token_hex(4)
-    task_id = await door.execute(asked("asks", inner="hangs", parameters={"mark": mark}))
+async def cancelling_ends_everything_below(stage: ApiStage) -> None:
+    api, mark = await stage.client(), secrets.token_hex(4)
+    task_id = await api.execute(asked("asks", inner="hangs", parameters={"mark": mark}))
     await until(lambda: "beat" in marks(stage.root, mark))
-    await door.cancel(task_id)
+    await api.cancel(task_id)
     assert marks(stage.root, mark)[-1] == "left"
 
 
 @_promise
-async def cancelling_what_has_ended_changes_nothing(stage: DoorStage) -> None:
-    door = await stage.client()
-    before = await done(door, "echo", value=1)
-    if door.traits.cancels_ended:
-        assert await door.cancel(before.task_id) == before
+async def cancelling_what_has_ended_changes_nothing(stage: ApiStage) -> None:
+    api = await stage.client()
+    before = await done(api, "echo", value=1)
+    if api.traits.cancels_ended:
+        assert await api.cancel(before.task_id) == before
     else:
-        assert (await fault(door.cancel(before.task_id))).status == "TaskNotCancelableError"
-    assert await door.status(before.task_id) == before
+        assert (await fault(api.cancel(before.task_id))).status == "TaskNotCancelableError"
+    assert await api.status(before.task_id) == before
 
 
 @_promise
-async def a_client_that_leaves_ends_nothing(stage: DoorStage) -> None:
+async def a_client_that_leaves_ends_nothing(stage: ApiStage) -> None:
     """In the middle of a stream, and in the middle of asking."""
-    door, mark = await stage.client(), secrets.token_hex(4)
-    task_id = await door.execute(asked("hangs", mark=mark, seconds=0.5))
-    stream = door.stream(task_id)
+    api, mark = await stage.client(), secrets.token_hex(4)
+    task_id = await api.execute(asked("hangs", mark=mark, seconds=0.5))
+    stream = api.stream(task_id)
     await anext(stream)
     await stream.aclose()  # type: ignore[attr-defined]  # all of them are generators
-    waiting = asyncio.ensure_future(anext(door.stream(task_id)))
+    waiting = asyncio.ensure_future(anext(api.stream(task_id)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
     seen = await ended(await stage.client(), task_id)
-    _is(door, seen, "completed", "completed", "finished")
+    _is(api, seen, "completed", "completed", "finished")
     assert marks(stage.root, mark)[-1] == "ended"
 
 
 @_promise
-async def large_results_come_whole(stage: DoorStage) -> None:
-    door = await stage.client()
-    seen = await done(door, "large", rows=3000)
+async def large_results_come_whole(stage: ApiStage) -> None:
+    api = await stage.client()
+    seen = await done(api, "large", rows=3000)
     assert seen.data == {"rows": [{"number": number, "words": "wörter " * 12} for number in range(3000)]}
 
 
 @_promise
-async def odd_values_come_back_as_they_went(stage: DoorStage) -> None:
-    door = await stage.client()
+async def odd_values_come_back_as_they_went(stage: ApiStage) -> None:
+    api = await stage.client()
     odd: dict[str, Any] = {
         "": "empty name", "ключ": ["", " ", "\t\n", "\u0000", "\u2028", "𝄞", "é", "{}", "null"], "nothing": None,
         "numbers": [0, -1, 1.5, 1e300, 2**53, -(2**53), 5e-324], "yes": [True, False], "deep": [[[[{"a": [{}]}]]]], "empty": [{}, []],
     }  # fmt: skip
-    assert (await done(door, "echo", value=odd)).data["value"] == odd
+    assert (await done(api, "echo", value=odd)).data["value"] == odd
     plain: list[Any] = [None, 0, 2.25, "", "ü", True, [], {}]
     for scalar in plain:
-        assert (await done(door, "echo", value=scalar)).data["value"] == scalar
-    beyond = (await done(door, "echo", value=2**60 + 1)).data["value"]
-    assert beyond == (2**60 + 1 if door.traits.exact_integers else str(2**60 + 1))
+        assert (await done(api, "echo", value=scalar)).data["value"] == scalar
+    beyond = (await done(api, "echo", value=2**60 + 1)).data["value"]
+    assert beyond == (2**60 + 1 if api.traits.exact_integers else str(2**60 + 1))

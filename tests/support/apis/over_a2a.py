@@ -1,4 +1,4 @@
-"""The A2A door by the a2a-sdk's own client, over any of its three bindings, by the card as it is served."""
+"""The A2A api by the a2a-sdk's own client, over any of its three bindings, by the card as it is served."""
 
 import contextlib
 import uuid
@@ -28,7 +28,7 @@ from a2a.utils.errors import A2AError, UnsupportedOperationError
 
 from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, value_of
-from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
@@ -166,7 +166,7 @@ def _told() -> Any:
     except UnsupportedOperationError:
         raise
     except A2AError as error:
-        raise DoorFault(_code(error), type(error).__name__, error.message) from error
+        raise ApiFault(_code(error), type(error).__name__, error.message) from error
 
 
 def _code(error: A2AError) -> str | None:

@@ -1,4 +1,4 @@
-"""The gRPC door by grpcio's own client and the stubs made from `tasks.proto`."""
+"""The gRPC api by grpcio's own client and the stubs made from `tasks.proto`."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, json_of, struct_of
 from remit.core.states import priority_of
-from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import GRPC
 
 
@@ -107,6 +107,6 @@ def _said(chunk: pb.TaskChunk) -> Said:
     return Said(kind=str(kind), number=chunk.number, value=chunk.status.message if kind == "status" else chunk.progress.message)
 
 
-def _fault(error: grpc.aio.AioRpcError) -> DoorFault:
+def _fault(error: grpc.aio.AioRpcError) -> ApiFault:
     code = dict(error.trailing_metadata() or ()).get(CODE)
-    return DoorFault(str(code) if code is not None else None, error.code().name, error.details() or "")
+    return ApiFault(str(code) if code is not None else None, error.code().name, error.details() or "")

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import HTTP
 
 
@@ -84,6 +84,6 @@ def _said(event: str, number: int, data: Mapping[str, Any]) -> Said:
     return Said(kind=event, number=number, value=data["chunk"] if event == "data" else data["message"])
 
 
-def _fault(answer: httpx.Response) -> DoorFault:
+def _fault(answer: httpx.Response) -> ApiFault:
     problem = answer.json()
-    return DoorFault(problem["code"], answer.status_code, problem["detail"])
+    return ApiFault(problem["code"], answer.status_code, problem["detail"])

@@ -1,4 +1,4 @@
-"""The MCP door by the MCP SDK's own client: the tools of `remit mcp`, over streamable HTTP or a process's stdin and stdout."""
+"""The MCP api by the MCP SDK's own client: the tools of `remit mcp`, over streamable HTTP or a process's stdin and stdout."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from support.apis.client import DoorFault, Page, Said, Seen
+from support.apis.client import ApiFault, Page, Said, Seen
 from support.apis.traits import MCP
 
 WAIT_MS = 20_000
@@ -70,7 +70,7 @@ class McpClient:
         document = dict(answer.structured_content or {})
         if answer.is_error and "session_id" not in document:
             error = document["errors"][0]
-            raise DoorFault(error["code"], None, error["message"])
+            raise ApiFault(error["code"], None, error["message"])
         return document
 
     async def _seen(self, document: Mapping[str, Any]) -> Seen:

@@ -1,4 +1,4 @@
-"""The reference: the service behind every door, called in this process, without any protocol."""
+"""The reference: the service behind every api, called in this process, without any protocol."""
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import ChunkType, DelegateResult
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
-from support.apis.client import DoorFault, Page, Said, Seen, Standing
+from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import IN_PROCESS
 
 _STATES = {"CANCELLED": (State.CANCELLED,), "COMPLETED": (State.COMPLETED,), "RUNNING": (State.RUNNING,), "TIMEOUT": (State.TIMEOUT,)}
@@ -88,5 +88,5 @@ class ServiceClient:
         return [spec.name for spec in self._service.agents(self._call)]
 
 
-def _fault(error: RemitError) -> DoorFault:
-    return DoorFault(error.code, None, error.message)
+def _fault(error: RemitError) -> ApiFault:
+    return ApiFault(error.code, None, error.message)

@@ -1,4 +1,4 @@
-"""Where the doors differ by design: the one table. Everything that is not in it is the same through each of them.
+"""Where the apis differ by design: the one table. Everything that is not in it is the same through each of them.
 
 States are those of the delegate tool, but for A2A (interop.md: a partial one, also one that ran out of time, is COMPLETED, with its status
 and stop reason in the metadata; blocked asks for input; refused is REJECTED) and MCP, whose tools tell the registry's own. The status and
