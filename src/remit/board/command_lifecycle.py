@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,6 @@ from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_mov
 from remit.core.agents import is_built_in
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused
-from remit.core.events import Event
 from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
@@ -205,26 +204,6 @@ def unfiled_run(task: Task, command: str) -> str:
     run = task.extra.get(RUN)
     is_of_it = isinstance(run, str) and run.startswith(_run_prefix(task.number, command))
     return str(run) if is_of_it and task.status is BEGINS[command] else ""
-
-
-class _RecordedHandle:
-    """The handle of a delegation that this call did not start."""
-
-    def __init__(self, remit: Remit, session_id: str) -> None:
-        self._remit = remit
-        self.session_id = session_id
-
-    async def result(self) -> Return:
-        while True:
-            found = await self._remit.result(self.session_id, wait_seconds=60.0)
-            if found is not None:
-                return found
-
-    def stream(self) -> AsyncIterator[Event]:
-        return self._remit.follow(self.session_id)
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return list(await self._remit.cancel(self.session_id, reason))
 
 
 async def run_to_end(function: Callable[..., T], *args: Any) -> T:

@@ -21,7 +21,6 @@ from remit.cli.results import print_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.caller_token import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.result import Return
 from remit.core.states import priority_of
 from remit.server.discovery import announced
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from remit.agents.grpc.task_service import TaskService
     from remit.app import Remit
     from remit.cli.live import Awaited
+    from remit.runtime.context import RecordedHandle
 
 
 def delegate(
@@ -255,10 +255,11 @@ def only_served(folder: Path, known: Collection[str]) -> list[AgentSpec]:
     return [spec for spec in asyncio.run(served_agents(folder)) if spec.name not in known] if is_served(folder) else []
 
 
-async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "ServerHandle":
+async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "RecordedHandle":
     """Raises the refusal of the server."""
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
+    from remit.runtime.context import RecordedHandle
 
     timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
     config = pb.TaskConfig(
@@ -275,23 +276,9 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
         task = await service.execute(pb.ExecuteTaskRequest(agent_id=agent, priority=int(options["priority"]), config=config))  # type: ignore[arg-type]
     if task.task_id is None:
         raise Unavailable(f"The server did not start {agent}.", advice="Its log says why.")
-    return ServerHandle(remit, task.task_id)
-
-
-class ServerHandle:
-    """A delegation that the server runs: its return is read from the store."""
-
-    def __init__(self, remit: "Remit", session_id: str) -> None:
-        self._remit = remit
-        self.session_id = session_id
-
-    async def result(self) -> "Return":
-        record = await self._remit.describe(self.session_id)
-        wait = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
-        result = await self._remit.result(self.session_id, wait_seconds=wait)
-        if result is None:
-            raise Unavailable(f"{self.session_id} has no return yet.", advice=f"remit follow {self.session_id}")
-        return result
+    record = await remit.describe(task.task_id)
+    seconds = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
+    return RecordedHandle(remit, task.task_id, asyncio.get_running_loop().time() + seconds)
 
 
 @contextlib.asynccontextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -10,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
-from remit.core.errors import Misused, Stopped
+from remit.core.errors import Misused, Stopped, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.request import Request, call
 from remit.core.result import Return
@@ -471,3 +472,44 @@ class SettledHandle:
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return []
+
+
+class Delegations(Protocol):
+    """What delegations on record are followed through: an engine, or a `Remit`."""
+
+    async def result(self, session_id: str, *, wait_seconds: float) -> Return | None: ...
+    def follow(self, session_id: str) -> AsyncIterator[Event]: ...
+    async def cancel(self, session_id: str, reason: str, *, source: str) -> list[dict[str, Any]]: ...
+
+
+class RecordedHandle:
+    """A delegation known by its record, whichever process runs it."""
+
+    __slots__ = ("_delegations", "_until", "session_id")
+
+    def __init__(self, delegations: Delegations, session_id: str, until: float | None = None) -> None:
+        """`until`: how long to wait for its end, on the clock of the event loop; None waits for ever."""
+        self._delegations = delegations
+        self._until = until
+        self.session_id = session_id
+
+    async def result(self) -> Return:
+        while True:
+            wait = 60.0 if self._until is None else max(0.0, self._until - asyncio.get_running_loop().time())
+            found = await self._delegations.result(self.session_id, wait_seconds=wait)
+            if found is not None:
+                return found
+            if self._until is not None:
+                advice = f"Look at it with `remit show {self.session_id}`."
+                raise Unavailable(f"{self.session_id} is still run by another process.", code="TIMEOUT", advice=advice)
+
+    async def stream(self) -> AsyncIterator[Event]:
+        events = self._delegations.follow(self.session_id)
+        with contextlib.suppress(TimeoutError, StopAsyncIteration):
+            while True:
+                async with asyncio.timeout_at(self._until):
+                    event = await anext(events)
+                yield event
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return list(await self._delegations.cancel(self.session_id, reason, source="its caller"))

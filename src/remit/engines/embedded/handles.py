@@ -15,12 +15,12 @@ from remit.core.record import CancelRequest, Record, RecordDelegation
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.ending import cancel_tree
-from remit.engines.embedded.events import LOOK_SECONDS, known
+from remit.engines.embedded.events import LOOK_SECONDS
 from remit.engines.embedded.journal import Clash, Problem
 from remit.engines.embedded.running import Running
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redrawn
-from remit.runtime.context import Handle, SettledHandle, final_event
+from remit.runtime.context import Handle, RecordedHandle, SettledHandle, final_event
 from remit.runtime.deps import Submission
 from remit.runtime.engine import LiveHandle
 from remit.runtime.liveness import wake
@@ -140,7 +140,7 @@ async def handle_of_holder(engine: "EmbeddedEngine", asked: Running, session_id:
     if record.result is not None:
         return SettledHandle(record.result)
     ours = engine.running.get(session_id)
-    return LocalHandle(ours, engine) if ours is not None else ElsewhereHandle(engine, session_id, asked.delegation)
+    return LocalHandle(ours, engine) if ours is not None else RecordedHandle(engine, session_id, asked.delegation.deadline.hard_at)
 
 
 async def answer_from_holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> None:
@@ -324,45 +324,3 @@ async def _ack(store: Store, record: Record) -> dict[str, Any]:
         if event.kind is EventKind.CANCEL and record.state.is_settled and event.body["state"] != "requested":
             state = event.body["state"]
     return {"session_id": record.session_id, "agent": record.agent, "state": state}
-
-
-class ElsewhereHandle:
-    """The handle of a delegation that another process runs, met through its idempotency key."""
-
-    __slots__ = ("_delegation", "_engine", "_session_id")
-
-    def __init__(self, engine: "EmbeddedEngine", session_id: str, delegation: Delegation) -> None:
-        self._engine = engine
-        self._session_id = session_id
-        self._delegation = delegation
-        """Ours: what we asked for, and how long we wait."""
-
-    @property
-    def session_id(self) -> str:
-        return self._session_id
-
-    async def result(self) -> Return:
-        try:
-            async with asyncio.timeout_at(self._delegation.deadline.hard_at):
-                return await result_of(self._engine, await known(self._engine.store, self._session_id))
-        except TimeoutError:
-            raise Unavailable(
-                f"{self._session_id} is still run by another process.",
-                code="TIMEOUT",
-                advice=f"Look at it with `remit show {self._session_id}`.",
-            ) from None
-
-    async def stream(self) -> AsyncIterator[Event]:
-        """Until it is settled, at most until our own deadline."""
-        events = self._engine.follow(self._session_id)
-        loop = asyncio.get_running_loop()
-        while (left := self._delegation.deadline.hard_at - loop.time()) > 0:
-            try:
-                yield await asyncio.wait_for(anext(events), left)
-            except (TimeoutError, StopAsyncIteration):
-                return
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        record = await known(self._engine.store, self._session_id)
-        await request_cancel(self._engine, self._engine.run_folder, record, reason, "its caller")
-        return list(await acknowledged(self._engine.store, record))
