@@ -28,7 +28,7 @@ from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
-from remit.runtime.context import LEVELS, context_files, level_of
+from remit.runtime.context import LEVELS, RecordedHandle, context_files, level_of
 from remit.runtime.engine import CURRENT
 from remit.system.threads import off_loop
 
@@ -190,7 +190,7 @@ class TaskRun:
         found = record.result
         if found is None:
             await self.remit.recover()
-            found = await self.waiting(self.remit, _RecordedHandle(self.remit, record.session_id))
+            found = await self.waiting(self.remit, RecordedHandle(self.remit, record.session_id))
             record = await self.remit.describe(record.session_id)
         return (found if found.stop_reason is StopReason.FINISHED else None), record
 
