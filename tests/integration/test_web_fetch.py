@@ -17,8 +17,7 @@ from web_server import Heard, answer, certificate, raw, redirect, web_server
 
 from remit.builtin.worker.pages import Fetched, body_of, fetch, headers_of, kind_of, read_out
 from remit.core.errors import Misused, Refused
-from remit.system.guarded_http import Address, Network, Trail, Unreached, WebRequest, parse_target, tls_context
-from remit.system.http import BodyError
+from remit.system.http import Address, BodyError, Network, Trail, Unreached, WebRequest, parse_target, tls_context
 
 HERE = ipaddress.ip_address("127.0.0.1")
 

@@ -18,7 +18,7 @@ from remit.builtin.worker import web_search as providers
 from remit.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
 from remit.core.errors import Refused
 from remit.core.settings import Search
-from remit.system.guarded_http import Address, Network, Unreached
+from remit.system.http import Address, Network, Unreached
 from remit.system.settings_files import load_settings
 
 RESULTS = [

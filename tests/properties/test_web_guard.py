@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit.core.errors import Misused, Refused
-from remit.system.guarded_http import Address, AddressKind, Network, check_target, classify_address, parse_target
+from remit.system.http import Address, AddressKind, Network, check_target, classify_address, parse_target
 
 INSIDE = [
     ipaddress.ip_network(text)

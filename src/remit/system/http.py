@@ -1,14 +1,519 @@
-"""Bodies of HTTP messages from servers that are not trusted: bounded in bytes and time, on the wire and unpacked.
+"""HTTP to servers that are not trusted: guarded requests, and bodies that are bounded in bytes and time.
 
-The one implementation for all clients: `worker.web_fetch`, search providers, models, A2A. It takes chunks from any HTTP library. A body
-that is packed to explode costs the limit and no more: it is unpacked in pieces, and left alone at the limit.
+Guarded requests are for addresses that others name (`worker.web_fetch`, push notifications): an address is parsed strictly
+(`parse_target`), its name is resolved once, every resolved address is classified (`classify_address`), and the connection is made to
+exactly those addresses, so that a name server that answers differently the second time is not asked again (DNS rebinding). Certificates are
+always verified. Nothing is taken from the environment: no proxy, no cookies, no netrc. Each redirect is checked like the first request.
+
+Bodies are the one implementation for all clients: they take chunks from any HTTP library. A body that is packed to explode costs the limit
+and no more, because it is unpacked in pieces.
 """
 
 import asyncio
 import contextlib
+import ipaddress
+import re
+import socket
+import ssl
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
+
+from remit.core.errors import Misused, Refused
+from remit.core.redaction import is_secret_in_query
+from remit.system.packages import need
+from remit.system.threads import off_loop
+
+# ---- addresses
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AddressKind(StrEnum):
+    """Where an address leads: the fact `address` of the policy."""
+
+    PUBLIC = "public"
+    LOOPBACK = "loopback"
+    PRIVATE = "private"
+    """A network of one's own, also that of a provider (100.64.0.0/10)."""
+    LINK_LOCAL = "link_local"
+    METADATA = "metadata"
+    """Where a cloud hands the keys of a machine to whoever asks from it."""
+    RESERVED = "reserved"
+    """Multicast, unspecified, documentation, tunnels, and what is not given to anybody."""
+
+
+METADATA_ADDRESSES = frozenset(
+    ipaddress.ip_address(text)
+    for text in (
+        "169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.42.42", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+        "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42", "fe80::a9fe:a9fe",
+    )
+)  # fmt: skip
+METADATA_NAMES = frozenset(
+    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal", "metadata.tencentyun.com"}
+)
+
+_OUTSIDE_6 = ipaddress.ip_network("2000::/3")
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")))
+_RESERVED = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2002::/16", "2001::/23", "3fff::/20", "5f00::/16")))
+"""Relays of 6to4, 6to4 itself, Teredo and others, documentation, segment routing."""
+
+
+def classify_address(address: Address) -> AddressKind:
+    """Where it leads; of an address that carries another one inside, the worse of the two."""
+    if address in METADATA_ADDRESSES:
+        return AddressKind.METADATA
+    if address.is_loopback:
+        return AddressKind.LOOPBACK
+    if isinstance(address, ipaddress.IPv6Address) and (inner := _inside(address)) is not None:
+        hidden = classify_address(inner)
+        is_translated = address in _NAT64 or address.ipv4_mapped is not None
+        return hidden if is_translated or hidden is not AddressKind.PUBLIC else AddressKind.RESERVED
+    if address.is_link_local:
+        return AddressKind.LINK_LOCAL
+    is_special = address.is_multicast or address.is_unspecified or _is_in(address, _RESERVED)
+    if _is_in(address, _PRIVATE) and not is_special:
+        return AddressKind.PRIVATE
+    is_outside = address.version == 4 or address in _OUTSIDE_6
+    is_public = address.is_global and is_outside and not (is_special or address.is_reserved)
+    return AddressKind.PUBLIC if is_public else AddressKind.RESERVED
+
+
+def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for: mapped, compatible, NAT64, 6to4, Teredo, ISATAP."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    number = int(address)
+    last = ipaddress.IPv4Address(number & 0xFFFF_FFFF)
+    if address in _NAT64 or (number >> 32 == 0 and number > 0xFFFF) or (number >> 32) & 0xFEFF_FFFF == 0x5EFE:
+        return last
+    if address.sixtofour is not None:
+        return address.sixtofour
+    return address.teredo[1] if address.teredo is not None else None
+
+
+def _is_in(address: Address, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    return any(address in network for network in networks if network.version == address.version)
+
+
+# ---- targets
+
+LONGEST = 8192
+_PORTS = {"http": 80, "https": 443}
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
+_SAFE = "!$&'()*+,;=:@/?%~-._[]"
+BAD_PORTS = frozenset(
+    {
+        0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110, 111, 113,
+        115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556,
+        563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6379, 6566, 6665, 6666,
+        6667, 6668, 6669, 6679, 6697, 10080, 11211,
+    }
+)  # fmt: skip
+"""Those that no browser opens (WHATWG), and two whose servers take an HTTP request for commands. Other protocols live there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    scheme: str
+    host: str
+    """A name in lower case and ASCII, or an address without brackets."""
+    port: int
+    path: str
+    """With the query, as it is sent."""
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
+    """When the host is an address and no name."""
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """For people and records: values of parameters that are secrets by their name are struck out."""
+        return without_secrets(self.url)
+
+
+def without_secrets(url: str) -> str:
+    """`url` without user, password and fragment, and with the values of secret parameters struck out; never raises."""
+    try:
+        parts = urlsplit(url)
+        said = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return "(an address that cannot be read)"
+    query = parts.query
+    if any(is_secret_in_query(name) for name, _ in said):
+        query = urlencode([(name, "REDACTED" if is_secret_in_query(name) else value) for name, value in said])
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="").geturl()
+
+
+def parse_target(url: str) -> Target:
+    """What is meant by `url`. Raises `Misused`, whose words never repeat a password that stands in it."""
+    url = url.strip()
+    if len(url) > LONGEST:
+        raise Misused(f"The address is {len(url)} characters long; at most {LONGEST} are read.")
+    if _UNFIT.search(url):
+        raise Misused("The address holds a space, a backslash or a control character.", advice="Write them as %20, %5C, ….")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Misused("The address cannot be read: its host or port is malformed.", advice="Use http://host:port/path.") from None
+    if parts.scheme not in _PORTS:
+        raise Misused(f"Only http and https are fetched, not {parts.scheme[:20] or 'an address without a scheme'}.", advice=_WHOLE)
+    if "@" in parts.netloc:
+        raise Misused(
+            "The address carries a user name or password.",
+            advice="Leave them out, and give them in the Authorization header instead: they are then not recorded.",
+        )
+    host, address = _host(parts.netloc)
+    port = _PORTS[parts.scheme] if port is None else port
+    if port in BAD_PORTS:
+        raise Misused(f"Port {port} belongs to another protocol than HTTP.", advice="Fetch from a port where a web server answers.")
+    path = quote(parts.path or "/", safe=_SAFE) + (f"?{quote(parts.query, safe=_SAFE)}" if parts.query else "")
+    return Target(scheme=parts.scheme, host=host, port=port, path=path, address=address)
+
+
+_WHOLE = "Give a whole address, e.g. https://example.com/."
+
+
+def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address | None]:
+    if netloc.startswith("["):
+        text, _, rest = netloc[1:].partition("]")
+        try:
+            six = ipaddress.IPv6Address(text)
+        except ValueError:
+            raise Misused("The host is no IPv6 address.", advice="Write [2001:db8::1].") from None
+        if rest and not rest.startswith(":"):
+            raise Misused("Something stands between the host and its port.", advice="Write [2001:db8::1]:8080.")
+        if six.scope_id is not None:
+            raise Misused("The host names a network interface.", advice="Leave out what stands after %.")
+        return six.compressed, six
+    name = _ascii(netloc.partition(":")[0]).removesuffix(".").lower()
+    if not name:
+        raise Misused("The address names no host.", advice=_WHOLE)
+    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+        return _dotted(name)
+    if not _NAME.fullmatch(name):
+        raise Misused("The host is no name of the internet.", advice="Use letters, digits and hyphens, with dots between.")
+    return name, None
+
+
+def _dotted(name: str) -> tuple[str, ipaddress.IPv4Address]:
+    """What ends in a number is an IPv4 address, in its one plain spelling: others (2130706433, 0x7f.1, 0177.0.0.1) only ever hide one."""
+    try:
+        four = ipaddress.IPv4Address(name)
+    except ValueError:
+        raise Misused("The host is an IPv4 address in an odd spelling.", advice="Write four decimal numbers: 192.0.2.1.") from None
+    return str(four), four
+
+
+def _ascii(name: str) -> str:
+    """International names in the form that is looked up; what only looks like digits or dots is made such, and judged as such."""
+    if name.isascii():
+        return name
+    import idna
+
+    try:
+        return idna.encode(name, uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        raise Misused("The host is no name of the internet.", advice="Check its spelling.") from None
+
+
+def joined(base: Target, location: str) -> str:
+    """Where a redirect or a link leads, seen from `base`."""
+    return urljoin(base.url, location)
+
+
+# ---- one request
+
+Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+"""From a name and a port to its addresses, all of them."""
+Headers = Sequence[tuple[str, str]]
+CONNECT_SECONDS = 15.0
+"""Until a server that says nothing is given up, where there is so much time."""
+MOST_ADDRESSES = 8
+
+
+class Unreached(ConnectionError):
+    """The server could not be reached, or does not speak HTTP; in words for whoever asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    status: int
+    headers: Headers
+    """Names in lower case."""
+    chunks: AsyncGenerator[bytes, None]
+    """As they come over the wire, packed as they are."""
+
+    def header(self, name: str) -> str:
+        return ", ".join(self.all(name))
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name]
+
+
+async def resolve(host: str, port: int) -> Sequence[Address]:
+    """By the system's own means: the hosts file, name servers."""
+    try:
+        found = await off_loop(_look_up, host, port)
+    except (socket.gaierror, UnicodeError) as error:
+        raise Unreached(f"The name {host} cannot be resolved: {error.args[-1] if error.args else error}.") from None
+    return list(dict.fromkeys(ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found))
+
+
+def _look_up(host: str, port: int) -> list[Any]:
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=need("certifi", "web").where())
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=str(ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise Misused(f"web.ca_file: {ca_file.name} cannot be used: {error}.", advice="Name a PEM file of certificates.") from None
+    return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebRequest:
+    target: Target
+    method: str = "GET"
+    headers: Headers = ()
+    body: bytes | None = None
+
+
+@contextlib.asynccontextmanager
+async def send_request(request: WebRequest, addresses: Sequence[Address], tls: ssl.SSLContext | None) -> AsyncIterator[Answer]:
+    """Ask the target at one of `addresses`, which were checked. The connection ends with this. Raises `Unreached`."""
+    core = need("httpcore", "web")
+    target = request.target
+    sent = [("Host", target.authority), *request.headers, ("Connection", "close")]
+    if request.body is not None:
+        sent.append(("Content-Length", str(len(request.body))))
+    asked = core.Request(
+        method=request.method,
+        url=core.URL(scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode("ascii")),
+        headers=[(name.encode("ascii"), value.encode("utf-8")) for name, value in sent],
+        content=request.body,
+        extensions={"timeout": {"connect": CONNECT_SECONDS}},
+    )
+    backend = _backend(core, target, addresses)
+    pool = core.AsyncConnectionPool(ssl_context=tls, max_connections=1, max_keepalive_connections=0, network_backend=backend)
+    async with pool:
+        with _told(core, target):
+            response = await pool.handle_async_request(asked)
+        try:
+            yield Answer(
+                status=response.status,
+                headers=[(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers],
+                chunks=_chunks(core, response, target),
+            )
+        finally:
+            with contextlib.suppress(core.NetworkError, core.ProtocolError, RuntimeError):
+                await response.aclose()
+
+
+async def _chunks(core: Any, response: Any, target: Target) -> AsyncGenerator[bytes, None]:
+    with _told(core, target):
+        async for chunk in response.aiter_stream():
+            yield chunk
+
+
+@contextlib.contextmanager
+def _told(core: Any, target: Target) -> Any:
+    """The transport's errors in words. None of them repeats a header or a query."""
+    try:
+        yield
+    except (core.TimeoutException, TimeoutError):
+        raise Unreached(f"{target.authority} did not answer in time.") from None
+    except core.ProtocolError as error:
+        # "illegal header line: bytearray(…)": what stood there may be a cookie.
+        why = str(error).partition(": bytearray(")[0].rstrip(".")
+        raise Unreached(f"{target.authority} does not answer as HTTP asks: {why}.") from None
+    except (core.NetworkError, OSError) as error:
+        raise Unreached(f"{target.authority} cannot be reached: {_reason(error)}.") from None
+
+
+def _reason(error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({cause.verify_message})"
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
+
+
+def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
+    plain = core.AnyIOBackend()
+
+    class Pinned(core.AsyncNetworkBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
+        """Connects to the checked addresses, in their order, and to nothing else."""
+
+        async def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
+            if (host, port) != (target.host, target.port):
+                raise core.ConnectError("a connection was asked for that was not checked")
+            failure: Exception = core.ConnectError("it has no address")
+            for address in addresses[:MOST_ADDRESSES]:
+                try:
+                    return await plain.connect_tcp(str(address), port, timeout=timeout, **options)
+                except (core.ConnectError, core.ConnectTimeout) as error:
+                    failure = error
+            raise failure
+
+        async def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> Any:
+            raise core.ConnectError("a local socket is not the web")
+
+        async def sleep(self, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+
+    return Pinned()
+
+
+# ---- redirects
+
+MOST_REDIRECTS = 10
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_KEPT_HEADERS = frozenset({"accept", "accept-language", "accept-encoding", "user-agent", "content-type"})
+"""Say nothing about who asks. Any other may be a key, whatever its name, and stays with the origin it was given for."""
+
+
+class Permit(Protocol):
+    """`ctx.permit`."""
+
+    def __call__(self, action: str = "", /, **facts: Any) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What requests go through: the policy, the look-up of names, whose certificates count."""
+
+    permit: Permit
+    tls: Callable[[], ssl.SSLContext]
+    resolve: Resolve = resolve
+
+
+@dataclass(slots=True)
+class Trail:
+    """Where it led so far."""
+
+    hops: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    last: Target | None = None
+
+
+@contextlib.asynccontextmanager
+async def follow_redirects(request: WebRequest, network: Network, trail: Trail) -> AsyncIterator[Answer]:
+    """The answer at the end of all redirects. Raises `Refused`, `Misused`, `Unreached`."""
+    while True:
+        trail.last = request.target
+        addresses = await check_target(request.target, request.method, network)
+        async with contextlib.AsyncExitStack() as stack:
+            tls = network.tls() if request.target.scheme == "https" else None
+            answer = await stack.enter_async_context(send_request(request, addresses, tls))
+            locations = set(filter(None, answer.all("location"))) if answer.status in _REDIRECTS else set()
+            if not locations:
+                yield answer
+                return
+        if len(locations) > 1:
+            raise Unreached(f"{request.target.authority} redirects to {len(locations)} addresses at once.")
+        following = _next(request, answer.status, locations.pop(), trail)
+        trail.hops.append({"status": answer.status, "from": request.target.shown, "to": following.target.shown})
+        if len(trail.hops) > MOST_REDIRECTS:
+            raise Unreached(f"It was redirected more than {MOST_REDIRECTS} times, at last to {following.target.shown}.")
+        request = following
+
+
+async def check_target(target: Target, method: str, network: Network) -> Sequence[Address]:
+    """The addresses of a target, each of them judged and allowed. Raises `Refused` if only one of them is not."""
+    if target.address is not None:
+        addresses: Sequence[Address] = [target.address]
+    else:
+        addresses = await network.resolve(target.host, target.port)
+    if not addresses:
+        raise Unreached(f"The name {target.host} has no address.")
+    kinds = {classify_address(address) for address in addresses}
+    if target.host in METADATA_NAMES:
+        kinds = {AddressKind.METADATA}
+    for kind in sorted(kinds):
+        await _permitted(target, method, kind, network)
+    return addresses
+
+
+async def _permitted(target: Target, method: str, kind: AddressKind, network: Network) -> None:
+    try:
+        await network.permit(url=target.shown, scheme=target.scheme, host=target.host, port=target.port, method=method, address=str(kind))
+    except Refused as refusal:
+        if kind is AddressKind.PUBLIC:
+            raise
+        raise Refused(
+            f"{target.host} leads inside ({_WORDS[kind]}), and the policy does not allow that: {refusal.message}",
+            code=refusal.code,
+            advice=refusal.advice or f"If it is meant, add a rule to the policy that permits {target.host} for this operation.",
+        ) from None
+
+
+_WORDS = {
+    AddressKind.LOOPBACK: "this machine",
+    AddressKind.PRIVATE: "a private network",
+    AddressKind.LINK_LOCAL: "the local link",
+    AddressKind.METADATA: "the metadata service of a cloud",
+    AddressKind.RESERVED: "an address that is not of the public internet",
+}
+
+
+def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebRequest:
+    """The request that a redirect asks for."""
+    before = request.target
+    try:
+        # Header bytes came as Latin-1; addresses are UTF-8 where they are not ASCII.
+        written = location.encode("latin-1").decode("utf-8", "replace").strip().replace(" ", "%20")  # as browsers do
+        target = parse_target(joined(before, written))
+    except (Misused, ValueError) as error:
+        why = error.message if isinstance(error, Misused) else "it cannot be read."
+        raise Refused(
+            f"{before.authority} redirects to {without_secrets(location)[:200]}, which is not followed: {why}",
+            code="POLICY_DENIED",
+            advice="Ask for the address that is meant itself.",
+        ) from None
+    method, body, headers = request.method, request.body, list(request.headers)
+    if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
+        method, body = "GET", None
+        headers = [(name, value) for name, value in headers if not name.lower().startswith("content-")]
+    if target.origin != before.origin:
+        headers = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
+    if before.scheme == "https" and target.scheme == "http":
+        if body is not None:
+            raise Refused(
+                f"{before.authority} redirects what is sent to an unencrypted address of {target.host}.",
+                code="POLICY_DENIED",
+                advice="Send it to an https address.",
+            )
+        trail.notes.append(f"The redirect to {target.host} leaves encryption: what came from there could have been changed on the way.")
+    return replace(request, target=target, method=method, body=body, headers=tuple(headers))
+
+
+# ---- bodies
 
 ACCEPT_ENCODING = "gzip, deflate"
 MAX_GZIP_MEMBERS = 100

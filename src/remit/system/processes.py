@@ -1,9 +1,7 @@
 """Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of them.
 
 A pid alone names nobody, because pids are used again: a process is known by pid *and* start time. Knows no delegation and no
-agent. Used by `agents.process` to stop agents and by recovery to reap what a dead run left behind.
-
-Where there is no /proc (macOS) trees cannot be seen: `kill_tree` then signals the process group, and that is all it can do.
+agent. Used by `agents.process` to stop agents and by recovery to reap what a dead run left behind. For Linux: needs /proc.
 """
 
 import contextlib
@@ -16,9 +14,6 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-# ---- Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of t
-
 
 FORK_SERVER = "fork_server"
 """Stands in the mark of a fork server where that of other processes has a session."""
@@ -117,23 +112,14 @@ def all_pids() -> list[int]:
         return []
 
 
-def children(pid: int) -> list[int] | None:
-    """Direct children, by the kernel's own list; None where it keeps none."""
+def children(pid: int) -> list[int]:
+    """Direct children, by the kernel's own list."""
     found: list[int] = []
-    try:
+    with contextlib.suppress(OSError):  # the process ended while it was read
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
                 found += map(int, file.read().split())
-    except FileNotFoundError:
-        return found if not os.path.exists(f"/proc/{pid}") or _keeps_children() else None
-    except OSError:  # the process ended while it was read
-        return found
     return found
-
-
-@cache
-def _keeps_children() -> bool:
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 def descendants(pid: int) -> list[int]:
@@ -143,14 +129,10 @@ def descendants(pid: int) -> list[int]:
 
 def walk_below(pid: int) -> Iterator[int]:
     """`descendants`, each as soon as it is found: for those who must act before it forks again."""
-    if not _keeps_children():
-        seen = [found for found in map(look, all_pids()) if found]
-        yield from _below({pid}, seen) - {pid}
-        return
     known = {pid}
     queue = [pid]
     while queue:
-        for child in children(queue.pop()) or ():
+        for child in children(queue.pop()):
             if child not in known:
                 known.add(child)
                 queue.append(child)
@@ -194,14 +176,8 @@ def send_signal(process: Process, number: int) -> bool:
     """Signal exactly this process: a pid that was given to another meanwhile is left alone. False: it is gone."""
     try:
         handle = os.pidfd_open(process.pid)
-    except ProcessLookupError:
+    except OSError:
         return False
-    except (AttributeError, OSError):  # an older kernel, or no descriptors left: look, then signal
-        if process_start(process.pid) != process.started:
-            return False
-        with contextlib.suppress(OSError):
-            os.kill(process.pid, number)
-        return True
     try:
         if process_start(process.pid) != process.started:
             return False
@@ -258,8 +234,6 @@ Steps = Generator[float, None, bool]
 
 def _killing(pid: int | None, started: str | None, marker: str | None, term_grace: float, limit: float) -> Steps:
     began = time.monotonic()
-    if not has_proc():
-        return (yield from _killing_group(pid, term_grace))
     root = look(pid) if pid else None
     if root is not None and started is not None and root.started != started:
         root = None  # the pid belongs to someone else now
@@ -317,18 +291,7 @@ def _signal_all(processes: Iterable[Process], number: int, groups: Iterable[int]
         send_signal(process, number)
 
 
-def _killing_group(pid: int | None, term_grace: float) -> Steps:
-    """All that can be done without /proc."""
-    if pid is None:
-        return True
-    for number, pause in ((signal.SIGTERM, term_grace), (signal.SIGKILL, _BETWEEN_SCANS)):
-        with contextlib.suppress(OSError):
-            os.killpg(pid, number)
-        yield pause
-    return not is_alive(pid, None)
-
-
-# ---- Three things only the C library can do: adopt orphans, die with the parent, and rewrite the mark in place.
+# ---- calls of the C library
 
 
 MARK_LENGTH = 160
@@ -339,31 +302,30 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @cache
-def _libc() -> ctypes.CDLL | None:
-    if sys.platform != "linux":
-        return None
+def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
     libc.getenv.argtypes = [ctypes.c_char_p]
     libc.getenv.restype = ctypes.c_void_p
     return libc
 
 
+def _prctl(option: int, value: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    return int(_libc().prctl(option, *(ctypes.c_ulong(one) for one in (value, 0, 0, 0)))) == 0
+
+
 def adopt_orphans() -> bool:
     """Whatever is orphaned below us becomes our child instead of init's: nothing leaves our sight by daemonising."""
-    libc = _libc()
-    return libc is not None and libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> bool:
     """Be killed when `parent`, which forked us, dies; at once if it is dead already."""
-    libc = _libc()
-    if libc is None:
-        return False
-    done = libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
-    if os.getppid() != parent:  # it died before the line above took effect
+    done = _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if done and os.getppid() != parent:  # it died before the line above took effect
         os._exit(1)
-    return bool(done)
+    return done
 
 
 def padded(mark: str) -> str:
@@ -375,8 +337,7 @@ def find_mark() -> int | None:
 
     /proc/PID/environ shows that memory, for a fork without exec too, so writing there changes what the mark of a process is.
     """
-    libc = _libc()
-    address = libc.getenv(MARK.encode()) if libc is not None else None
+    address = _libc().getenv(MARK.encode())
     return address if address and len(os.environ.get(MARK, "")) == MARK_LENGTH else None
 
 

@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from remit.core.errors import Misused
-from remit.system.guarded_http import AddressKind, classify_address, parse_target, without_secrets
+from remit.system.http import AddressKind, classify_address, parse_target, without_secrets
 
 
 @pytest.mark.parametrize(

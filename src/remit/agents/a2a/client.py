@@ -18,8 +18,7 @@ from google.protobuf.json_format import ParseError
 
 from remit.agents.proto.metadata import EXTENSION
 from remit.core.errors import Failed, Misused, Unavailable
-from remit.system.guarded_http import Target, parse_target
-from remit.system.http import BodyTooLarge, limit_chunks, limit_events
+from remit.system.http import BodyTooLarge, Target, limit_chunks, limit_events, parse_target
 
 # ---- HTTP
 

@@ -27,8 +27,21 @@ from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
 from remit.runtime.context import Context
-from remit.system.guarded_http import Headers, Network, Target, Trail, Unreached, WebRequest, follow_redirects, parse_target, tls_context
-from remit.system.http import ACCEPT_ENCODING, Body, BodyError, read_body
+from remit.system.http import (
+    ACCEPT_ENCODING,
+    Body,
+    BodyError,
+    Headers,
+    Network,
+    Target,
+    Trail,
+    Unreached,
+    WebRequest,
+    follow_redirects,
+    parse_target,
+    read_body,
+    tls_context,
+)
 from remit.system.packages import need
 from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop

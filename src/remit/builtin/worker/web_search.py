@@ -25,8 +25,7 @@ from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
 from remit.runtime.context import Context
 from remit.system.beneath import open_regular
-from remit.system.guarded_http import Network, Unreached, WebRequest, check_target, parse_target
-from remit.system.http import BodyError
+from remit.system.http import BodyError, Network, Unreached, WebRequest, check_target, parse_target
 from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 

@@ -27,7 +27,7 @@ from remit.core.states import State
 from remit.server.a2a.messages import last_updates, state_update, task_id_of, task_of
 from remit.server.a2a.threads import Note, Thread, Threads, Watcher
 from remit.server.service import Service
-from remit.system.guarded_http import (
+from remit.system.http import (
     METADATA_NAMES,
     Address,
     AddressKind,
