@@ -17,9 +17,6 @@ from types import TracebackType
 from remit.core.errors import Refused, Unavailable
 from remit.system.beneath import open_folder, open_regular
 
-# ---- Files of remit's own: written atomically, appended, locked, set aside; private folders, and short paths for sockets.
-
-
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.02
 
@@ -308,7 +305,7 @@ def as_target(name: str) -> str:
     return f"unix:{name.replace('%', '%25')}"
 
 
-# ---- Files that nobody but their owner reads: 0600, in a folder of 0700, written whole or not at all. Used by everything that
+# ---- private files
 
 
 FOLDER = "access"

@@ -1,4 +1,4 @@
-"""Optional packages, imported when they are needed. Without one the delegation is blocked, and the message says what to install."""
+"""Installed packages: optional ones, imported when they are needed, and the entry points that packages offer."""
 
 import importlib
 import os
@@ -11,9 +11,6 @@ from remit.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-
-# ---- Optional packages, imported when they are needed. Without one the delegation is blocked, and the message says what to in
 
 
 def need(module: str, extra: str) -> ModuleType:
@@ -33,10 +30,7 @@ def _missing(what: str, extra: str) -> Unavailable:
     return Unavailable(what, code="TOOL_UNAVAILABLE", advice=f"pip install 'remit[{extra}]'")
 
 
-# ---- What installed packages offer under a name of ours, read again only when something may have been installed meanwhile.
-
-
-__all__ = ["offered"]
+# ---- entry points
 
 
 def offered(group: str) -> tuple["EntryPoint", ...]:

@@ -408,10 +408,8 @@ class Keeper:
         self.is_alone = False
         """Whether a signal to everybody reaches only what was started in here."""
 
-    def say(self, line: str, more: bytes = b"") -> None:
-        data = line.encode() + b"\n" + more
-        while data:
-            data = data[os.write(self.job["report"], data) :]
+    def say(self, line: str) -> None:
+        self.say_bytes(line.encode() + b"\n")
 
     # ---- before the code
 

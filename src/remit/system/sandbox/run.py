@@ -1,4 +1,4 @@
-"""Running one piece of code in the sandbox, from start to end: nothing of it is left when this returns, however it returns.
+"""Run one piece of code in the sandbox. Nothing of it is left when `run` returns, however it returns.
 
 Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the keeper; or the keeper alone, where bubblewrap does not work.
 Knows no delegation. Used by `coder.execute_code`.
@@ -23,14 +23,15 @@ from remit.system.sandbox.limits import FLOOD
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
 
-# ---- A process that is started at once and whose end is waited for: what `run` needs of one, and no more.
-
-
 END_SECONDS = 3.0
-_LOOK_SECONDS = 0.02
 
 
 class Child:
+    """A process that is started at once and whose end is waited for.
+
+    Not asyncio's own: cancelled while it starts a process, that kills bubblewrap in a moment when its child waits for it for ever.
+    """
+
     def __init__(
         self, argv: Sequence[str], *, stdin: int, stdout: int, stderr: int, kept: Sequence[int], environment: Mapping[str, str]
     ) -> None:
@@ -41,14 +42,9 @@ class Child:
 
     async def wait(self) -> None:
         process = self._process
-        try:
-            handle = os.pidfd_open(process.pid) if process.poll() is None else -1
-        except OSError:  # an old kernel
-            while process.poll() is None:  # noqa: ASYNC110 - the event is that of another process
-                await asyncio.sleep(_LOOK_SECONDS)
+        if process.poll() is not None:
             return
-        if handle < 0:
-            return
+        handle = os.pidfd_open(process.pid)
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         try:
             loop.add_reader(handle, ended.set)
@@ -73,8 +69,8 @@ class Child:
                 await self.wait()
 
 
-async def seen_through(work: Coroutine[Any, Any, None]) -> None:
-    """Done to its end, also when whoever waits for it is cancelled meanwhile, and again; told of it afterwards."""
+async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -89,8 +85,7 @@ async def seen_through(work: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-# ---- Running one piece of code in the sandbox, from start to end: nothing of it is left when this returns, however it returns
-
+# ---- one run
 
 LATE_SECONDS = 30.0
 """The keeper ends the code in time and hands out its files; should it not, this much later all of it is killed from outside."""
@@ -202,7 +197,7 @@ async def _ended(child: Child, control: "_Pipe") -> None:
     """When this returns nothing of it lives. End of file makes the keeper end all of it, and its own death takes its namespace along.
     That of bubblewrap does not when we are root: without rights it cannot signal whom the keeper has become."""
     control.hang_up()
-    await seen_through(child.end())
+    await finish_despite_cancel(child.end())
 
 
 class _Tally:

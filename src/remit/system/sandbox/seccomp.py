@@ -11,8 +11,7 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-# ---- Numbers of the system calls that the filter speaks of: (x86_64, aarch64); None where that machine has no such call. Used
-
+# ---- system calls: (x86_64, aarch64), None where that machine has no such call
 
 NEWEST = 462
 """The last call that was looked at (mseal). Whatever a newer kernel adds does not exist for code in the sandbox."""
@@ -42,7 +41,7 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "listmount": (458, 458),
     "unshare": (272, 97),
     "setns": (308, 268),
-    # Doors into the kernel that have let people through, and that ordinary code has no use for.
+    # Parts of the kernel with a history of escapes, for which ordinary code has no use.
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
@@ -157,8 +156,7 @@ WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None
 """The same, of what happens in folders; and cutting files off, which older versions of Landlock do not look at."""
 
 
-# ---- The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
-
+# ---- the filter
 
 _LOAD, _EQUAL, _GREATER, _SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 """BPF instructions: load a word, jump if equal, if greater, if any bit is set; return."""

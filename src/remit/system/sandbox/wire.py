@@ -12,9 +12,8 @@ import asyncio
 import contextlib
 import marshal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from io import FileIO
 from pathlib import Path, PurePosixPath
 from types import CodeType
 from typing import Any
@@ -26,6 +25,7 @@ from remit.system.threads import off_loop
 
 LINE_BYTES = 64 << 10
 _PART_BYTES = 1 << 18
+_PARTS_AT_ONCE = 16
 _LONGEST_NAME = 1000
 _FEW = 50
 BOOT = """\
@@ -112,16 +112,7 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
     chosen = [usable[index] for index in picked]
     control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
     brought = [left for _, left in chosen if await _bring(reports, left, out)]
-    return Ended(
-        exit_code=ended.exit_code,
-        signal=ended.signal,
-        milliseconds=ended.milliseconds,
-        killed_by=ended.killed_by,
-        hits=ended.hits,
-        peak_bytes=ended.peak_bytes,
-        files=tuple(brought),
-        left_there=len(listed) - len(brought) + (line == ". 1"),
-    )
+    return replace(ended, files=tuple(brought), left_there=len(listed) - len(brought) + (line == ". 1"))
 
 
 async def _line(reports: asyncio.StreamReader) -> str:
@@ -182,44 +173,37 @@ async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
         return False
     if line != f"D {left.size}":
         raise KeeperLost
-    target = out / left.name
-    file = await off_loop(_made, target)
-    try:
-        remaining = left.size
-        while remaining:
-            part = await reports.read(min(remaining, _PART_BYTES))
-            if not part:
-                raise KeeperLost
-            remaining -= len(part)
-            if file is not None and not await off_loop(_written, file, part):
-                await off_loop(_given_up, file, target)
-                file = None
-    finally:
-        if file is not None:
-            await off_loop(file.close)
-    return file is not None
+    target, parts, remaining = out / left.name, [], left.size
+    is_kept = await off_loop(_create, target)
+    while remaining:
+        part = await reports.read(min(remaining, _PART_BYTES))
+        if not part:
+            raise KeeperLost
+        remaining -= len(part)
+        parts.append(part)
+        if len(parts) == _PARTS_AT_ONCE or not remaining:
+            is_kept = is_kept and await off_loop(_append, target, b"".join(parts))
+            parts.clear()
+    return is_kept
 
 
-def _made(target: Path) -> FileIO | None:
+def _create(target: Path) -> bool:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)  # from a run that was cut short
-        return FileIO(target, "xb")
-    except OSError:
-        return None
-
-
-def _written(file: FileIO, part: bytes) -> bool:
-    try:
-        while part:
-            part = part[file.write(part) :]
+        target.touch(exist_ok=False)
     except OSError:
         return False
     return True
 
 
-def _given_up(file: FileIO, target: Path) -> None:
-    with contextlib.suppress(OSError):
-        file.close()
-    with contextlib.suppress(OSError):
-        target.unlink()
+def _append(target: Path, data: bytes) -> bool:
+    """Whether it could be written; nothing of it is left otherwise."""
+    try:
+        with target.open("ab") as file:
+            file.write(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return False
+    return True
