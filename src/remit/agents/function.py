@@ -17,6 +17,7 @@ from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agen
 from remit.core.errors import Misused
 from remit.core.parameters import WrongParameters, own_spelling
 from remit.core.policy import Effect, Fact
+from remit.core.text import shorten
 from remit.runtime.context import Context, DelegationFacts
 
 __all__ = ["FunctionAgent", "agent"]
@@ -242,5 +243,4 @@ def _demand(type_: str, words: str) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    return shorten(repr(value), 60)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Misused
+from remit.core.text import shorten
 
 if TYPE_CHECKING:
     from remit.agents.agent_files import Page
@@ -206,7 +207,7 @@ def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
 def _first_line(body: str) -> str:
     """A file that has no description is told by how it begins."""
     line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
-    return line if len(line) <= 100 else f"{line[:99].rstrip()}…"
+    return shorten(line, 100)
 
 
 # ---- arguments

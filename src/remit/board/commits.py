@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
+from remit.core.text import shorten
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import Git, GitFailed
 from remit.system.processes import is_alive, pid_space, process_start
@@ -144,10 +145,7 @@ def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:
 def subject_of(text: str) -> str:
     """One line of at most 72 characters, cut between words."""
     line = " ".join(_printable(text).split()) or "remit: update the board"
-    if len(line) <= SUBJECT_LENGTH:
-        return line
-    cut = line[:SUBJECT_LENGTH].rpartition(" ")[0]
-    return (cut if len(cut) > SUBJECT_LENGTH // 2 else line[: SUBJECT_LENGTH - 1]).rstrip(" ,;:-") + "…"
+    return shorten(line, SUBJECT_LENGTH, at_word=True)
 
 
 # ---- the repository

@@ -16,7 +16,7 @@ from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import Find, require_agent, route_task
-from remit.board.outcome import Outcome, Waiting, count_words, one_line, wait_for_result
+from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
 from remit.board.task_commands import NewTask, add_task, number_task
@@ -25,6 +25,7 @@ from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
 from remit.core.routing import Route
 from remit.core.settings import Settings
+from remit.core.text import one_line
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
 

@@ -93,12 +93,6 @@ def name_tasks(numbers: Sequence[int]) -> str:
     return f"Task{'s' if len(numbers) > 1 else ''} {spell_numbers(numbers)}"
 
 
-def one_line(text: str, most: int = 0) -> str:
-    """Without line breaks and control characters, fit for a line of TODO.md; cut between words where it is longer than `most`."""
-    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in (text[: 20 * most] if most else text)).split())
-    return flat if not most or len(flat) <= most else f"{flat[: most - 1].rpartition(' ')[0].rstrip(',;:. ') or flat[: most - 1]}…"
-
-
 def count_words(count: int, one: str) -> str:
     """`1 group`, `2 groups`"""
     return f"{count:,} {one}{'s' * (count != 1)}"

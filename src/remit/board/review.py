@@ -21,7 +21,7 @@ from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_agent, route_task
 from remit.board.commits import commit, find_repository, literal, task_commits
-from remit.board.outcome import Outcome, Waiting, count_words, one_line, wait_for_result
+from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.plans import Plan, read_plan
 from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact
 from remit.board.task import Status as TaskStatus
@@ -33,6 +33,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
+from remit.core.text import one_line
 from remit.runtime.artifacts import FileInfo, checked_artifacts, inspect_artifact
 from remit.runtime.verify import acceptance_environment, run_acceptance
 from remit.system.files import atomic_write

@@ -12,6 +12,7 @@ from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused
 from remit.core.result import Return, Status
+from remit.core.text import one_line
 from remit.runtime.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -32,11 +33,7 @@ READ_BYTES = 512 * 1024
 
 
 def shorten(text: str, most: int) -> str:
-    """One line without control characters, cut between words where it is longer than `most`."""
-    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 20 * most]).split())
-    if len(flat) <= most:
-        return flat
-    return (flat[: most - 1].rpartition(" ")[0].rstrip(",;:. ") or flat[: most - 1]) + "…"
+    return one_line(text, most, at_word=True)
 
 
 def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:

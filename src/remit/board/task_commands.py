@@ -12,12 +12,13 @@ from typing import Any
 from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
-from remit.board.outcome import Outcome, count_words, name_tasks, one_line, spell_numbers
+from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
 from remit.board.plans import list_items, read_plan
 from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, circle_words, closing, cycles, next_command
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
+from remit.core.text import one_line, shorten
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
@@ -150,10 +151,7 @@ def title_of(text: str) -> str:
     sentence = _SENTENCE.match(first)
     title = sentence[1] if sentence and len(sentence[1]) > 3 else first
     title = title if title.endswith("..") else title.removesuffix(".").removesuffix(":")
-    if len(title) > TITLE_LENGTH:
-        cut = title[:TITLE_LENGTH].rpartition(" ")[0]
-        title = (cut if len(cut) > TITLE_LENGTH // 2 else title[: TITLE_LENGTH - 1]).rstrip(" ,;:-") + "…"
-    return title
+    return shorten(title, TITLE_LENGTH, at_word=True)
 
 
 # ---- abandon and recover

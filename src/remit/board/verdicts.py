@@ -15,13 +15,13 @@ from typing import Any
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
 from remit.board.commits import find_repository
-from remit.board.outcome import one_line
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
+from remit.core.text import one_line
 from remit.runtime.artifacts import FileInfo, inspect_artifact, read_bounded
 from remit.runtime.workspaces import TOOL_FOLDERS
 

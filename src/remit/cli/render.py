@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from remit.cli.exits import Exit, exit_of_error
 from remit.core.errors import RemitError
 from remit.core.states import State
+from remit.core.text import shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -237,7 +238,7 @@ def one_line(text: object, limit: int = 100) -> str:
     """An agent's words on one line, harmless for a terminal: no control characters, shortened visibly."""
     words = " ".join(str(text)[: 20 * limit].split())
     shown = "".join(c if c.isprintable() else "�" for c in words)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    return shorten(shown, limit)
 
 
 def advice_lines(advice: str) -> list[str]:

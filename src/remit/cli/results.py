@@ -33,6 +33,7 @@ from remit.core.events import STEPS, Event
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
+from remit.core.text import shorten
 from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _flat(text: Any) -> str:
     """On one line, its own blanks kept."""
     words = str(text).replace("\n", "↵").expandtabs(4).rstrip()
-    return words if len(words) <= LISTED_CHARACTERS else words[: LISTED_CHARACTERS - 1] + "…"
+    return shorten(words, LISTED_CHARACTERS)
 
 
 # ---- the documents of `--json`; times are wall clock seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.core.errors import RemitError, Stopped
-from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
 from remit.models.messages import Answer, EndReason, SpendSink
 
 _FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
@@ -102,7 +102,7 @@ async def summarize(models: TextModel | None, ctx: SpendSink, text: str, *, char
     if len(text) <= characters:
         return text
     if models is None or characters < _LEAST_FOR_MODEL or not models.is_configured():
-        return shortened(text, characters)
+        return shorten_middle(text, characters)
     ends_at = asyncio.get_running_loop().time() + min(MOST_SECONDS, 0.5 * ctx.remaining)
     work = _Work(models, ctx, f" of {' '.join(about.split())[:200]}" if about else "", ends_at)
     chunks = _chunks(text)
@@ -112,8 +112,8 @@ async def summarize(models: TextModel | None, ctx: SpendSink, text: str, *, char
     head = f"[Summary by a model of {f'{held:,} of ' if held < len(text) else ''}{len(text):,} characters]\n"
     room = characters - len(head)
     if not written or room < _LEAST_FOR_MODEL // 4:
-        return shortened(text, characters)
-    return head + shortened(written, room)
+        return shorten_middle(text, characters)
+    return head + shorten_middle(written, room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class _Work:
         prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is {what}{self.what}.\n\n{fence_untrusted(text)}"
         seconds = self.ends_at - asyncio.get_running_loop().time()
         heard = await ask_optional(self.models, self.purse, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
-        return shortened(heard.text.strip(), characters)
+        return shorten_middle(heard.text.strip(), characters)
 
 
 async def _written(work: _Work, chunks: list[str], characters: int) -> str:
@@ -147,8 +147,8 @@ async def _written(work: _Work, chunks: list[str], characters: int) -> str:
                 one.cancel()
         if not any(parts):
             return ""
-    together = "\n\n".join(part or shortened(chunk, each) for part, chunk in zip(parts, chunks, strict=True))
-    return await work.ask(together, characters, "summaries of the parts of a text") or shortened(together, characters)
+    together = "\n\n".join(part or shorten_middle(chunk, each) for part, chunk in zip(parts, chunks, strict=True))
+    return await work.ask(together, characters, "summaries of the parts of a text") or shorten_middle(together, characters)
 
 
 def _chunks(text: str) -> list[str]:
@@ -164,17 +164,3 @@ def _chunks(text: str) -> list[str]:
         if stretch.strip():
             chunks.append(stretch)
     return chunks
-
-
-def shortened(text: str, characters: int) -> str:
-    """The beginning and the end, and how much lies between; never longer than `characters`."""
-    if len(text) <= characters:
-        return text
-    if characters <= 0:
-        return ""
-    note = f"\n[… {len(text):,} characters in all, of which only the beginning and the end stand here …]\n"
-    room = characters - len(note)
-    if room < 40:
-        return text[: max(0, characters - 1)] + "…"
-    head = room * 2 // 3
-    return text[:head] + note + text[len(text) - (room - head) :]

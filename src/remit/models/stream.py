@@ -48,6 +48,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from remit.core.redaction import REDACTED, redact_text
+from remit.core.text import shorten
 from remit.models.connections import CONNECT_SECONDS, Connection
 from remit.models.messages import (
     GO_ON,
@@ -556,5 +557,4 @@ def _faults_said(error: Exception) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MOST else f"{line[:_MOST]}…"
+    return shorten(" ".join(text.split()), _MOST)

@@ -18,6 +18,7 @@ from remit.core.jsonable import MAX_CHARACTERS, clean_text, safe_repr, to_jsonab
 from remit.core.policy import PendingApproval
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
+from remit.core.text import shorten_with_count
 from remit.runtime import reply
 from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.authorize import admitted
@@ -364,7 +365,7 @@ async def _proven(work: Work, result: Return) -> Return:
     return replace(
         result,
         status=Status.PARTIAL,
-        summary=reply.shortened(f"The agent said done, but acceptance was not met. {unmet.message}"),
+        summary=shorten_with_count(f"The agent said done, but acceptance was not met. {unmet.message}"),
         errors=(*result.errors, unmet),
         next_steps=unmet.recommendation,
     )

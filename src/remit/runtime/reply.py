@@ -14,8 +14,8 @@ from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import State
+from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 
-SUMMARY_LIMIT = 500
 A_PERSON_IS_NEEDED = "Manual intervention is needed."
 _HANDLE_CHARACTERS = 500
 
@@ -54,16 +54,6 @@ def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[
     return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or {})
 
 
-def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
-    """At most `limit` characters, and saying so when something was left out: never cut silently."""
-    length = len(text)
-    text = " ".join(text[: limit * 20].split())
-    if len(text) <= limit and length <= limit * 20:
-        return text
-    note = f" … ({length} characters in all)"
-    return text[: limit - len(note)].rstrip() + note
-
-
 def completed_return(
     delegation: Delegation,
     value: Any,
@@ -75,7 +65,7 @@ def completed_return(
     """A value that a function handed back, as a completed return: `value` is already plain JSON."""
     metadata = metadata_of(delegation, duration_seconds)
     if value.__class__ is str and value.strip():
-        summary = value if len(value) <= SUMMARY_LIMIT else shortened(value)
+        summary = value if len(value) <= SUMMARY_LIMIT else shorten_with_count(value)
     else:
         summary = f"{delegation.agent} finished."
     return Return(
@@ -104,10 +94,10 @@ def failed_return(
     is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
     without = Status.BLOCKED if is_blocked else Status.FAILED
     tail = f" {_files(artifacts)}" if artifacts else ""
-    said = shortened(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
+    said = shorten_with_count(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
     return Return(
         status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else without,
-        summary=shortened(said + ("." if tail and not said.endswith((".", "!", "?", "…")) else "") + tail),
+        summary=shorten_with_count(said + ("." if tail and not said.endswith((".", "!", "?", "…")) else "") + tail),
         artifacts=artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=tuple(errors),
@@ -122,7 +112,7 @@ def refused_return(delegation: Delegation, error: ErrorInfo) -> Return:
     """A guard said no: nothing ran, and asking again changes nothing."""
     return Return(
         status=Status.FAILED,
-        summary=shortened(f"Refused before anything ran: {error.message}"),
+        summary=shorten_with_count(f"Refused before anything ran: {error.message}"),
         metadata=metadata_of(delegation, 0.0),
         errors=(error,),
         next_steps=error.recommendation,
@@ -138,7 +128,7 @@ def unstarted_return(caller: Delegation, agent: str, error: RemitError) -> Retur
     lineage = caller.lineage.child(new_session_id(), agent)
     return Return(
         status=Status.FAILED,
-        summary=shortened(f"{agent} was not run: {error.message}"),
+        summary=shorten_with_count(f"{agent} was not run: {error.message}"),
         metadata=Metadata(
             session_id=lineage.session_id,
             agent_type=agent,
@@ -157,7 +147,7 @@ def repeated_refusal(earlier: Return, times: int) -> Return:
     if times <= 3:
         return earlier
     note = f"This call was already refused {times - 1} times in this tree and will be refused every time. Do not repeat it."
-    return replace(earlier, summary=shortened(f"{note} {earlier.summary}"), next_steps=note, warnings=(note,))
+    return replace(earlier, summary=shorten_with_count(f"{note} {earlier.summary}"), next_steps=note, warnings=(note,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +175,7 @@ def stopped_return(delegation: Delegation, stop: Stop, left: PartialWork, *, dur
     error = _error_of_stop(delegation, stop, where)
     return Return(
         status=Status.PARTIAL,
-        summary=shortened(f"{error.message} {_files(left.artifacts)}"),
+        summary=shorten_with_count(f"{error.message} {_files(left.artifacts)}"),
         artifacts=left.artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=(error, *left.errors),

@@ -16,6 +16,7 @@ from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.jsonable import to_jsonable
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.text import shorten
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, FileInfo, FileProblem, inspect_artifact
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
@@ -202,8 +203,7 @@ def shown(value: Any) -> str:
     """A value in a message: short enough to read."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return shorten(repr(value), _SHOWN_CHARACTERS)
 
 
 MAX_ARTIFACTS = 10_000

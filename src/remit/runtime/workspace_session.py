@@ -16,7 +16,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Return, Status
-from remit.runtime import reply
+from remit.core.text import shorten_with_count
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, checked_artifacts
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
@@ -302,7 +302,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     result = replace(
         result,
         status=Status.PARTIAL,
-        summary=reply.shortened(f"The work was done, but not merged. {error.message}"),
+        summary=shorten_with_count(f"The work was done, but not merged. {error.message}"),
         errors=(*result.errors, error),
         next_steps=error.recommendation,
     )

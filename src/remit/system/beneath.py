@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.core.text import shorten
 
 MAX_PATH = 4096
 MAX_LINKS = 40
@@ -302,4 +303,4 @@ def cannot(verb: str, path: str, error: OSError) -> RemitError:
 def shown(path: str) -> str:
     """A path for a message: whatever it holds, in one short line."""
     text = path if path.isprintable() and path.strip() == path else repr(path)
-    return text if len(text) <= 200 else text[:197] + "…"
+    return shorten(text, 200)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from remit.core.errors import Stopped, Unavailable
 from remit.core.settings import ModelAddress, Settings
+from remit.core.text import shorten_middle
 from remit.models.client import Models
 from remit.models.messages import Answer, Reply, SpendSink
-from remit.models.questions import MOST_CHUNKS, shortened, summarize
+from remit.models.questions import MOST_CHUNKS, summarize
 from remit.testing.models import Say, ScriptedModels
 
 
@@ -64,7 +65,7 @@ def test_a_summary_is_never_longer_than_asked_for(text: str, characters: int, sa
 
 @given(st.text(max_size=500), st.integers(0, 600))
 def test_a_text_cut_by_rule_is_never_longer_either(text: str, characters: int) -> None:
-    assert len(shortened(text, characters)) <= characters
+    assert len(shorten_middle(text, characters)) <= characters
 
 
 async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> None:

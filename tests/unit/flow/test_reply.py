@@ -13,6 +13,7 @@ from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import Priority, State
+from remit.core.text import shorten_with_count
 from remit.runtime import reply
 from remit.runtime.reply import PartialWork, Stop
 
@@ -44,8 +45,8 @@ def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
 
 def test_a_shortened_summary_says_so() -> None:
     """S3.3: never cut silently."""
-    assert reply.shortened("word " * 200).endswith("(1000 characters in all)")
-    assert reply.shortened("  a  b ") == "a b"
+    assert shorten_with_count("word " * 200).endswith("(1000 characters in all)")
+    assert shorten_with_count("  a  b ") == "a b"
 
 
 @pytest.mark.parametrize("reason", [r for r in StopReason if r not in (StopReason.FINISHED, StopReason.REFUSED, StopReason.INVALID_RETURN)])

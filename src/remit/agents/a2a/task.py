@@ -39,10 +39,10 @@ from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
+from remit.core.text import shorten_with_count
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context
-from remit.runtime.reply import shortened
 from remit.system.beneath import open_regular
 from remit.system.threads import off_loop
 
@@ -316,7 +316,7 @@ def _of_message(message: Message, name: str) -> dict[str, Any]:
     words = words_of(message)
     parts = [_value(part) for part in message.parts]
     data = parts[0] if len(parts) == 1 else parts
-    return {"status": "completed", "summary": shortened(words) or f"{name} answered.", "data": data, "artifacts": [], "errors": []}
+    return {"status": "completed", "summary": shorten_with_count(words) or f"{name} answered.", "data": data, "artifacts": [], "errors": []}
 
 
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
@@ -333,7 +333,7 @@ def _answer_status(task: Task, said: dict[str, Any]) -> str:
 def _summary(said: dict[str, Any], words: str, name: str) -> str:
     own = said.get(EXTENSION)
     told = own.get("summary") if isinstance(own, dict) else None
-    return shortened(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
+    return shorten_with_count(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
 
 
 _STATE_ERRORS = {

@@ -15,9 +15,9 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.errors import OutOfTime, Unavailable
+from remit.core.text import shorten_with_count
 from remit.core.tracing import traceparent_of
 from remit.runtime.context import Context
-from remit.runtime.reply import shortened
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 
@@ -113,7 +113,7 @@ class GrpcDelegation:
             status = "partial" if result.task_state is TaskState.TIMEOUT else "failed"
         answer: dict[str, Any] = {
             "status": status,
-            "summary": shortened(result.output) or f"{name} has ended.",
+            "summary": shorten_with_count(result.output) or f"{name} has ended.",
             "artifacts": [],
             "errors": [] if status == "completed" else _errors(result),
             "data": result.data,

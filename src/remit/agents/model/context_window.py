@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from remit.core.redaction import is_redacted, redact_parameters
+from remit.core.text import shorten_middle
 from remit.models.messages import Message, Reply, ToolCall, ToolResult, UserMessage
-from remit.models.questions import shortened
 from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 # ---- bounds
@@ -62,7 +62,8 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
     while tokens_of(kept) > tokens and longest > 500:
         longest //= 2
         kept = [
-            replace(message, text=shortened(message.text, longest)) if isinstance(message, UserMessage) else message for message in kept
+            replace(message, text=shorten_middle(message.text, longest)) if isinstance(message, UserMessage) else message
+            for message in kept
         ]
     return kept
 
@@ -81,15 +82,15 @@ def _length_of(result: ToolResult) -> int:
 
 
 def _short_text(result: ToolResult, characters: int) -> str:
-    room, short = characters, replace(result, text=shortened(result.text, characters))
+    room, short = characters, replace(result, text=shorten_middle(result.text, characters))
     while (over := _length_of(short) - characters) > 0 and room > 0:
         room -= over
-        short = replace(result, text=shortened(result.text, max(0, room)))
+        short = replace(result, text=shorten_middle(result.text, max(0, room)))
     return short.text
 
 
 def _with_short_text(reply: Reply, characters: int) -> Reply:
-    return reply if len(reply.text) <= characters else replace(reply, text=shortened(reply.text, characters), raw=None)
+    return reply if len(reply.text) <= characters else replace(reply, text=shorten_middle(reply.text, characters), raw=None)
 
 
 def _is_long(call: ToolCall, characters: int) -> bool:
@@ -101,7 +102,7 @@ def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
     if not _is_long(call, characters):
         return call
     if isinstance(call.arguments, str):
-        return replace(call, arguments=shortened(call.arguments, characters))
+        return replace(call, arguments=shorten_middle(call.arguments, characters))
     length = characters // 2
     while length >= 20:
         shorter = _short(call.arguments, length, 8)
@@ -109,7 +110,10 @@ def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
             return replace(call, arguments=shorter)
         length //= 2
     names = {name: call.arguments[name] for name in ("target", "operation") if isinstance(call.arguments.get(name), str)}
-    left = {**{name: shortened(value, 60) for name, value in names.items()}, "leftOut": "its parameters were too long to be shown again"}
+    left = {
+        **{name: shorten_middle(value, 60) for name, value in names.items()},
+        "leftOut": "its parameters were too long to be shown again",
+    }
     return replace(call, arguments=left if len(_text_of(left)) <= characters else {})
 
 

@@ -28,6 +28,7 @@ from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
 from remit.core.redaction import Shape, redact_json, redact_parameters
+from remit.core.text import one_line
 from remit.models.messages import Message, Reply, ToolResult, UserMessage
 from remit.system.beneath import open_regular
 from remit.system.files import make_folder, write_all
@@ -578,9 +579,7 @@ def _read(path: Path) -> Conversation:
 
 def shorten_title(text: str) -> str:
     """One printable line."""
-    printable = "".join(sign if sign.isprintable() else " " for sign in clean_text(text[: TITLE_CHARACTERS * 20]))
-    line = " ".join(printable.split())
-    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+    return one_line(clean_text(text[: TITLE_CHARACTERS * 20]), TITLE_CHARACTERS)
 
 
 def reply_of(stopped: Stopped) -> Reply:

@@ -13,10 +13,10 @@ from typing import Protocol
 from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Compacted, Conversation
 from remit.core.budget import Limits
-from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
 from remit.models.client import Models
 from remit.models.messages import Message, SpendSink, ToolResult, UserMessage
-from remit.models.questions import ask_optional, shortened
+from remit.models.questions import ask_optional
 
 # ---- compaction
 
@@ -93,8 +93,8 @@ def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], ro
     among what is left out."""
     parts = [
         "[The older part of this conversation is left out. It was summarised:]",
-        f"The person began with: {shortened(first, room.pinned_characters)}" if first else "",
-        shortened(summary, room.summary_characters),
+        f"The person began with: {shorten_middle(first, room.pinned_characters)}" if first else "",
+        shorten_middle(summary, room.summary_characters),
         f"Delegations of that part, readable with results.read: {', '.join(tasks)}" if tasks else "",
         f"[The message to be answered now:]\n{message}" if message else "[End of the summary.]",
     ]
@@ -121,8 +121,8 @@ async def summarised(models: Models, payer: Payer, old: Sequence[Message], earli
         prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fence_untrusted(text)}"
         heard = await ask_optional(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
         if heard.text.strip():
-            return Summary(text=shortened(heard.text.strip(), room.summary_characters), by=heard.model or "model")
-    return Summary(text=shortened(excerpt(old, earlier), room.summary_characters), by="excerpt")
+            return Summary(text=shorten_middle(heard.text.strip(), room.summary_characters), by=heard.model or "model")
+    return Summary(text=shorten_middle(excerpt(old, earlier), room.summary_characters), by="excerpt")
 
 
 def excerpt(old: Sequence[Message], earlier: str) -> str:
@@ -135,7 +135,7 @@ def excerpt(old: Sequence[Message], earlier: str) -> str:
 def _written_out(old: Sequence[Message], earlier: str, room: Room) -> str:
     lines = [f"Summary of what was before: {earlier}"] if earlier else []
     lines += [line for message in old for line in _lines_of(message, _LINE_CHARACTERS)]
-    return shortened("\n".join(lines), 2 * max(LEAST_TOKENS, room.tokens))
+    return shorten_middle("\n".join(lines), 2 * max(LEAST_TOKENS, room.tokens))
 
 
 def _lines_of(message: Message, characters: int) -> list[str]:

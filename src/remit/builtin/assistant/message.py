@@ -28,13 +28,14 @@ from remit.core.errors import Stopped as HasEnded
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
+from remit.core.text import shorten_with_count
 from remit.models.client import Models
 from remit.models.messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.pricing import price_of
 from remit.runtime.accept import normalised_call
 from remit.runtime.context import Context
 from remit.runtime.liveness import below
-from remit.runtime.reply import TOOL_UNAVAILABLE, error_of, shortened
+from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
 from remit.runtime.tool.delegate_requests import DelegateError
 from remit.runtime.tool.delegate_results import DelegateResult, result_of_record
 from remit.runtime.tool.delegate_results import shorten_result as result_shown
@@ -109,7 +110,7 @@ def summary_of(outcome: Outcome) -> str:
         if first and len(first) + len(found.group()) > _SUMMARY_CHARACTERS:
             break
         first += found.group()
-    said = shortened(first.strip() or bare, _SUMMARY_CHARACTERS)
+    said = shorten_with_count(first.strip() or bare, _SUMMARY_CHARACTERS)
     words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {_handed_out(outcome)}"
     if not said or summary_warnings(words):
         return f"The assistant answered in {len(outcome.text.split())} words. {_handed_out(outcome)}"
@@ -124,7 +125,7 @@ def _handed_out(outcome: Outcome) -> str:
 def _unfinished(status: str, outcome: Outcome, error: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": status,
-        "summary": shortened(f"{error['message']} {_handed_out(outcome)}"),
+        "summary": shorten_with_count(f"{error['message']} {_handed_out(outcome)}"),
         "artifacts": [],
         "errors": [error],
         "next_steps": error["recommendation"],

@@ -26,6 +26,7 @@ from remit.builtin.worker.workspace import error_dict, format_count
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
+from remit.core.text import one_line
 from remit.runtime.context import Context
 from remit.system.http import (
     ACCEPT_ENCODING,
@@ -553,8 +554,7 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
 
 def plain_words(text: str, most: int) -> str:
     """Words of strangers, fit for a summary."""
-    text = " ".join("".join(sign if sign.isprintable() else " " for sign in _MARKUP.sub("", text)).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return one_line(_MARKUP.sub("", text), most)
 
 
 def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from remit.builtin.worker.encodings import HEAD_BYTES, guess_encoding
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
+from remit.core.text import shorten
 from remit.system.beneath import Place, Root
 from remit.system.globs import choices, compile_glob
 from remit.system.listing import OWN_FOLDERS, rules_above, written_from
@@ -218,9 +219,8 @@ def _regex_fault(pattern: str, said: str) -> Misused | None:
     if found is not None:  # it shows the pattern in a group of its own
         where = f" at position {max(0, found['carets'].find('^') - len(found['open']))}"
     why = found["why"].strip() if found is not None else said.strip().splitlines()[0].removeprefix("rg: ")
-    shown = pattern if len(pattern) <= 80 else pattern[:77] + "…"
     return Misused(
-        f"pattern: {shown!r} is not a regular expression: {why.rstrip('.')}{where}.",
+        f"pattern: {shorten(pattern, 80)!r} is not a regular expression: {why.rstrip('.')}{where}.",
         code="INVALID_PARAMETERS",
         advice="Fix it, or leave regex out to search for the text as it is.",
     )

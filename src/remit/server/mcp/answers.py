@@ -15,6 +15,7 @@ from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
+from remit.core.text import shorten
 from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes, json_text
 
 LARGEST_BYTES = 28_000
@@ -131,7 +132,7 @@ def handle_document(record: Record, waited_seconds: float, now: float) -> Docume
 
 def error_document(error: RemitError) -> Document:
     """An error of ours in the shape of a return: nothing ran, or nothing can be said about it now."""
-    message = error.message if len(error.message) <= LONGEST_MESSAGE else f"{error.message[:LONGEST_MESSAGE]}…"
+    message = shorten(error.message, LONGEST_MESSAGE)
     kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "misused"
     details = {"details": dict(error.details)} if isinstance(error, DelegateError) and error.details else {}
     return {

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from remit.builtin.coder.review.change import Change, State
+from remit.core.text import shorten
 
 if TYPE_CHECKING:
     from remit.builtin.coder.review.judgement import Judgement
@@ -70,10 +71,9 @@ class Finding:
 
     def printable(self) -> "Finding":
         """Bounded, and without bytes that are not text."""
-        snippet = clean(self.snippet.strip())
         return replace(
             self, file=clean(self.file), message=clean(self.message)[:600], suggestion=clean(self.suggestion)[:300],
-            snippet=snippet if len(snippet) <= 160 else f"{snippet[:159]}…",
+            snippet=shorten(clean(self.snippet.strip()), 160),
         )  # fmt: skip
 
 
