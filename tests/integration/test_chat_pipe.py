@@ -76,7 +76,7 @@ def test_a_conversation_with_a_model_is_kept_compacted_and_taken_up_again(
             assert chat(Project(tmp_path)) is Exit.OK
         out, err = capsys.readouterr()
         assert "I will look.\n\nIt holds **one** line.\nYou said 2 things.\n4 messages summarised by scripted." in out
-        assert "There is nothing old in it" in out
+        assert "There is nothing to summarise" in out
         assert "Written to talk.md." in out
         assert "File exists: talk.md" in err
         assert "There is no model" in err or "other" in err

@@ -14,7 +14,7 @@ import typer
 from remit.cli.delegate import only_served
 from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, Project, has_mcp
-from remit.cli.render import console, count, cut, duration, one_line, printable, put, say, say_aside, say_json, table
+from remit.cli.render import console, count, cut, duration, harmless, one_line, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused, Unavailable
@@ -113,7 +113,7 @@ def agents(
     else:
         _print_named(name, specs, project)
     for problem in directory.problems:
-        say_aside(f"! {printable(problem)}")
+        say_aside(f"! {harmless(problem)}")
     return Exit.OK
 
 
@@ -211,7 +211,7 @@ def _harmless(specs: Sequence[AgentSpec]) -> AgentSpec:
 def _print_one(spec: AgentSpec, project: Project) -> None:
     definition = _definition(spec.name, project)
     timeout, maximum = map(duration, _timeouts(spec, project))
-    say(f"{spec.name}: {printable(spec.description) or 'no description'}")
+    say(f"{spec.name}: {harmless(spec.description) or 'no description'}")
     lines = [("from", project.inside(spec.source)), ("kind", _kind(spec, definition)), ("timeout", f"{timeout}, at most {maximum}")]
     if definition is not None:
         lines += _definition_lines(spec, definition, project)
@@ -228,7 +228,7 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
     lines.append(("declared", ", ".join(trait for trait, value in traits if value)))
     for label, words in lines:
         if words:
-            put(printable(words), f"  {label:<9}  ")
+            put(harmless(words), f"  {label:<9}  ")
     _print_parameters(spec)
 
 
@@ -273,7 +273,7 @@ def _print_parameters(spec: AgentSpec) -> None:
     for name, schema in properties.items():
         kinds = [one for one in (schema, *schema.get("anyOf", ())) if isinstance(one, Mapping)]
         about = next((str(one["description"]) for one in kinds if one.get("description")), "")
-        shown.add_row(name, type_words(schema), "required" if name in required else repr(schema.get("default")), printable(about))
+        shown.add_row(name, type_words(schema), "required" if name in required else repr(schema.get("default")), harmless(about))
     console().print(shown)
     say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
 
@@ -318,7 +318,7 @@ def new(
         lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
     project.answer({"name": name, "written": place, "problems": problems}, "\n".join(lines))
     for problem in problems if not project.as_json else ():
-        say_aside(f"! {printable(problem)}")
+        say_aside(f"! {harmless(problem)}")
     return Exit.OK
 
 
@@ -432,8 +432,8 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
         shown = table("agent", "version", "usable", "login", "program", shrinking=("login", "program"))
         for one in found:
             usable = "no" if one.fault else "not logged in?" if not one.login else "yes" if one.known.is_tried else "yes, not tried by us"
-            seen = printable(one.fault) or (f"by {one.login}" if one.login else "none seen")
-            shown.add_row(one.known.name, printable(one.version) or "-", usable, cut(seen), cut(printable(one.path)))
+            seen = harmless(one.fault) or (f"by {one.login}" if one.login else "none seen")
+            shown.add_row(one.known.name, harmless(one.version) or "-", usable, cut(seen), cut(harmless(one.path)))
         console().print(shown)
     else:
         say("No coding agent was found on PATH.")

@@ -15,7 +15,7 @@ from remit.cli.completion import some_tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import Shown, wait_for_resumed
 from remit.cli.project import Project
-from remit.cli.render import count, duration, one_line, printable, say, say_aside
+from remit.cli.render import count, duration, harmless, one_line, say, say_aside
 from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
 from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
@@ -154,14 +154,14 @@ def implement(
         order_tasks(board, given, force)
 
     async def work(remit: "Remit", shown: Shown) -> "Outcome":
-        show = show_nothing if as_json else lambda words: say_aside(printable(words))
+        show = show_nothing if as_json else lambda words: say_aside(harmless(words))
         options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "show": show}
         if is_one:
             return await implement_task(remit, board, given[0], **options)
         return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)
 
     def finish(outcome: "Outcome", shown: Shown) -> Exit:
-        say(printable(outcome.summary))  # each of them has been printed
+        say(harmless(outcome.summary))  # each of them has been printed
         return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
 
     return _run(project, work, None if is_one or as_json else finish)

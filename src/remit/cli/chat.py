@@ -23,7 +23,6 @@ from remit.cli.chat_screen import (
     Screen,
     Stage,
     closing_line,
-    harmless,
     model_name,
     print_markdown,
     spent_in,
@@ -33,7 +32,7 @@ from remit.cli.events import Spent
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import advice_lines, console, count, error_console, json_text, one_line, report, say_aside, say_json_line
+from remit.cli.render import advice_lines, console, count, error_console, harmless, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
 from remit.models.messages import Reply, UserMessage
 

@@ -1,29 +1,26 @@
-"""What can be told to a chat besides messages: `/help`, `/resume ID` and the like. A table of names; each is a short function.
-
-Used by `chat_session`, which hands itself over. Nothing here is asked of a model but `/retry` and `/compact`.
-"""
+"""The slash commands of a chat: `/help`, `/resume ID` and the like. Only `/retry` and `/compact` ask a model."""
 
 import asyncio
+import io
 import pydoc
 import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from remit.cli.chat_screen import harmless
 from remit.cli.conversations import print_list
-from remit.cli.events import Spent, is_priced
+from remit.cli.events import SpendMeter, Spent, is_priced
 from remit.cli.project import find_session
-from remit.cli.render import console, count, duration, json_text, one_line, say, short
+from remit.cli.render import console, count, harmless, json_text, one_line, say, short
+from remit.cli.results import print_return
 from remit.cli.tree import View, draw, forest
 from remit.core.agents import ASSISTANT, rank
-from remit.core.budget import Limits
 from remit.core.errors import Misused
 from remit.core.record import Record
 
@@ -43,11 +40,11 @@ class Command:
     meaning: str
     act: "Callable[[Session, str], Awaitable[None]]"
     is_needed: bool = False
-    """It cannot do without what it takes."""
+    """Its argument is required."""
 
 
 def command_in(message: str) -> tuple[str, str] | None:
-    """The name and what stands behind it; None for a message, which may begin with a path."""
+    """The name and its argument; None for a message, which may begin with a path."""
     found = _COMMAND.fullmatch(message)
     return (found[1], (found[2] or "").strip()) if found else None
 
@@ -116,7 +113,7 @@ async def _agents(session: "Session", rest: str) -> None:
 async def _tree(session: "Session", rest: str) -> None:
     answer = session.talk.answer
     if answer is None:
-        raise Misused("Nothing has been asked yet.", advice="/tree shows what the last message handed on.")
+        raise Misused("Nothing has been asked yet.", advice="/tree shows the delegations of the last message.")
     records = await session.remit.tree(answer.result.session_id)
     for root in forest(records):
         console().print(draw(root, View(now=time.time())))
@@ -124,7 +121,7 @@ async def _tree(session: "Session", rest: str) -> None:
 
 async def _show(session: "Session", rest: str) -> None:
     record = await asyncio.to_thread(find_session, session.remit.store, rest)
-    await page(paged_result(record), is_terminal=session.is_terminal)
+    await page(paged_result(record, session.remit.root), is_terminal=session.is_terminal)
 
 
 async def _cost(session: "Session", rest: str) -> None:
@@ -169,7 +166,7 @@ async def _quit(session: "Session", rest: str) -> None:
 
 def _current(session: "Session") -> str:
     if session.talk.conversation is None:
-        raise Misused("There is no conversation yet.", advice="It begins with your first message; /resume takes up an old one.")
+        raise Misused("There is no conversation yet.", advice="It begins with your first message; /resume continues an old one.")
     return session.talk.conversation
 
 
@@ -177,14 +174,14 @@ COMMANDS: dict[str, Command] = {
     "help": Command("", "these commands", _help),
     "new": Command("", "begin a new conversation", _new),
     "list": Command("", "the latest conversations", _list),
-    "resume": Command("[ID]", "go on with another conversation; without an id the latest", _resume),
+    "resume": Command("[ID]", "continue another conversation; without an id the latest", _resume),
     "rename": Command("TITLE", "give this conversation another title", _rename, is_needed=True),
-    "model": Command("[NAME]", "ask another model in this chat; without a name: which it is", _model),
-    "agents": Command("", "whom the assistant can hand work to", _agents),
-    "tree": Command("", "what the last message handed on, and what came of it", _tree),
+    "model": Command("[NAME]", "use another model in this chat; without a name: show it", _model),
+    "agents": Command("", "agents the assistant can delegate to", _agents),
+    "tree": Command("", "delegations of the last message", _tree),
     "show": Command("ID", "the whole result of a delegation", _show, is_needed=True),
     "cost": Command("", "tokens and money", _cost),
-    "compact": Command("", "summarise what is old, so that the model has less to read", _compact),
+    "compact": Command("", "summarise old messages, so that the model has less to read", _compact),
     "export": Command("FILE", "write this conversation to a new file, .md or .json", _export, is_needed=True),
     "retry": Command("", "ask the last message once more", _retry),
     "quit": Command("", "leave; the conversation is kept", _quit),
@@ -192,11 +189,11 @@ COMMANDS: dict[str, Command] = {
 ALIASES = {"exit": "quit", "q": "quit", "h": "help", "?": "help", "conversations": "list", "continue": "resume"}
 
 
-# ---- what is offered at Tab
+# ---- completion
 
 
 def offers(talk: "Talk", before: str) -> Iterator[tuple[str, str, str]]:
-    """For the word before the cursor: what it could be in full, how that is shown, what it means."""
+    """Completions of the word before the cursor: the word, how it is shown, its meaning."""
     name, space, begun = before.partition(" ")
     if not space:
         for known, command in COMMANDS.items():
@@ -222,29 +219,8 @@ def _values(session: "Session", name: str, begun: str) -> Iterator[tuple[str, st
 SECONDS = 60.0
 
 
-class _SummaryBudget:
-    """What a summary draws on: as much of a `ctx` as it takes."""
-
-    def __init__(self) -> None:
-        self._ends_at = time.monotonic() + SECONDS
-        self.tokens = 0
-        self.cost = 0.0
-        self.budget = Limits()
-
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self._ends_at - time.monotonic())
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self.tokens += tokens
-        self.cost += cost
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        return None
-
-
 async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str, Spent]:
-    """In words, what was done, and what it cost. Raises `Unavailable` where there is no model, `Refused` while it is being answered."""
+    """A message for the user, and the cost. Raises `Unavailable` without a model, `Refused` while it is being answered."""
     from remit.builtin.assistant.conversations import Compacted
     from remit.builtin.assistant.conversations import Spent as Noted
     from remit.builtin.assistant.memory import room_for, summarised
@@ -256,40 +232,29 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
         before = conversation.compacted
         first, last = 0 if before is None else before.count, _last_said(conversation)
         if last <= first:
-            return "There is nothing old in it: the last exchange stays as it is.", Spent()
-        used = _SummaryBudget()
+            return "There is nothing to summarise: the last exchange is kept as it is.", Spent()
+        used = SpendMeter(SECONDS)
         old = conversation.messages[first:last]
         summary = await summarised(remit.models, used, old, "" if before is None else before.summary, room, SECONDS)
         conversation.append(Compacted(at=time.time(), count=last, summary=summary.text, by=summary.by))
-        spent = _spent(remit, used)
+        is_unknown = bool(used.tokens) and not used.cost and not is_priced(remit.settings)
+        spent = Spent(tokens=used.tokens, cost=used.cost, has_unknown=is_unknown)
         if used.tokens:
             conversation.append(Noted(at=time.time(), tokens=spent.tokens, cost=None if spent.has_unknown else spent.cost))
     how = "by their first lines, as no model answered" if summary.by == "excerpt" else f"by {summary.by}"
     return f"{count(len(old), 'message')} summarised {how}. The file keeps them.", spent
 
 
-def _spent(remit: "Remit", used: _SummaryBudget) -> Spent:
-    return Spent(
-        tokens=used.tokens,
-        cost=used.cost,
-        has_unknown=bool(used.tokens) and not used.cost and not is_priced(remit.settings),
-    )
-
-
 def _last_said(conversation: "Conversation") -> int:
-    """Where the last exchange begins."""
+    """Index of the last message of the user."""
     from remit.models.messages import UserMessage
 
     said: list[Any] = [place for place, one in enumerate(conversation.spoken) if isinstance(one.message, UserMessage) and not one.by]
     return said[-1] if said else 0
 
 
-_TEXTS = ("content", "text", "stdout")
-"""Fields that hold what somebody wants to read: shown as text, not as JSON."""
-
-
 def agents_of(remit: "Remit") -> Iterator[Text]:
-    """By target: what it is for, or its operations."""
+    """By target: its description, or its operations."""
     targets: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     for spec in sorted(remit.directory.specs(), key=rank):
@@ -303,43 +268,23 @@ def agents_of(remit: "Remit") -> Iterator[Text]:
         yield Text("  ").append(target.ljust(width), style="bold").append(f"  {words}", style="" if operations else "dim")
 
 
-def paged_result(record: "Record") -> str:
-    """All of it: how it ended, what it was given, what it handed back."""
-    return harmless("\n".join(_lines(record)).rstrip() + "\n")
-
-
-def _lines(record: "Record") -> Iterator[str]:
-    yield f"{record.agent}  {record.session_id}  {record.state}"
-    if record.parameters:
-        yield f"given     {json_text(dict(record.parameters))}"
+def paged_result(record: "Record", root: Path) -> str:
+    """The whole result: the return as it is printed, then all of its data. Texts with several lines stay texts."""
     result = record.result
     if result is None:
-        yield "It has not ended yet."
-        return
-    yield f"took      {duration(result.metadata.duration_seconds)}"
-    for artifact in result.artifacts:
-        yield f"artifact  {artifact.path} ({artifact.type}, {artifact.evidence})"
-    for error in result.errors:
-        yield f"{error.code}  {error.message} {error.recommendation}"
-    yield from (f"warning   {warning}" for warning in result.warnings)
-    yield from ("", result.summary)
-    if result.data is not None and result.data != result.summary:
-        yield ""
-        yield from _data(result.data)
-
-
-def _data(data: Any) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-        return
-    texts = [name for name in _TEXTS if isinstance(data, Mapping) and isinstance(data.get(name), str) and "\n" in data[name]]
-    yield json_text({name: value for name, value in data.items() if name not in texts} if texts else data, indent=2)
-    for name in texts:
-        yield from ("", f"{name}:", data[name])
+        return f"{record.agent}  {record.session_id}  {record.state}\nIt has not ended yet.\n"
+    written = io.StringIO()
+    print_return(replace(result, data=None), root, written)
+    data = result.data
+    texts = {name: value for name, value in data.items() if isinstance(value, str) and "\n" in value} if isinstance(data, Mapping) else {}
+    rest = {name: value for name, value in data.items() if name not in texts} if isinstance(data, Mapping) else data
+    parts = [f"given  {json_text(dict(record.parameters))}", written.getvalue().rstrip()]
+    parts += [] if rest is None or rest == result.summary else [rest if isinstance(rest, str) else json_text(rest, indent=2)]
+    return harmless("\n\n".join([*parts, *(f"{name}:\n{value}" for name, value in texts.items())]) + "\n")
 
 
 async def page(text: str, *, is_terminal: bool) -> None:
-    """On a terminal a screen at a time, by the pager that is there ($PAGER); elsewhere as it is."""
+    """With the pager ($PAGER) if it does not fit on the terminal."""
     if not is_terminal or text.count("\n") < shutil.get_terminal_size().lines - 2:
         print(text, end="", flush=True)
     else:

@@ -1,12 +1,8 @@
-"""Where messages are typed: a line editor where prompt_toolkit is installed, else whole lines from the terminal or a pipe.
-
-Knows nothing of what the words mean. `chat` reads through it; prompt_toolkit is imported when the first message is waited for.
-"""
+"""Where messages are typed: a line editor where prompt_toolkit is installed, else whole lines from the terminal or a pipe."""
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.cli.chat_screen import harmless
+from remit.cli.render import harmless
 from remit.core.redaction import redact_text
 from remit.system.beneath import open_regular
 
@@ -28,13 +24,11 @@ MORE = "· "
 HISTORY = "chat_history"
 HISTORY_BYTES = 400_000
 """A larger one loses its older half."""
-MISSING = "prompt_toolkit is not installed: lines can be typed, not edited well. pip install 'remit[models]'"
+MISSING = "prompt_toolkit is not installed: line editing is limited. pip install 'remit[models]'"
 _READ_BYTES = 65_536
-_CLEARED = b"\x03"
-"""Ctrl-C: what was typed is forgotten."""
 
 Offers = Callable[[str], Iterable[tuple[str, str, str]]]
-"""For what stands before the cursor: what could replace its last word, in full, how that is shown, and what it means."""
+"""For the text before the cursor: completions of its last word, how each is shown, and its meaning."""
 
 
 class Reader(Protocol):
@@ -45,7 +39,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSetup:
-    """What the reader shows and offers while it waits."""
+    """What the editor shows and completes."""
 
     folder: Path
     """`.remit`"""
@@ -67,12 +61,12 @@ def reader_for(setup: PromptSetup) -> Reader:
 
 
 def is_terminal() -> bool:
-    """Whether somebody types here and reads here."""
+    """Whether stdin and stdout are a terminal."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class LineReader:
-    """A line is a message; one that ends with a backslash goes on in the next."""
+    """A line is a message; a backslash at its end continues it in the next line."""
 
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
@@ -96,45 +90,31 @@ class LineReader:
             sys.stdout.write(prompt)
             sys.stdout.flush()
         while b"\n" not in self._kept and not self._has_ended:
-            data = await self._data()
+            data = await _read_stdin()
             self._has_ended = not data
             self._kept += data
-            if data == _CLEARED:
-                self._kept = b"\n"
-                print()
         if not self._kept:
             return None
         line, _, self._kept = self._kept.partition(b"\n")
         return line.decode("utf-8", "replace").rstrip("\r")
 
-    async def _data(self) -> bytes:
-        """Without a thread, which nobody could stop, and without standing in the way of the loop."""
-        descriptor = sys.stdin.fileno()
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        is_cleared = False
 
-        def clear() -> None:
-            nonlocal is_cleared
-            is_cleared = True
-            ready.set()
-
-        try:
-            loop.add_reader(descriptor, ready.set)
-        except PermissionError:  # an ordinary file: it never keeps anybody waiting
-            return os.read(descriptor, _READ_BYTES)
-        try:
-            if self._prompt:
-                loop.add_signal_handler(signal.SIGINT, clear)  # the terminal itself has forgotten what was typed
-            await ready.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            loop.remove_signal_handler(signal.SIGINT)
-        if is_cleared:
-            return _CLEARED
-        try:
-            return os.read(descriptor, _READ_BYTES)
-        except OSError:  # the terminal has gone
-            return b""
+async def _read_stdin() -> bytes:
+    """Without a thread, which could not be stopped, and without blocking the loop."""
+    descriptor = sys.stdin.fileno()
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ready.set)
+    except PermissionError:  # a regular file: always ready
+        return os.read(descriptor, _READ_BYTES)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except OSError:  # the terminal was closed
+        return b""
 
 
 class Editor:
@@ -228,7 +208,7 @@ def _history(file: Path) -> Any:
     from remit.builtin.assistant.stream import replace_surrogates
 
     class Kept(FileHistory):
-        """As a record is: without keys. Where it cannot be written (a full disk), what was typed still counts."""
+        """Redacted like a record. A history that cannot be written (a full disk) is no error."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
@@ -238,7 +218,7 @@ def _history(file: Path) -> Any:
 
 
 def history_file(folder: Path) -> Path | None:
-    """What was typed before, for nobody else to read; None where it cannot be kept."""
+    """Readable by the user only; None if it cannot be kept."""
     path = folder / HISTORY
     try:
         os.close(open_regular(path, os.O_CREAT | os.O_WRONLY))
@@ -252,7 +232,7 @@ def history_file(folder: Path) -> Path | None:
 
 @contextlib.contextmanager
 def no_echo() -> Iterator[None]:
-    """What is typed while an answer comes does not show in the middle of it; it is there when the next message is waited for."""
+    """Typing during an answer is not echoed into it; the text is there at the next prompt."""
     if not is_terminal():
         yield
         return
@@ -264,5 +244,5 @@ def no_echo() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(termios.error):  # the terminal has gone
+        with contextlib.suppress(termios.error):  # the terminal was closed
             termios.tcsetattr(descriptor, termios.TCSANOW, before)

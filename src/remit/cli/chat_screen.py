@@ -1,28 +1,22 @@
-"""The answer to a message on a terminal: Markdown over a live tree of what is handed on, and a line that tells how it stands.
-
-Draws, and knows no conversation. Used by `ask` and `chat`; the words come from a model and are made harmless before they are drawn.
-"""
+"""The answer of the assistant on a terminal: Markdown above a live tree of its delegations, and a status line."""
 
 import re
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
-from rich.live import Live
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from remit.cli.approval import standing_still
 from remit.cli.events import Spent, Watch
 from remit.cli.live import STUCK_WORDS, Lines, Show
-from remit.cli.render import count, duration, one_line
-from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
+from remit.cli.render import count, duration, harmless, one_line
+from remit.cli.tree import SPINNER, Node, PausableLive, View, collapsed, draw, forest
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.runtime.liveness import signs_with_children, stuck
@@ -39,12 +33,12 @@ LOOKS = 2
 """The first may have been begun before."""
 CODE_THEME = "ansi_dark"
 DRAWN_CHARACTERS = 30_000
-"""Of one block: to lay out more takes longer than anybody waits for."""
+"""Larger blocks are not laid out, which would take long."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of the delegations below the message."""
+    """The delegations below the message."""
 
     records: list[Record] = field(default_factory=list)
     watch: Watch | None = None
@@ -52,57 +46,49 @@ class _Seen:
     printed: set[str] = field(default_factory=set)
 
     def nodes(self) -> list[Node]:
-        """Those that the message itself handed on, in their order."""
+        """Those of the message itself, in their order."""
         roots = forest(self.records)
         return roots[0].children if roots else []
 
 
-class Screen:
-    """A terminal: what is finished is printed once and stays; below it, redrawn in place, what is still being said, the delegations that
-    run, and a line that tells how it stands. A delegation that ended is one line, where it happened."""
+class Screen(PausableLive):
+    """A terminal: finished text is printed once; below it, redrawn in place, unfinished text, running delegations and a status line.
+    A delegation that ended is one line, where it happened."""
 
     def __init__(self, console: Console, status: Callable[[Watch | None, Sequence[Record]], Text]) -> None:
-        self._console = console
+        super().__init__(console)
         self._status = status
         self._blocks = Blocks()
         self._breaks = Breaks()
         self._seen = _Seen()
         self._drawn_at = 0.0
         self._said_since = False
-        self._is_still = False
         self._held: list[tuple[str, float]] = []
-        """Said while a question was being asked, or before it was seen what came of the reply before."""
+        """Words that arrived during a question, or before the delegations of the previous reply were seen."""
         self._looks = 0
-        """So many looks at the delegations are still to be taken before more is said: a reply has ended, and may have handed work on."""
+        """Looks at the delegations to take before more is said: a reply has ended, and may have delegated."""
         self._last_was_line = False
-        self._live = self._new()
-        self._registered = standing_still(self._pause, self._resume)
 
-    def _new(self) -> Live:
-        return Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
-
-    def __enter__(self) -> "Screen":
-        self._live.__enter__()
-        self._registered.__enter__()
+    def __enter__(self) -> Self:
+        super().__enter__()
         self._draw()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._registered.__exit__(kind, error, trace)
         self._print_ended()
         while self._held:
             self._looks = 0
             self._release()
         self._flush()
         self._print_ended(everything=True)
-        self._live.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
-    # ---- what happens
+    # ---- input
 
     def hear(self, text: str, at: float) -> None:
-        if not self._is_still and not self._looks and any(not node.record.state.is_settled for node in self._running()):
+        if not self.is_paused and not self._looks and any(not node.record.state.is_settled for node in self._running()):
             self._looks = LOOKS  # they have ended by now, or it speaks while they run: the next look tells
-        if self._is_still or self._looks:
+        if self.is_paused or self._looks:
             self._held.append((text, at))
         else:
             self._say(text, at)
@@ -117,7 +103,7 @@ class Screen:
             self._draw()
 
     def _release(self) -> None:
-        """Say what was held, as far as the end of a reply."""
+        """Say held words up to the end of a reply."""
         while self._held and not self._looks:
             self._say(*self._held.pop(0))
 
@@ -132,7 +118,7 @@ class Screen:
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         for event in events:
             self._seen.heard[event.session_id] = event.at
-        if self._is_still:
+        if self.is_paused:
             return
         known = len(self._seen.records)
         self._seen.records, self._seen.watch = records, watch
@@ -143,7 +129,7 @@ class Screen:
         self._release()
         self._draw()
 
-    # ---- what is printed for good
+    # ---- printed once
 
     def _flush(self) -> None:
         for block in self._blocks.end():
@@ -156,7 +142,7 @@ class Screen:
         self._said_since = True
         was_line, self._last_was_line = self._last_was_line, False
         self._draw()  # what is printed now is not drawn below itself
-        self._console.print(Group(*([Text()] if was_line else []), *_rendered(block, self._console), Text()), soft_wrap=True)
+        self.console.print(Group(*([Text()] if was_line else []), *_rendered(block, self.console), Text()), soft_wrap=True)
 
     def _print_ended(self, *, everything: bool = False) -> None:
         """Each delegation of the message that has ended, with all below it, as one line."""
@@ -168,30 +154,30 @@ class Screen:
             self._print(collapsed(node, View(now=time.time(), tokens=self._tokens())))
 
     def _print(self, line: Text) -> None:
-        self._console.print(line, no_wrap=True, overflow="ellipsis")
+        self.console.print(line, no_wrap=True, overflow="ellipsis")
         self._last_was_line = True
 
-    # ---- what is drawn anew
+    # ---- redrawn
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
-        self._live.update(Group(*self._picture()), refresh=True)
+        self.draw(*self._picture())
 
     def _picture(self) -> list[RenderableType]:
-        height = max(LEAST_ROWS, self._console.height - 2)
+        height = max(LEAST_ROWS, self.console.height - 2)
         trees, lines = self._trees(max(LEAST_ROWS, height // 2))
         parts: list[RenderableType] = []
         if unfinished := self._blocks.rest.strip("\n"):
             if self._last_was_line:
                 parts.append(Text())
-            parts += [_tail(unfinished, self._console, height - 3 - lines), Text()]
+            parts += [_tail(unfinished, self.console, height - 3 - lines), Text()]
         return [*parts, *trees, self._status(self._seen.watch, self._seen.records)]
 
     def _running(self) -> list[Node]:
         return [node for node in self._seen.nodes() if node.record.session_id not in self._seen.printed]
 
     def _trees(self, rows: int) -> tuple[list[RenderableType], int]:
-        """Within so many rows: where they are too many, each is one line, and tells how much lies below it. How many rows it takes."""
+        """The trees, or one line each if they are too high, and how many rows they take."""
         running = self._running()
         view = self._view()
         needed = sum(node.size() for node in running)
@@ -214,16 +200,8 @@ class Screen:
     def _tokens(self) -> dict[str, int]:
         return self._seen.watch.tokens if self._seen.watch else {}
 
-    # ---- a question is asked: it has the terminal for itself
-
-    def _pause(self) -> None:
-        self._is_still = True
-        self._live.stop()
-
     def _resume(self) -> None:
-        self._live = self._new()
-        self._live.start()
-        self._is_still = False
+        super()._resume()
         self._release()
 
 
@@ -359,28 +337,7 @@ def to_stdout(text: str) -> None:
     sys.stdout.flush()
 
 
-_JOINERS = "\u200c\u200d"
-"""Within words of some scripts, and within emoji."""
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They turn the text around them: a reader would see something else than what is there."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HARMLESS = re.compile(r"[\x20-\x7e\n]*")
-
-
-def harmless(text: str) -> str:
-    """Without what a terminal would obey (escape sequences, bells, carriage returns) and without what hides or turns text."""
-    return text if _HARMLESS.fullmatch(text) else "".join(map(_sign, text))
-
-
-def _sign(sign: str) -> str:
-    if sign in "\n\t" or sign in _JOINERS:
-        return sign
-    kind = unicodedata.category(sign)
-    if kind == "Zs":
-        return " " if sign != "\u3000" else sign
-    if sign == "\r" or (kind == "Cf" and sign not in _BIDI):
-        return ""
-    return "�" if kind[0] == "C" or kind in ("Zl", "Zp") else sign
 
 
 class Blocks:

@@ -12,7 +12,7 @@ from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Shown
 from remit.cli.main import COMMANDS, answering
 from remit.cli.project import Project, find_root
-from remit.cli.render import one_line, printable, say
+from remit.cli.render import harmless, one_line, say
 from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
@@ -98,7 +98,7 @@ def run(project: Project, name: str, arguments: list[str], timeout: float | None
     if dry_run:
         outcome = dry_run_command(command, arguments, found)
         if not project.as_json:
-            say(printable(str(outcome.data["text"])) + "\n")
+            say(harmless(str(outcome.data["text"])) + "\n")
         return answer_outcome(project, outcome)
     return asyncio.run(_run(project, command, arguments, found, timeout))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.cli.chat_screen import harmless, print_markdown
+from remit.cli.chat_screen import print_markdown
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, count, cut, json_text, moment, one_line, table, when
+from remit.cli.render import console, count, cut, harmless, json_text, moment, one_line, table, when
 
 if TYPE_CHECKING:
     from remit.builtin.assistant.conversations import Conversation, Conversations, Overview

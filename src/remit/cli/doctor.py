@@ -20,7 +20,7 @@ import typer
 from remit.cli.exits import Exit
 from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
-from remit.cli.render import painted, printable
+from remit.cli.render import harmless, painted
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 
@@ -106,9 +106,9 @@ def _print(findings: Sequence[Finding]) -> None:
             print(("\n" if part else "") + painted(one.part, "bold"))
             part = one.part
         mark, style = _MARKS[one.mark]
-        print(f"  {painted(mark, style)} {one.name.ljust(width)}  {printable(one.found)}")
+        print(f"  {painted(mark, style)} {one.name.ljust(width)}  {harmless(one.found)}")
         if one.advice:
-            print(painted(f"    {' ' * width}  → {printable(one.advice)}", "dim"))
+            print(painted(f"    {' ' * width}  → {harmless(one.advice)}", "dim"))
 
 
 def look(project: Project, *, is_online: bool = False) -> list[Finding]:

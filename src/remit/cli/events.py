@@ -1,11 +1,13 @@
 """Events as text, the last words of each delegation as they are read from the store, and what a tree has spent."""
 
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.cli.render import count, json_text, money, one_line, spent
+from remit.core.budget import Limits
 from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
@@ -192,6 +194,27 @@ class Spent:
             return ""
         amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else UNKNOWN
         return f"{count(self.tokens, 'token')}, {amount}"
+
+
+class SpendMeter:
+    """What a model call outside a delegation draws on: a deadline, and the sums it spent."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends_at = time.monotonic() + seconds
+        self.tokens = 0
+        self.cost = 0.0
+        self.budget = Limits()
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+        self.cost += cost
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Not shown."""
 
 
 def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:

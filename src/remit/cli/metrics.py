@@ -15,9 +15,9 @@ from remit.cli.render import (
     console,
     count,
     duration,
+    harmless,
     one_line,
     painted,
-    printable,
     put,
     say,
     say_aside,
@@ -171,7 +171,7 @@ def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
     for name, share in worst_first[:FULL]:
         is_alarming = metric.is_alarming(share.rate)
         rate = _marked(_percent(share.rate), is_alarming=is_alarming)
-        shown.add_row(printable(name), f"{share.count:,}", f"{share.total:,}", rate)
+        shown.add_row(harmless(name), f"{share.count:,}", f"{share.total:,}", rate)
     console().print(shown)
     if len(shares) > FULL:
         say(f"and {len(shares) - FULL:,} more, with fewer errors: --json lists all.")

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from remit.cli.events import SpendMeter
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, cut, duration, money, printable, say, spent, table
+from remit.cli.render import console, cut, duration, harmless, money, say, spent, table
 from remit.core.errors import RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
@@ -55,9 +56,9 @@ def _print(found: "list[Listed]") -> None:
         meant = one.meant
         shown.add_row(
             "" if one.place is None else str(one.place),
-            Text(printable(one.name), style="red" if one.fault else ""),
+            Text(harmless(one.name), style="red" if one.fault else ""),
             meant.provider if meant else "-",
-            printable(meant.model) if meant else "-",
+            harmless(meant.model) if meant else "-",
             _key(one),
             price_words(one.price) if meant else "-",
             f"{one.context_tokens:,}" if one.context_tokens else "unknown",
@@ -104,7 +105,7 @@ def try_each(
         rows = table("name", "answers", "took", "spent", "it said", shrinking=("it said",))
         for one in tried:
             used = spent(one.input_tokens + one.output_tokens, one.cost or 0.0)
-            rows.add_row(printable(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one.said))
+            rows.add_row(harmless(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one.said))
         console().print(rows)
         _print_faults(tried)
 
@@ -115,7 +116,7 @@ def try_each(
 def _print_faults(found: "Sequence[Listed | Trial]") -> None:
     for one in found:
         if one.fault:
-            say(f"{one.name}: {printable(one.fault.removeprefix(f'{one.name} '))} {printable(one.advice)}".rstrip())
+            say(f"{one.name}: {harmless(one.fault.removeprefix(f'{one.name} '))} {harmless(one.advice)}".rstrip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,23 +235,6 @@ class Trial:
         return asdict(self) | {"answers": not self.fault, "seconds": round(self.seconds, 3)} | empty_as_null
 
 
-class _TrialBudget:
-    """The deadline of a trial, which counts against no budget."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def remaining(self) -> float:
-        return self._end - time.monotonic()
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Reported with the answer."""
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        """Not shown."""
-
-
 def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
     """Each by itself, without failing over; in their order."""
     return asyncio.run(_try_all(settings, root, names, seconds)) if names else []
@@ -283,7 +267,7 @@ async def _try(models: Any, name: str, seconds: float) -> Trial:
     began = time.monotonic()
     try:
         question = Question(choice=models.choice(name), messages=(UserMessage(text=QUESTION),), max_tokens=MAX_TOKENS)
-        asked = await asyncio.wait_for(models.ask(_TrialBudget(seconds), question), seconds + 1)
+        asked = await asyncio.wait_for(models.ask(SpendMeter(seconds), question), seconds + 1)
     except TimeoutError:
         return Trial(name=name, seconds=time.monotonic() - began, fault=f"It did not answer within {seconds:g} s.")
     except RemitError as error:

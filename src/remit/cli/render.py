@@ -32,6 +32,10 @@ ROOMY_COLUMNS = 100
 """From this width on session ids are shown whole; else by their end, which is enough to name them."""
 NARROWEST, WIDEST = 40, 200
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
+_JOINERS = "\u200c\u200d"
+"""Within words of some scripts, and within emoji."""
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_PLAIN = re.compile(r"[\x20-\x7e\n]*")
 _RESUME = re.compile(r"\bresume=(sess_\w+|SESSION)")
 MARKS: dict[State, tuple[str, str]] = {
     State.QUEUED: ("○", "dim"),
@@ -250,9 +254,20 @@ def advice_lines(advice: str) -> list[str]:
     return [" " * (len(line) - len(line.lstrip())) + one_line(line, 500) for line in lines]
 
 
-def printable(text: str) -> str:
-    """Several lines of somebody else's text, without control characters."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+def harmless(text: str) -> str:
+    """Text of others without anything a terminal would obey (escape sequences, bells) and without what hides or reverses text."""
+    return text if _PLAIN.fullmatch(text) else "".join(map(_sign, text))
+
+
+def _sign(sign: str) -> str:
+    if sign in "\n\t" or sign in _JOINERS:
+        return sign
+    kind = unicodedata.category(sign)
+    if kind == "Zs":
+        return " " if sign != "\u3000" else sign
+    if sign == "\r" or (kind == "Cf" and sign not in _BIDI):
+        return ""
+    return "�" if kind[0] == "C" or kind in ("Zl", "Zp") else sign
 
 
 def wrapped(text: str, columns: int) -> str:

@@ -19,10 +19,10 @@ from remit.cli.render import (
     console,
     count,
     duration,
+    harmless,
     json_text,
     one_line,
     painted,
-    printable,
     put,
     say,
     size,
@@ -65,7 +65,7 @@ def print_return(result: Return, root: Path, stream: TextIO | None = None) -> No
     title += f"  {painted(result.metadata.agent_type, 'bold', stream)}"
     took = f"  {duration(result.metadata.duration_seconds)}" if state is not State.REFUSED else ""
     print(title + painted(f"  {result.session_id}{took}", "dim", stream), file=stream, flush=True)
-    put(printable(result.summary), stream=stream)
+    put(harmless(result.summary), stream=stream)
     if not _print_report(result, root, stream):
         _print_data(result, stream)
     for artifact in result.artifacts:
@@ -139,7 +139,7 @@ def _print_data(result: Return, stream: TextIO | None) -> None:
         if number >= DATA_LINES or characters > DATA_CHARACTERS:
             put(f"… {len(lines) - number:,} more lines: --json shows everything", "  ", style="dim", stream=stream)
             break
-        put(printable(line), "  " if line else "", stream=stream)
+        put(harmless(line), "  " if line else "", stream=stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
     """Of the first Markdown report among these; None where none can be read."""
     for artifact in artifacts:
         if artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown")) and (text := _report(root, artifact.path)):
-            return beginning(printable(text))
+            return beginning(harmless(text))
     return None
 
 
@@ -193,7 +193,7 @@ def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: b
 def print_outcome(outcome: "Outcome") -> None:
     say(title(outcome))
     if outcome.summary:
-        say(printable(outcome.summary))
+        say(harmless(outcome.summary))
     for artifact in outcome.artifacts:
         words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
         say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")

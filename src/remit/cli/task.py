@@ -18,7 +18,7 @@ from remit.cli.arguments import number_of, numbers_of
 from remit.cli.completion import some_languages, some_priorities, some_tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, painted, printable, size, when, wrapped
+from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
 from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.record import HistoryQuery, Record
@@ -334,7 +334,7 @@ def _history(delegations: list[Record], task: Task, wide: int) -> Iterator[str]:
 
 
 def _description(task: Task, wide: int) -> Iterator[str]:
-    lines = wrapped(printable(task.description), wide - 2).split("\n")
+    lines = wrapped(harmless(task.description), wide - 2).split("\n")
     yield from (f"  {line}".rstrip() for line in lines[:DESCRIPTION_LINES])
     if len(lines) > DESCRIPTION_LINES:
         yield painted(f"  … {count(len(lines) - DESCRIPTION_LINES, 'more line')}: --json shows everything", "dim")

@@ -4,18 +4,19 @@
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Self
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
 from remit.cli.approval import standing_still
 from remit.cli.events import Watch, Word, gist_of, parameters_hint
-from remit.cli.live import REFRESH_SECONDS
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
 from remit.core.record import Record
@@ -26,9 +27,9 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 GONE_MARK = Text("!", style="bold red")
 BAR_CELLS = 10
 MOVING_CHILDREN = 12
-"""So many children of one caller are shown while things move: more would push what happens now off the screen."""
+"""Children of one caller that are shown while things move."""
 MOVING_QUIET = 3
-"""So many of them that completed: the latest."""
+"""The latest completed ones among them."""
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Node:
 
     @property
     def is_quiet(self) -> bool:
-        """Completed, and so is everything below: nothing a reader must see."""
+        """Completed, and so is everything below."""
         return self.record.state is State.COMPLETED and all(child.is_quiet for child in self.children)
 
     def size(self) -> int:
@@ -52,12 +53,12 @@ class View:
     now: float
     words: Mapping[str, Word] = field(default_factory=dict)
     rows: int | None = None
-    """So many lines are there; None: as many as it takes."""
+    """Height; None: unlimited."""
     is_moving: bool = False
-    """Redrawn again and again."""
+    """It is redrawn in place."""
     ids: bool = True
     gone: Collection[str] = ()
-    """Session ids of those that nobody runs any more."""
+    """Session ids whose process is gone."""
     tokens: Mapping[str, int] = field(default_factory=dict)
     """What each has spent so far, by session id."""
     stuck: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class View:
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
-    """The trees that these delegations form. One whose caller is not among them stands at a root."""
+    """The trees that these delegations form. One whose caller is not among them is a root."""
     nodes = {record.session_id: Node(record) for record in records}
     roots: list[Node] = []
     for node in nodes.values():
@@ -75,9 +76,9 @@ def forest(records: Sequence[Record]) -> list[Node]:
 
 
 def draw(node: Node, view: View) -> Tree:
-    """A tree as rich shows it; when it is too high, what completed is folded up first, then what lies deepest."""
+    """A tree for rich; if it is too high, completed subtrees are folded first."""
     tree = Tree(_line(node, view, 0), guide_style="dim")
-    _hang(tree, node, view, _folding(node, view))
+    _hang(tree, node, view, *_folding(node, view))
     return tree
 
 
@@ -86,48 +87,37 @@ def collapsed(node: Node, view: View) -> Text:
     return _line(node, view, node.size() - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold:
-    quiet: bool
-    """Fold up what completed with all its children."""
-    most: int | None
-    """So many children of one caller are shown."""
-
-
-def _folding(node: Node, view: View) -> _Fold:
-    rows = view.rows
-    if rows is None:
-        return _Fold(quiet=False, most=None)
+def _folding(node: Node, view: View) -> tuple[bool, int | None]:
+    """Whether completed subtrees are folded, and how many children of one caller are shown."""
+    if view.rows is None:
+        return False, None
     moving = MOVING_CHILDREN if view.is_moving else None
-    if node.size() <= rows:
-        return _Fold(quiet=False, most=moving)
+    if node.size() <= view.rows:
+        return False, moving
     parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
-    most = max(2, (rows - 2) // parents - 1)
-    return _Fold(quiet=True, most=most if moving is None else min(most, moving))
+    most = max(2, (view.rows - 2) // parents - 1)
+    return True, most if moving is None else min(most, moving)
 
 
-def _hang(tree: Tree, node: Node, view: View, fold: _Fold) -> None:
-    children = node.children
-    loud = sum(not child.is_quiet for child in children)
-    most = min(fold.most, loud + MOVING_QUIET) if view.is_moving and fold.most is not None else fold.most
-    if most is not None and len(children) > most + 1:
-        # Kept: what still runs and what did not go well, then the latest; each in its order.
-        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:most]
+def _hang(tree: Tree, node: Node, view: View, folds: bool, most: int | None) -> None:
+    children, limit = node.children, most
+    if view.is_moving and most is not None:
+        limit = min(most, MOVING_QUIET + sum(not child.is_quiet for child in children))
+    if limit is not None and len(children) > limit + 1:
+        # Kept: running and failed ones, then the latest; each in its order.
+        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:limit]
         left_out = [child for place, child in enumerate(children) if place not in kept]
         children = [node.children[place] for place in sorted(kept)]
         tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
     for child in children:
-        folded = child.size() - 1 if fold.quiet and child.is_quiet else 0
+        folded = child.size() - 1 if folds and child.is_quiet else 0
         branch = tree.add(_line(child, view, folded))
         if not folded:
-            _hang(branch, child, view, fold)
+            _hang(branch, child, view, folds, most)
 
 
 def _tally(nodes: Sequence[Node]) -> str:
-    states: dict[str, int] = {}
-    for node in nodes:
-        states[node.record.state] = states.get(node.record.state, 0) + 1
-    return ", ".join(f"{number} {state}" for state, number in states.items())
+    return ", ".join(f"{number} {state}" for state, number in Counter(node.record.state for node in nodes).items())
 
 
 # ---- one line
@@ -155,7 +145,7 @@ def _line(node: Node, view: View, folded: int) -> Text:
 
 
 def state_mark(state: State, spinning_at: float | None) -> Text:
-    """`spinning_at`: the moment, where the picture is redrawn again and again."""
+    """`spinning_at`: the time, for a picture that is redrawn."""
     mark, style = MARKS[state]
     if state is State.RUNNING and spinning_at is not None:
         mark = SPINNER[int(spinning_at * 10) % len(SPINNER)]
@@ -205,41 +195,49 @@ def _level(artifacts: Sequence[Artifact]) -> str:
     return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
-class LiveTree:
-    """The tree, redrawn in place; gone when it ends, for the answer to take its place."""
+class PausableLive:
+    """A live picture at the terminal, which gives way while the user is asked a question."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.is_paused = False
         self._live = self._new()
-        self._is_still = False
         self._registered = standing_still(self._pause, self._resume)
 
-    @staticmethod
-    def _new() -> Live:
-        return Live(console=error_console(), refresh_per_second=1 / REFRESH_SECONDS, transient=True, auto_refresh=False)
+    def _new(self) -> Live:
+        return Live(console=self.console, auto_refresh=False, transient=True, vertical_overflow="crop")
 
-    def __enter__(self) -> "LiveTree":
+    def __enter__(self) -> Self:
         self._live.__enter__()
         self._registered.__enter__()
         return self
-
-    def _pause(self) -> None:
-        """A question is asked: it has the terminal for itself."""
-        self._is_still = True
-        self._live.stop()
-
-    def _resume(self) -> None:
-        self._live = self._new()
-        self._live.start()
-        self._is_still = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._registered.__exit__(kind, error, trace)
         self._live.__exit__(kind, error, trace)
 
+    def draw(self, *parts: RenderableType) -> None:
+        self._live.update(Group(*parts), refresh=True)
+
+    def _pause(self) -> None:
+        self.is_paused = True
+        self._live.stop()
+
+    def _resume(self) -> None:
+        self._live = self._new()
+        self._live.start()
+        self.is_paused = False
+
+
+class LiveTree(PausableLive):
+    """The tree, redrawn in place; it disappears at the end, and the answer takes its place."""
+
+    def __init__(self) -> None:
+        super().__init__(error_console())
+
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        if self._is_still:
+        if self.is_paused:
             return
         roots = forest(records)
-        rows = max(6, error_console().height - 2) // max(1, len(roots))
-        trees: list[RenderableType] = [draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots]
-        self._live.update(Group(*trees), refresh=True)
+        rows = max(6, self.console.height - 2) // max(1, len(roots))
+        self.draw(*(draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots))

@@ -89,7 +89,7 @@ def test_what_is_no_parameter_is_refused_with_an_example(words: list[str], schem
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_written_as_a_parameter_is_told_to_be_one(name: str) -> None:
-    with pytest.raises(Misused, match=f"{name} is no parameter of this agent") as caught:
+    with pytest.raises(Misused, match=f"{name} is an option, not a parameter of this agent") as caught:
         pairs([f"{name}=a b"], TASKED)
     assert caught.value.advice == f"Write --{name} 'a b'"
     assert pairs([f"{name}=x"], {"properties": {name: {"type": "string"}}}) == {name: "x"}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from remit.cli.chat import Talk
 from remit.cli.chat_commands import COMMANDS, command_in, offers
-from remit.cli.chat_screen import Blocks, Breaks, Plain, harmless
+from remit.cli.chat_screen import Blocks, Breaks, Plain
 from remit.cli.events import Spent
 from remit.cli.live import Silence
+from remit.cli.render import harmless
 
 MARKDOWN = """# Title
 Words of a paragraph
