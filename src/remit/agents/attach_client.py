@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION, spec_from_wire, spec_to_wire
 from remit.agents.directory import Directory
+from remit.agents.remote_context import RemoteBackend, RemoteHandle
+from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.caller_token import CALLER, REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
@@ -18,8 +20,6 @@ from remit.core.request import Request
 from remit.core.result import Return
 from remit.runtime.context import Context, Handle
 from remit.runtime.engine import CURRENT, Engine
-from remit.runtime.remote_context import RemoteBackend, RemoteHandle
-from remit.runtime.rpc import Connection, error_to_wire
 from remit.stores.sqlite import open_to_look
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import connect_to, peer_of

@@ -21,6 +21,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
+from remit.agents.remote_context import ContextService, RemotePerformance, as_failed, facts_of
+from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name
 from remit.core.caller_token import REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
@@ -28,8 +30,6 @@ from remit.core.ports import AgentPort, Store
 from remit.runtime.context import Context, ContextBackend
 from remit.runtime.deps import Agents, RuntimeDeps
 from remit.runtime.engine import CURRENT, Engine, LiveDelegation
-from remit.runtime.remote_context import ContextService, RemotePerformance, as_failed, facts_of
-from remit.runtime.rpc import Connection, ConnectionLost, error_from_wire
 from remit.system.processes import FORK_SERVER, has_proc, look, mark_of, marker, process_start
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import Peer, listen_at, peer_of

@@ -16,6 +16,6 @@ The parent's side is `pool` (with `worker_client` and `command_process`), the ch
 from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Target, target_of
-from remit.runtime.rpc import AgentRaised
+from remit.agents.rpc import AgentRaised
 
 __all__ = ["AgentRaised", "CommandProcess", "Job", "ProcessPool", "Program", "Target", "target_of"]

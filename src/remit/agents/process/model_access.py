@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from remit.agents.remote_context import RemoteBackend
 from remit.core.errors import Misused, Unavailable
 from remit.core.jsonable import to_jsonable
 from remit.models.messages import Answer, EndReason, Reply, SpendSink
 from remit.models.questions import TextModel
 from remit.runtime.context import Context
-from remit.runtime.remote_context import RemoteBackend
 
 MAX_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
 """Of one worker. Few at once, as each draws on the budget only when it is answered."""

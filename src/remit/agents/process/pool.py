@@ -17,10 +17,10 @@ from remit.agents.process.command_process import CommandProcess, Program, progra
 from remit.agents.process.model_access import ModelService
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient
+from remit.agents.remote_context import ContextService, facts_of
 from remit.core.errors import Misused, Unavailable
 from remit.models.questions import TextModel
 from remit.runtime.context import Context, ContextBackend
-from remit.runtime.remote_context import ContextService, facts_of
 from remit.system.framing import FrameReader, FramingError, encode_frame
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.process.supervisor import STOP
+from remit.agents.remote_context import ContextService, RemotePerformance, as_failed
+from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.runtime.context import ContextBackend
-from remit.runtime.remote_context import ContextService, RemotePerformance, as_failed
-from remit.runtime.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.system.framing import FrameReader, FramingError
 from remit.system.processes import is_alive, look, process_start, send_signal
 

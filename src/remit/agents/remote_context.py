@@ -14,6 +14,7 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_type_hints
 
+from remit.agents.rpc import Calls
 from remit.core.budget import Limits
 from remit.core.deadline import Deadline
 from remit.core.delegation import Delegation, Lineage, TaskContext
@@ -24,7 +25,6 @@ from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.states import Priority
 from remit.runtime.context import Context, ContextBackend, ContextOperations, Handle, Repair
-from remit.runtime.rpc import Calls
 
 # ---- values
 
