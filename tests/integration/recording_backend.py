@@ -19,7 +19,7 @@ from remit.core.ids import new_session_id
 from remit.core.request import Request
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority
-from remit.runtime.context import Context, Repair
+from remit.runtime.context import Context, ContextFacts, Repair
 from remit.system.processes import marked
 
 
@@ -57,7 +57,7 @@ class RecordingBackend:
     hand_in = False
     saved: Any = None
 
-    def __init__(self, root: Path, timeout: float = 60.0) -> None:
+    def __init__(self, root: Path, timeout: float = 60.0, parameters: Mapping[str, Any] | None = None) -> None:
         self.root = root
         self.permits: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[Any] = []
@@ -66,7 +66,7 @@ class RecordingBackend:
         self.delegation = Delegation(
             lineage=Lineage.root(new_session_id(), "agent"),
             agent="agent",
-            parameters={},
+            parameters=parameters or {},
             caller="orchestrator",
             priority=Priority.NORMAL,
             deadline=deadline_in(timeout, time.monotonic()),
@@ -83,6 +83,9 @@ class RecordingBackend:
 
     def environment(self) -> dict[str, str]:
         return {"REMIT_SESSION": self.delegation.session_id}
+
+    def facts(self) -> ContextFacts:
+        return ContextFacts(self.delegation, self.root, self.workspace, self.repair, self.saved, self.environment())
 
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(time.monotonic())
@@ -161,7 +164,8 @@ class ProcessStage:
     async def open(self) -> None: ...
 
     async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
-        return await self.pool.run(Job(target=target_of(function), parameters=parameters), self.backend.context())
+        self.backend.delegation = self.backend.delegation._replace(parameters=parameters)
+        return await self.pool.run(Job(target_of(function)), self.backend.context())
 
     def noted(self, kind: str) -> list[Any]:
         return [note[1] for note in self.backend.notes if note[0] == kind]

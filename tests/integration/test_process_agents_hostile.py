@@ -184,7 +184,7 @@ from remit.agents.process import Job, ProcessPool, target_of
 async def main():
     pool = ProcessPool(project="test", owner_id=sys.argv[1])
     jobs = [(agents.spin, {}), (agents.ignore_term, {}), (agents.daemonise, {"wait": True}), (agents.fork_many, {"count": 10})]
-    runs = [pool.run(Job(target=target_of(f), parameters=p), RecordingBackend(Path("/")).context()) for f, p in jobs]
+    runs = [pool.run(Job(target_of(f)), RecordingBackend(Path("/"), parameters=p).context()) for f, p in jobs]
     await asyncio.gather(*runs)
 
 asyncio.run(main())

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
-from remit.agents.remote_context import ContextService, RemotePerformance, as_failed, facts_of
+from remit.agents.remote_context import ContextService, RemotePerformance, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name
 from remit.core.caller_token import REFUSED, UNSET, CallerToken, decode, new_secret
@@ -342,7 +342,10 @@ class LentAgent:
         backend, process, running = ctx.backend, self._process, CURRENT.get()
         assert running is not None
         with process.performing(running) as run:
-            body = {"agent": self.spec.name, "facts": facts_of(backend, with_answers=True)}
+            # Its loop must not wait for answers: what a context may be asked without awaiting is told ahead.
+            told = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
+            facts = facts_to_wire(backend.facts()) | told
+            body = {"agent": self.spec.name, "facts": facts}
             performance = RemotePerformance(process.connection.calls, backend, run, body)
             try:
                 return await asyncio.shield(performance.answer)

@@ -53,7 +53,7 @@ class ProcessAgent:
     """Executes a `FunctionAgent` in a process of its own. Only built-in agents are given models: others delegate to a model agent, which is
     recorded and limited."""
 
-    __slots__ = ("_agent", "_models", "_pool", "_used", "spec", "target")
+    __slots__ = ("_agent", "_job", "_pool", "_used", "spec", "target")
 
     def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
         self._agent = agent
@@ -62,7 +62,7 @@ class ProcessAgent:
         self.spec: AgentSpec = agent.spec
         self.target: Target = target_of(agent.function)
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        self._models = models if is_ours else None
+        self._job = Job(self.target, models if is_ours else None)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)
@@ -70,8 +70,8 @@ class ProcessAgent:
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         self._used(self.target)
-        # The recorded parameters, not `arguments`: they are plain, and the worker checks them again into what the function takes.
-        return await self._pool.run(Job(target=self.target, parameters=ctx.parameters, models=self._models), ctx)
+        # The worker checks the recorded parameters again: `arguments` are not all JSON.
+        return await self._pool.run(self._job, ctx)
 
 
 class Executors:

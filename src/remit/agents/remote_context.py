@@ -24,7 +24,7 @@ from remit.core.jsonable import to_jsonable
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.states import Priority
-from remit.runtime.context import Context, ContextBackend, ContextOperations, Handle, Repair
+from remit.runtime.context import Context, ContextBackend, ContextFacts, ContextOperations, Handle, Repair
 
 # ---- values
 
@@ -120,22 +120,20 @@ class Operation(NamedTuple):
 OPERATIONS = {name: Operation.of(name, method) for name, method in vars(ContextOperations).items() if not name.startswith("_")}
 
 
-def facts_of(backend: ContextBackend, *, with_answers: bool) -> dict[str, Any]:
-    """What a context in another process knows without asking; `with_answers` where it cannot wait for an answer (`RemoteBackend`)."""
-    delegation, repair = backend.delegation, backend.repair
-    facts = {
+def facts_to_wire(facts: ContextFacts) -> dict[str, Any]:
+    delegation, repair = facts.delegation, facts.repair
+    return {
         "delegation": {
             **delegation._replace(caller_info=None)._asdict(),
             "limits": delegation.limits.to_dict() if delegation.limits else None,
             "task": delegation.task.to_dict() if delegation.task else None,
         },
-        "root": str(backend.root),
-        "workspace": str(backend.workspace),
+        "root": str(facts.root),
+        "workspace": str(facts.workspace),
         "repair": None if repair is None else {"faults": repair.faults, "original": repair.original},
-        "saved": backend.saved,
-        "environment": backend.environment(),
+        "saved": facts.saved,
+        "environment": facts.environment,
     }
-    return facts | {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()} if with_answers else facts
 
 
 def _delegation(wire: Mapping[str, Any]) -> Delegation:
@@ -161,13 +159,13 @@ class RemoteBackend:
     """A context backend over a connection; the operations come from the table.
 
     A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its
-    loop for an answer (its owner may run on the same loop), so blocking calls are answered from its facts.
+    loop for an answer (its owner may run on the same loop), so blocking calls are answered from what it was told.
     """
 
     def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
         self.calls = calls
         self.run = run
-        self.facts = dict(facts)
+        self.answers = dict(facts)
         self.delegation = _delegation(facts["delegation"])
         self.root, self.workspace = Path(facts["root"]), Path(facts["workspace"])
         repair = facts["repair"]
@@ -185,6 +183,9 @@ class RemoteBackend:
 
     async def wait_hand_in(self) -> None:
         await asyncio.shield(asyncio.wrap_future(self._hand_in))
+
+    def facts(self) -> ContextFacts:
+        return ContextFacts(self.delegation, self.root, self.workspace, self.repair, self.saved, self.environment())
 
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(time.monotonic())
@@ -210,9 +211,9 @@ class RemoteBackend:
     async def call(self, name: str, body: dict[str, Any]) -> Any:
         self._raise_refusal()
         value = await self.calls.call(name, body, self.run)
-        if "budget" in self.facts:
+        if "budget" in self.answers:
             with contextlib.suppress(RemitError):
-                self.facts["budget"] = await self.calls.call("budget", {}, self.run)
+                self.answers["budget"] = await self.calls.call("budget", {}, self.run)
         return value
 
     async def _call(self, operation: Operation, *arguments: Any) -> Any:
@@ -224,8 +225,8 @@ class RemoteBackend:
         self.calls.tell(operation.name, operation.encode(arguments), self.run)
 
     def _ask(self, operation: Operation) -> Any:
-        if operation.name in self.facts:
-            return operation.reply.decode(self.facts[operation.name])
+        if operation.name in self.answers:
+            return operation.reply.decode(self.answers[operation.name])
         return operation.reply.decode(self.calls.call_blocking(operation.name, {}, self.run))
 
     def _raise_refusal(self) -> None:

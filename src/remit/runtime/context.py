@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
@@ -146,6 +146,17 @@ class ContextOperations(Protocol):
     def environment(self) -> dict[str, str]: ...
 
 
+class ContextFacts(NamedTuple):
+    """What a context in another process knows without asking."""
+
+    delegation: Delegation
+    root: Path
+    workspace: Path
+    repair: Repair | None
+    saved: Any
+    environment: dict[str, str]
+
+
 class ContextBackend(ContextOperations, Protocol):
     """What a context is backed by: the engine, or a connection to the process of the engine. One per delegation that runs.
 
@@ -166,6 +177,7 @@ class ContextBackend(ContextOperations, Protocol):
     def hand_in(self) -> bool: ...
     async def wait_hand_in(self) -> None: ...
     def remaining(self) -> float: ...
+    def facts(self) -> ContextFacts: ...
     def printed(self, text: str) -> None:
         """The agent wrote this to its standard output or error."""
         ...

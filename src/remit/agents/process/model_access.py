@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.remote_context import RemoteBackend
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 from remit.core.jsonable import to_jsonable
 from remit.models.messages import Answer, EndReason, Reply, SpendSink
 from remit.models.questions import TextModel
@@ -20,15 +20,13 @@ MAX_QUESTION_CHARACTERS = 1_000_000
 class ModelService:
     """Answers the questions of one worker."""
 
-    def __init__(self, ctx: Context, models: TextModel | None) -> None:
+    def __init__(self, ctx: Context, models: TextModel) -> None:
         self._ctx = ctx
         self._models = models
         self._questions = 0
         self._asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
     async def write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
-        if self._models is None:
-            raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
         if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
             raise Misused("A question to a model is text.")
         if len(prompt) + len(instructions) + len(str(schema or "")) > MAX_QUESTION_CHARACTERS:
@@ -55,7 +53,7 @@ class RemoteModels:
         self._backend = backend
 
     def is_configured(self) -> bool:
-        return bool(self._backend.facts.get("has_model"))
+        return bool(self._backend.answers.get("has_model"))
 
     async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         """The Remit process draws the cost, not `purse`."""

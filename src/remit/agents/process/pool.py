@@ -10,17 +10,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.process.command_process import CommandProcess, Program, program_to_wire
 from remit.agents.process.model_access import ModelService
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient
-from remit.agents.remote_context import ContextService, facts_of
-from remit.core.errors import Misused, Unavailable
+from remit.agents.remote_context import ContextService, facts_to_wire
+from remit.core.errors import Misused, RemitError, Unavailable
 from remit.models.questions import TextModel
-from remit.runtime.context import Context, ContextBackend
+from remit.runtime.context import Context, ContextBackend, ContextFacts
 from remit.system.framing import FrameReader, FramingError, encode_frame
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
@@ -125,9 +124,9 @@ class ForkServers:
         self._servers: dict[str, ForkServerClient] = {}
         self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
 
-    async def fork(self, *, mark: str, session_id: str, channel: int, link: int) -> int:
+    async def fork(self, order: dict[str, Any], channel: int, link: int) -> int:
         """A supervisor with a worker; the supervisor's pid."""
-        return await self._make({"op": "fork", "mark": mark, "session_id": session_id}, [channel, link], self._for_agents)
+        return await self._make(order, [channel, link], self._for_agents)
 
     async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> int:
         """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input."""
@@ -253,14 +252,15 @@ _LEAVE_LIMIT = 1.0
 """For a worker that has answered to end by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a worker is to run."""
 
-    target: Target
-    parameters: Mapping[str, Any]
-    models: TextModel | None = None
-    """What it may ask (`models_of`); the asking is done in the Remit process."""
+    __slots__ = ("models", "target")
+
+    def __init__(self, target: Target, models: TextModel | None = None) -> None:
+        """`models`: what it may ask (`models_of`); the asking is done in the Remit process."""
+        self.target = target.to_wire()
+        self.models = models
 
 
 class ProcessPool:
@@ -276,6 +276,8 @@ class ProcessPool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._processes: dict[WorkerClient | CommandProcess, str] = {}
         """What runs, and for which delegation."""
+        self._sys_path: tuple[list[str], list[str]] = ([], [])
+        """That of this process when it was last looked at, and what agents get of it."""
         self._is_closed = False
 
     def warm_up(self, targets: Sequence[Target], *, for_commands: bool = False) -> None:
@@ -290,14 +292,39 @@ class ProcessPool:
 
     async def run(self, job: Job, ctx: Context) -> Any:
         backend = ctx.backend
-        worker = WorkerClient(ContextService(backend, {"write": ModelService(ctx, job.models).write}))
+        facts = backend.facts()
+        write = _no_model if job.models is None else ModelService(ctx, job.models).write
+        worker = WorkerClient(ContextService(backend, {"write": write}))
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        working = self._own(self._work(worker, job, backend, facts, answered))
         try:
-            async with self._started(worker, backend, lambda mark, session_id: self._fork(worker, mark, session_id, job, backend)):
-                await worker.wait_ended(_LEAVE_LIMIT)
+            await answered
+        except asyncio.CancelledError:
+            worker.stop()
+            await asyncio.wait([working], timeout=self._term_grace + _WAIT_LIMIT)
+            raise
         finally:
+            _report_abandoned(working, backend)
             if printed := worker.printed():
                 backend.printed(printed)
         return worker.outcome()
+
+    async def _work(
+        self, worker: WorkerClient, job: Job, backend: ContextBackend, facts: ContextFacts, answered: "asyncio.Future[None]"
+    ) -> None:
+        """The whole life of a worker. The pool owns it: a caller that is cancelled ends neither the starting nor the killing."""
+        mark = self._register(worker, facts.delegation.lineage.session_id)
+        failure: RemitError | None = None
+        try:
+            await self._fork(worker, mark, job, backend, facts)
+            await worker.wait_ended(_LEAVE_LIMIT)
+        except RemitError as error:
+            failure = error
+        finally:
+            patience = asyncio.get_running_loop().call_later(self._term_grace + _WAIT_LIMIT, _settle, answered, failure)
+            await self._end(worker, mark)
+            patience.cancel()
+            _settle(answered, failure)
 
     @contextlib.asynccontextmanager
     async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
@@ -305,10 +332,19 @@ class ProcessPool:
 
         Raises `Unavailable` when it cannot be started, and `Misused` when what it is given cannot be passed to a program.
         """
+        backend = ctx.backend
         command = CommandProcess(program)
-        async with self._started(command, ctx.backend, lambda mark, session_id: self._launch(command, mark, session_id, program)):
+        session_id = backend.delegation.lineage.session_id
+        mark = self._register(command, session_id)
+        starting = self._own(self._launch(command, mark, session_id, program))
+        try:
+            await asyncio.shield(starting)
             await command.wait_begun()
             yield command
+        finally:
+            ending = self._own(self._end(command, mark, starting))
+            await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
+            _report_abandoned(ending, backend)
 
     def stop_at_once(self, session_ids: Collection[str]) -> None:
         """Kill what runs for these delegations, without the grace of a SIGTERM; whoever waits for them sees to the rest."""
@@ -351,15 +387,22 @@ class ProcessPool:
             if targets:
                 await self._fork_servers.preload(targets)
 
-    async def _fork(self, worker: WorkerClient, mark: str, session_id: str, job: Job, backend: ContextBackend) -> None:
-        has_model = job.models is not None and job.models.is_configured()
+    def _register(self, process: WorkerClient | CommandProcess, session_id: str) -> str:
+        """The mark of its processes."""
+        if self._is_closed:
+            raise Misused("The process pool is closed.", advice="Open a new Remit.")
+        self._processes[process] = session_id
+        return f"{self._mark_prefix}{session_id}"
+
+    async def _fork(self, worker: WorkerClient, mark: str, job: Job, backend: ContextBackend, facts: ContextFacts) -> None:
+        if self._sys_path[0] != sys.path:
+            self._sys_path = (list(sys.path), agent_path())
         message = {
-            "target": job.target.to_wire(),
-            "parameters": job.parameters,
-            "sys_path": agent_path(),
+            "target": job.target,
+            "sys_path": self._sys_path[1],
             "folder": os.getcwd(),
             "environment": self._environment,
-            "facts": {**facts_of(backend, with_answers=False), "has_model": has_model},
+            "facts": {**facts_to_wire(facts), "has_model": job.models is not None and job.models.is_configured()},
         }
         try:
             sockets = [*socket.socketpair(), *socket.socketpair()]
@@ -368,8 +411,8 @@ class ProcessPool:
         channel, channel_end, link, link_end = sockets
         with channel_end, link_end:
             await worker.start(channel, link, backend, message)
-            fds = {"channel": channel_end.fileno(), "link": link_end.fileno()}
-            worker.link.set_pid(await self._fork_servers.fork(mark=mark, session_id=session_id, **fds))
+            order = {"op": "fork", "mark": mark, "session_id": self._processes[worker]}
+            worker.link.set_pid(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
 
     async def _launch(self, command: CommandProcess, mark: str, session_id: str, program: Program) -> None:
         wire = program_to_wire(program, {MARK: mark})
@@ -378,33 +421,13 @@ class ProcessPool:
             command.send(wire)
             command.link.set_pid(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
 
-    @contextlib.asynccontextmanager
-    async def _started(
-        self, process: WorkerClient | CommandProcess, backend: ContextBackend, start: Callable[[str, str], Awaitable[None]]
-    ) -> AsyncIterator[None]:
-        """Neither a second cancellation nor the end of the caller's patience ends the starting or the killing: the pool owns both."""
-        if self._is_closed:
-            raise Misused("The process pool is closed.", advice="Open a new Remit.")
-        session_id = backend.delegation.lineage.session_id
-        mark = f"{self._mark_prefix}{session_id}"
-        self._processes[process] = session_id
-        starting = self._own(start(mark, session_id))
-        try:
-            await asyncio.shield(starting)
-            yield
-        finally:
-            ending = self._own(self._end(process, mark, starting))
-            await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
-            if not ending.done():
-                gone = backend.abandoned("its processes are still being killed")
-                ending.add_done_callback(lambda _: gone())
-
-    async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any]") -> None:
+    async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any] | None" = None) -> None:
         """Everything of this process is dead, and every descriptor of it closed, when this returns."""
         link = process.link
-        await asyncio.wait([starting])
+        if starting is not None:
+            await asyncio.wait([starting])
         try:
-            if link.pid is not None and not await link.wait_gone(0.0):
+            if link.pid is not None and not link.is_gone:
                 process.order_stop(self._term_grace)
                 link.wake()
                 if not await link.wait_gone(self._term_grace + _GONE_LIMIT):
@@ -418,3 +441,22 @@ class ProcessPool:
         """The supervisor was killed or is stuck. Its worker died with it; what it had adopted was adopted by the fork server."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._fork_servers.sweep()
+
+
+async def _no_model(**_: Any) -> Any:
+    raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
+
+
+def _settle(answered: "asyncio.Future[None]", failure: RemitError | None) -> None:
+    if answered.done():
+        return
+    if failure is None:
+        answered.set_result(None)
+    else:
+        answered.set_exception(failure)
+
+
+def _report_abandoned(ending: "asyncio.Task[Any]", backend: ContextBackend) -> None:
+    if not ending.done():
+        gone = backend.abandoned("its processes are still being killed")
+        ending.add_done_callback(lambda _: gone())

@@ -58,10 +58,14 @@ class SupervisorLink(asyncio.Protocol):
         if process is not None and process.started == self.started:
             send_signal(process, signal.SIGCONT)
 
-    async def wait_gone(self, limit: float) -> bool:
-        """Until the supervisor has ended: it does so after everything below it."""
-        await asyncio.wait([self.lost], timeout=limit)
+    @property
+    def is_gone(self) -> bool:
+        """Whether the supervisor has ended: it does so after everything below it."""
         return self.lost.done() and self.report is not None
+
+    async def wait_gone(self, limit: float) -> bool:
+        await asyncio.wait([self.lost], timeout=limit)
+        return self.is_gone
 
     async def wait_dead(self) -> None:
         """A supervisor closes its link a moment before it is dead."""
@@ -120,6 +124,7 @@ class WorkerClient:
         self._service = service
         self._performance: RemotePerformance | None = None
         self._fault = ""
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection = Connection(self, asyncio.create_task)
         self.link = SupervisorLink()
 
@@ -130,15 +135,13 @@ class WorkerClient:
         self._performance.answer.add_done_callback(lambda _: self._connection.ignore())
 
     async def wait_ended(self, limit: float) -> None:
-        """Until there is an answer and the worker is gone, or no answer is to be expected."""
+        """Until there is an answer and the worker is gone, or no answer is to be expected, or it is to be stopped."""
         assert self._performance is not None
-        answer = self._performance.answer
-        await asyncio.wait((answer, self.link.lost), return_when=asyncio.FIRST_COMPLETED)
-        if self._fault:
-            return
-        if self._answered() is None:
-            await asyncio.wait([self.link.lost])
-        if await self.link.wait_gone(limit):
+        answer, lost, stopping = self._performance.answer, self.link.lost, self._stopping
+        await asyncio.wait((answer, lost, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if self._answered() is None and not self._fault:
+            await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done() and not self._fault and await self.link.wait_gone(limit):
             await self._connection.read_to_end(limit)
             await asyncio.wait([answer], timeout=limit)
 
@@ -146,6 +149,11 @@ class WorkerClient:
         """Its answer; None where it has none, or has lost its connection."""
         answer = None if self._performance is None else self._performance.answer
         return answer if answer is not None and answer.done() and not isinstance(answer.exception(), ConnectionLost) else None
+
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        if not self._stopping.done():
+            self._stopping.set_result(None)
 
     def order_stop(self, grace_seconds: float) -> None:
         """The worker is asked to end; meanwhile it may save what it has, and ask for nothing more."""

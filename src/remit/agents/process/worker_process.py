@@ -160,7 +160,7 @@ class Worker:
             found = Target.from_wire(job["target"]).load()
         except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; the caller must hear it
             self._end({"error": error_to_wire(error, with_traceback=True, while_loading=True)})
-        self._perform(found, job["parameters"])
+        self._perform(found, dict(self._backend.delegation.parameters))
 
     def _perform(self, found: Any, parameters: dict[str, Any]) -> NoReturn:
         try:

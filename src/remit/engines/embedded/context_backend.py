@@ -22,7 +22,7 @@ from remit.engines.embedded.replay import restored
 from remit.engines.embedded.running import Running
 from remit.runtime import accept, reply
 from remit.runtime.authorize import on_behalf_of, permit, permitted
-from remit.runtime.context import Handle, Repair, SettledHandle
+from remit.runtime.context import ContextFacts, Handle, Repair, SettledHandle
 from remit.runtime.deps import RuntimeDeps
 from remit.runtime.reply import Stop
 from remit.runtime.workspaces import is_recorded_diff
@@ -149,6 +149,11 @@ class EngineBackend:
 
     def budget(self) -> Limits:
         return self._running.budget.left(self._running.engine.loop.time())
+
+    def facts(self) -> ContextFacts:
+        running = self._alive()
+        environment = running.process_environment()
+        return ContextFacts(running.delegation, running.root, running.workspace, running.repair, running.saved, environment)
 
     async def wait_hand_in(self) -> None:
         running = self._alive()
