@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import grpc.aio
 from a2a.server.context import ServerCallContext
@@ -45,7 +45,6 @@ from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotCancelableErro
 from a2a.utils.task import apply_history_length, decode_page_token, encode_page_token, validate_history_length, validate_page_size
 from starlette.routing import BaseRoute, Route
 
-from remit.agents.proto.metadata import ADVICE, CODE, PUSHBACK
 from remit.core import events as ours
 from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
@@ -56,7 +55,7 @@ from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCa
 from remit.server.a2a.messages import STATES, arguments_of, bare_task, last_updates, read_message, status_update, task_of, update_of
 from remit.server.a2a.push import Post, Pushing
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
-from remit.server.grpc.auth_interceptor import printable, short
+from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import Call, Service
 from remit.system.threads import off_loop
 
@@ -376,13 +375,8 @@ class _GrpcBinding(GrpcHandler):
 
     async def abort_context(self, error: A2AError, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         data = error.data if isinstance(error.data, dict) else {}
-        trailers: list[tuple[str, str]] = []
-        if isinstance(code := data.get("code"), str):
-            trailers.append((CODE, quote(code, safe=" ")))
-        if isinstance(advice := data.get("recommendation"), str):
-            trailers.append((ADVICE, printable(advice)))
-        if isinstance(wait := data.get("retryAfterSeconds"), int | float):
-            trailers.append((PUSHBACK, str(int(1000 * wait) + 1)))
+        code, advice, wait = data.get("code"), data.get("recommendation"), data.get("retryAfterSeconds")
+        trailers = basic_trailers(code, advice if isinstance(advice, str) else "", wait) if isinstance(code, str) else ()
         context.set_trailing_metadata((*(context.trailing_metadata() or ()), *trailers))
         error.message = short(error.message)  # metadata too, which clients limit to 8 KiB
         await super().abort_context(error, context)

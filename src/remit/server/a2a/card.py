@@ -147,13 +147,13 @@ class HttpCalls(ServerCallContextBuilder):
 class GrpcCalls:
     def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
         """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
-        from remit.server.grpc.auth_interceptor import entered
+        from remit.server.grpc.auth_interceptor import current_call
 
         given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
         asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
         if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
             raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        return _context(entered().principal, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
+        return _context(current_call().principal, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
 
 
 def _context(principal: Principal | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:

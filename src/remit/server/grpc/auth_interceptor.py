@@ -1,15 +1,19 @@
-"""Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
+"""Authentication and errors of gRPC calls: the one interceptor before every service, those of other packages included.
 
-The caller is authenticated by its bearer token, its certificate or the socket (`authenticator`) before anything it sends is read; then
-its limits are checked. Its metadata become a `Call`, which services get from `entered()`. Errors of services are reported by `errors`. The
-deadline of a call only says how long the client waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one."""
+The caller is authenticated by its bearer token, its certificate or the socket before anything it sends is read; then its limits are
+checked. Its metadata become a `Call`, which services get from `current_call()`. The deadline of a call only says how long the client
+waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one.
+
+Errors have the status of the one table (`statuses`), and in the trailers `remit-code`, `remit-advice` (percent-encoded where it is not
+ASCII), `grpc-status-details-bin` (a google.rpc.Status with an ErrorInfo and a Struct of the details) and, for clients that retry by
+themselves, `grpc-retry-pushback-ms`."""
 
 import asyncio
 import contextlib
 import contextvars
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -27,95 +31,17 @@ from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator,
 from remit.server.service import Call
 from remit.server.statuses import status_of
 
-# ---- Our errors as gRPC tells them: the status of the one table (`serve.statuses`), and in the trailers our own code, advice
-
-
 log = logging.getLogger("remit.grpc")
-
-DOMAIN = "remit"
-_MOST_WORDS = 800
-_MOST_DETAILS_BYTES = 3000
-"""Clients take 8 KiB of metadata: the words are there twice, and the details grow by a third in base64."""
-_PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
-
-Metadata = tuple[tuple[str, str | bytes], ...]
-
-
-class Told:
-    """What `abort` takes."""
-
-    __slots__ = ("code", "metadata", "words")
-
-    def __init__(self, error: RemitError) -> None:
-        self.code = grpc.StatusCode[status_of(error).grpc]
-        self.words = short(error.message)
-        self.metadata = _metadata(error, self.code, self.words)
-
-
-async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: RemitError) -> NoReturn:
-    told = Told(error)
-    await context.abort(told.code, told.words, told.metadata)
-
-
-async def abort_unknown(context: "grpc.aio.ServicerContext[Any, Any]", error: Exception) -> NoReturn:
-    """A fault of ours: the log has it, the caller learns only that there was one."""
-    log.error("A gRPC request failed by a fault of remit's.", exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, "The server failed in a way that was not foreseen; its log has more.")
-
-
-def short(text: str) -> str:
-    """So much of it as stays below the limit when it is written as metadata, where a letter may take nine."""
-    text = text_of(text)[:_MOST_WORDS]
-    while len(quote(text, safe=_PRINTABLE)) > _MOST_WORDS:
-        text = text[: len(text) * 3 // 4]
-    return text
-
-
-def printable(text: str) -> str:
-    """As a value of the metadata, which are ASCII."""
-    return quote(short(text), safe=_PRINTABLE)
-
-
-def _metadata(error: RemitError, code: grpc.StatusCode, words: str) -> Metadata:
-    found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
-    if error.advice:
-        found.append((ADVICE, printable(error.advice)))
-    wait: float | None = getattr(error, "retry_after_seconds", None)
-    if wait is not None:
-        found.append((PUSHBACK, str(int(1000 * wait) + 1)))
-    found.append((DETAILS, _status(error, code, words, wait).SerializeToString()))
-    return tuple(found)
-
-
-def _status(error: RemitError, code: grpc.StatusCode, words: str, wait: float | None) -> Status:
-    status = Status(code=code.value[0], message=words)
-    _pack(status, ErrorInfo(reason=text_of(error.code), domain=DOMAIN))
-    if wait is not None:
-        again = RetryInfo()
-        again.retry_delay.FromNanoseconds(int(wait * 1e9))
-        _pack(status, again)
-    details: Mapping[str, Any] = getattr(error, "details", {})
-    if details:
-        struct = struct_of(details)
-        if struct.ByteSize() <= _MOST_DETAILS_BYTES:
-            _pack(status, struct)
-    return status
-
-
-def _pack(status: Status, message: Any) -> None:
-    packed = AnyMessage()
-    packed.Pack(message)
-    status.details.append(packed)
-
-
-# ---- Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
-
 
 HEALTH = "/grpc.health.v1.Health/"
 """Answered without authentication."""
 MOST_OPEN_CALLS = 200
 """Calls without authentication at a time."""
 READ_SECONDS = 10.0
+MOST_CHARACTERS = 800
+MOST_DETAILS_BYTES = 3000
+"""Clients take 8 KiB of metadata: messages are there twice, and details grow by a third in base64."""
+_PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
@@ -123,14 +49,14 @@ _GARBLED = object()
 """In place of a message that could not be parsed."""
 
 
-def entered() -> Call:
+def current_call() -> Call:
     """The call that is being answered."""
     return _CALL.get()
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, authenticator: Authenticator, *, trusts_socket: bool = True) -> None:
-        """`trusts_socket`: who opens our Unix socket owns the project; behind a proxy that is anybody."""
+        """`trusts_socket`: only the owner opens our Unix socket; behind a proxy every client does."""
         self._authenticator = authenticator
         self._trusts_socket = trusts_socket
         self._wrapped: dict[str, tuple[Any, Any]] = {}
@@ -172,7 +98,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                     with self._open_call():
                         return await behaviour(await _read_one(context), context)
                 call = self._call(context)
-                _CALL.set(call)
                 return await behaviour(await self._admitted(call, requests, context, asks_once), context)
             except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
                 await _report(context, error)
@@ -186,11 +111,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             try:
                 call = None if is_open else self._call(context)
                 with self._open_call() if call is None else self._authenticator.stream(call.principal):
-                    if call is None:
-                        request = await _read_one(context)
-                    else:
-                        _CALL.set(call)
-                        request = await self._admitted(call, requests, context, asks_once)
+                    read = _read_one(context) if call is None else self._admitted(call, requests, context, asks_once)
+                    request = await read
                     if generator is None:
                         await behaviour(request, context)
                         return
@@ -204,6 +126,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
     async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
         """The request, or the stream of requests, within the caller's limits."""
+        _CALL.set(call)
         request: Any = await _read_one(context) if asks_once else _checked(requests)
         if not call.principal.is_local:  # the owner has no limits
             self._authenticator.admit(call.principal, size=request.ByteSize() if asks_once else 0)
@@ -247,6 +170,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return Call.of(self._authenticator.authenticate(shown), "grpc", read_position_headers(given), given.get(TRACEPARENT))
 
 
+# ---- requests
+
+
 def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
     """A message that cannot be parsed is the client's error, without a traceback in our log."""
     if deserializer is None:
@@ -281,9 +207,49 @@ def _parsed(request: Any) -> Any:
     return request
 
 
+# ---- errors
+
+
 async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
-        await abort(context, error)
+        code, message = grpc.StatusCode[status_of(error).grpc], short(error.message)
+        await context.abort(code, message, _trailers(error, code, message))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
-    await abort_unknown(context, error)
+    log.error("A gRPC request failed by a fault of remit's.", exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "Internal server error. The server's log has the details.")
+
+
+def short(text: str) -> str:
+    """Cut to stay below the limit when it is written as metadata, where a letter may take nine bytes."""
+    text = text_of(text)[:MOST_CHARACTERS]
+    while len(quote(text, safe=_PRINTABLE)) > MOST_CHARACTERS:
+        text = text[: len(text) * 3 // 4]
+    return text
+
+
+def basic_trailers(code: str, advice: str, retry_after_seconds: float | None) -> list[tuple[str, str | bytes]]:
+    found: list[tuple[str, str | bytes]] = [(CODE, quote(code, safe=" "))]
+    if advice:
+        found.append((ADVICE, quote(short(advice), safe=_PRINTABLE)))
+    if retry_after_seconds is not None:
+        found.append((PUSHBACK, str(int(1000 * retry_after_seconds) + 1)))
+    return found
+
+
+def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[tuple[str, str | bytes], ...]:
+    wait: float | None = getattr(error, "retry_after_seconds", None)
+    parts: list[Any] = [ErrorInfo(reason=text_of(error.code), domain="remit")]
+    if wait is not None:
+        parts.append(RetryInfo())
+        parts[-1].retry_delay.FromNanoseconds(int(wait * 1e9))
+    if details := getattr(error, "details", None):
+        struct = struct_of(details)
+        if struct.ByteSize() <= MOST_DETAILS_BYTES:
+            parts.append(struct)
+    status = Status(code=code.value[0], message=message)
+    for part in parts:
+        packed = AnyMessage()
+        packed.Pack(part)
+        status.details.append(packed)
+    return (*basic_trailers(error.code, error.advice, wait), (DETAILS, status.SerializeToString()))

@@ -11,7 +11,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -32,8 +32,8 @@ from remit.runtime.liveness import EXPECTED_FOLDER, expected_agents
 from remit.runtime.output_schema import checked_schema
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.authenticator import Authenticator
-from remit.server.grpc.auth_interceptor import entered
-from remit.server.grpc.remote_agents import ADDRESSED, Instance, Offered, Pool, RemoteAgent, handle_message
+from remit.server.grpc.auth_interceptor import current_call
+from remit.server.grpc.remote_agents import ADDRESSED, Instance, Operation, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
 from remit.system.files import private_folder, read_private, write_private
@@ -69,15 +69,15 @@ class Registry(rpc.AgentServiceServicer):
         self._heartbeat = settings.heartbeat_seconds
         self._pools: dict[str, Pool] = {}
         self._instances: dict[str, Instance] = {}
-        self._shown: dict[str, AgentSpec] = {}
+        self._listed: dict[str, AgentSpec] = {}
         """Its entries in the directory."""
         self._sweeping: asyncio.Task[Any] | None = None
-        self._awaited = AwaitedOperations(self._remit.folder)
+        self._expected = ExpectedOperations(self._remit.folder)
         self._before: dict[str, tuple[str, float]] | None = None
         """Operations that work of an earlier server waits for; None: not read yet."""
 
     def name_of(self, agent_id: str) -> str | None:
-        """The name of a registered agent by its id. Work that the same request begins is meant for that instance alone."""
+        """The name of a registered agent by its id. Work that the same request starts is meant for that instance alone."""
         instance = self._instances.get(agent_id)
         if instance is None:
             return None
@@ -87,30 +87,32 @@ class Registry(rpc.AgentServiceServicer):
     # ---- registration
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
-        principal, name, slots = entered().principal, _one_part(request.name, "name"), _slots(request)
-        _must_be_allowed(principal, ())
-        await self._read_awaited()
+        principal, name = current_call().principal, _one_part(request.name, "name")
+        _check_allowed(principal, ())
+        await self._read_expected()
         operations = await off_loop(_operations, request, name)
-        _must_be_allowed(principal, [one.spec.name for one in operations.values()])
-        _must_be_free(name, self._remit.directory.specs())
-        self._must_have_room(principal)
-        pool = self._pools.setdefault(name, Pool(name, time.monotonic))
-        pool.must_be_of(principal.name)
-        secret = f"rma_{secrets.token_urlsafe(32)}"
+        _check_allowed(principal, [one.spec.name for one in operations.values()])
+        self._check_free(name)
+        theirs = sum(one.principal == principal.name for one in self._instances.values())
+        if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
+            raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
+        pool = self._pool(name)
+        pool.claim(principal.name)
+        secret, now = f"rma_{secrets.token_urlsafe(32)}", time.monotonic()
         instance = Instance(
             agent_id=f"agent_{secrets.token_hex(8)}",
             name=name,
             principal=principal.name,
             secret_digest=_digest(secret),
-            slots=slots,
+            slots=_slots(request),
             operations=operations,
-            heard_at=time.monotonic(),
-            streamless_since=time.monotonic(),
+            heard_at=now,
+            streamless_since=now,
         )
         self._instances[instance.agent_id] = instance
         try:
-            pool.joined(instance)
-            self._show(pool)
+            pool.add(instance)
+            self._update_directory(pool)
         except RemitError:
             self._lose(instance, "it could not be added")
             raise
@@ -130,7 +132,7 @@ class Registry(rpc.AgentServiceServicer):
         instance = self._known(request.agent_id, request.secret)
         instance.is_leaving = True
         pool = self._pools[instance.name]
-        self._show(pool)
+        self._update_directory(pool)
         if not instance.works:
             self._lose(instance, "it left")
         pool.fill()
@@ -142,7 +144,7 @@ class Registry(rpc.AgentServiceServicer):
         instance = await self._greeted(request_iterator)
         pool = self._pools[instance.name]
         if instance.outbox is not None:  # it reconnected before we noticed that it was gone
-            pool.cut_off(instance)
+            pool.disconnect(instance)
         outbox = instance.outbox = asyncio.Queue()
         instance.streamless_since = None
         reading = asyncio.create_task(self._read(pool, instance, outbox, request_iterator))
@@ -154,7 +156,7 @@ class Registry(rpc.AgentServiceServicer):
         finally:
             reading.cancel()
             if instance.outbox is outbox:
-                self._broken(pool, instance)
+                self._disconnected(pool, instance)
 
     async def _greeted(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
         first: pb.AgentMessage | None = None
@@ -184,8 +186,8 @@ class Registry(rpc.AgentServiceServicer):
         finally:
             outbox.put_nowait(None)
 
-    def _broken(self, pool: Pool, instance: Instance) -> None:
-        pool.cut_off(instance)
+    def _disconnected(self, pool: Pool, instance: Instance) -> None:
+        pool.disconnect(instance)
         if instance.is_leaving:
             self._lose(instance, "it left")
             return
@@ -200,39 +202,44 @@ class Registry(rpc.AgentServiceServicer):
     # ---- instances
 
     def _known(self, agent_id: str, secret: str) -> Instance:
-        """Raises `Misused`, in the same words for a wrong id, secret or principal."""
+        """Raises `Misused`, with the same message for a wrong id, secret or principal."""
         instance = self._instances.get(agent_id)
         is_it = hmac.compare_digest(_digest(secret), instance.secret_digest if instance is not None else b"\0" * 32)
-        if instance is None or not is_it or entered().principal.name != instance.principal:
+        if instance is None or not is_it or current_call().principal.name != instance.principal:
             raise Misused("No such agent is registered, or the secret is wrong.", code="INVALID_TARGET", advice="Register (again).")
         return instance
 
-    async def _read_awaited(self) -> None:
-        """Names with waiting work of an earlier server are kept for their principals."""
+    def _pool(self, name: str) -> Pool:
+        return self._pools.setdefault(name, Pool(name, time.monotonic))
+
+    async def _read_expected(self) -> None:
+        """Names with waiting work of an earlier server are reserved for their principals."""
         if self._before is not None:
             return
-        found = await off_loop(self._awaited.read, self._remit.store)
+        found = await off_loop(self._expected.read, self._remit.store)
         if self._before is None:
             self._before = found
             for operation, (principal, seconds_left) in found.items():
-                name = parts_of(operation)[0]
-                self._pools.setdefault(name, Pool(name, time.monotonic)).keep_for(principal, seconds_left)
+                self._pool(parts_of(operation)[0]).reserve(principal, seconds_left)
 
-    def _must_have_room(self, principal: Principal) -> None:
-        theirs = sum(one.principal == principal.name for one in self._instances.values())
-        if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
-            raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
+    def _check_free(self, name: str) -> None:
+        """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""
+        known = [spec for spec in self._remit.directory.specs() if parts_of(spec.name)[0].casefold() == name.casefold()]
+        found = [spec for spec in known if spec.source != _source(name)]
+        if found or name.casefold() in _RESERVED:
+            where = f" ({found[0].source})" if found else ""
+            raise Refused(f"There is an agent {name} already{where}.", code="NAME_TAKEN", advice="Register under another name.")
 
     def _lose(self, instance: Instance, why: str) -> None:
         if self._instances.pop(instance.agent_id, None) is None:
             return
         log.info("%s, %s, is gone: %s", instance.agent_id, instance.name, why)
         pool = self._pools[instance.name]
-        pool.left(instance)
-        self._show(pool)
+        pool.remove(instance)
+        self._update_directory(pool)
         if pool.is_idle and not self._service.is_stopping:
-            for offered in instance.operations.values():
-                self._awaited.remove(offered.spec.name)
+            for operation in instance.operations.values():
+                self._expected.remove(operation.spec.name)
         if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # usually kept for queued work that finds the next instance there
             del self._pools[instance.name]
 
@@ -240,35 +247,36 @@ class Registry(rpc.AgentServiceServicer):
         """Removes silent agents (a machine that is switched off closes no connection), and those without a stream."""
         while self._instances:
             await asyncio.sleep(self._heartbeat / 4)
-            latest = time.monotonic() - 2 * self._heartbeat
+            silence = 2 * self._heartbeat
+            latest = time.monotonic() - silence
             for instance in list(self._instances.values()):
                 if instance.heard_at < latest:
-                    self._lose(instance, f"it was silent for {2 * self._heartbeat:g} s")
+                    self._lose(instance, f"it was silent for {silence:g} s")
                 elif instance.streamless_since is not None and instance.streamless_since < latest:
-                    self._lose(instance, f"it had no stream for {2 * self._heartbeat:g} s")
+                    self._lose(instance, f"it had no stream for {silence:g} s")
 
-    def _show(self, pool: Pool) -> None:
-        """Updates the directory: each operation as last declared, with the slots of all instances that have it."""
+    def _update_directory(self, pool: Pool) -> None:
+        """Each operation as last declared, with the slots of all instances that have it."""
         there = [one for one in pool.instances.values() if not one.is_leaving]
-        wanted: dict[str, tuple[str, Offered, int]] = {}
+        wanted: dict[str, tuple[str, Operation, int]] = {}
         for instance in there:
-            for operation, offered in instance.operations.items():
-                slots = sum(one.slots for one in there if operation in one.operations)
-                wanted[offered.spec.name] = (operation, offered, slots)
-        for name in [name for name in self._shown if parts_of(name)[0] == pool.name and name not in wanted]:
-            del self._shown[name]
+            for short, operation in instance.operations.items():
+                slots = sum(one.slots for one in there if short in one.operations)
+                wanted[operation.spec.name] = (short, operation, slots)
+        for name in [name for name in self._listed if parts_of(name)[0] == pool.name and name not in wanted]:
+            del self._listed[name]
             self._remit.unregister(name)
-        for name, (operation, offered, slots) in wanted.items():
-            spec = replace(offered.spec, slots=slots)
-            if self._shown.get(name) != spec:
-                self._remit.register(RemoteAgent(spec, pool, operation, offered.is_safe_to_repeat, self._token_for))
-                self._shown[name] = spec
-                if offered.is_safe_to_repeat:
-                    self._awaited.add(name, there[-1].principal)
+        for name, (short, operation, slots) in wanted.items():
+            spec = replace(operation.spec, slots=slots)
+            if self._listed.get(name) != spec:
+                self._remit.register(RemoteAgent(spec, pool, short, operation, self._token_for))
+                self._listed[name] = spec
+                if operation.is_safe_to_repeat:
+                    self._expected.add(name, there[-1].principal)
 
     def _token_for(self, running: LiveDelegation) -> str:
         """With it the agent can delegate in turn."""
-        with contextlib.suppress(RemitError, ModuleNotFoundError):
+        with contextlib.suppress(RemitError):
             return self._authenticator.token_for(running)
         return ""
 
@@ -277,10 +285,10 @@ def _digest(secret: str) -> bytes:
     return sha256(secret.encode(*_ENCODING)).digest()
 
 
-class AwaitedOperations:
-    """Operations of registered agents that are waited for after this server is killed, as small files (`runtime.liveness`).
+class ExpectedOperations:
+    """Operations whose agents are expected back after this server was killed, as small files (`runtime.liveness`).
 
-    So their work is not settled as crashed when the project is opened again, but continues when the agent is back."""
+    Their work is not settled as crashed when the project is opened again, but continues when the agent is back."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / EXPECTED_FOLDER
@@ -317,7 +325,7 @@ class AwaitedOperations:
 # ---- declarations of agents, which are not trusted
 
 
-def _must_be_allowed(principal: Principal, names: Iterable[str]) -> None:
+def _check_allowed(principal: Principal, names: Sequence[str]) -> None:
     """Raises `Refused`."""
     if not principal.may(Permission.SERVE) or principal.parent is not None:
         advice = "`remit token new NAME --may serve` grants it."
@@ -333,26 +341,18 @@ def _source(name: str) -> str:
     return f"registered:{name}"
 
 
-def _must_be_free(name: str, known: Iterable[AgentSpec]) -> None:
-    """A registered agent does not replace or extend an agent of the project. Raises `Refused`."""
-    found = [spec for spec in known if parts_of(spec.name)[0].casefold() == name.casefold() and spec.source != _source(name)]
-    if found or name.casefold() in _RESERVED:
-        where = f" ({found[0].source})" if found else ""
-        raise Refused(f"There is an agent {name} already{where}.", code="NAME_TAKEN", advice="Register under another name.")
-
-
-def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Offered]:
+def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Operation]:
     """By operation. Raises `Misused`. Checks schemas: called off the event loop."""
     if not 1 <= len(message.operations) <= MOST_OPERATIONS:
         advice = "An operation with an empty name is the agent itself."
         raise Misused(f"An agent offers 1 to {MOST_OPERATIONS} operations, not {len(message.operations)}.", advice=advice)
-    found: dict[str, Offered] = {}
+    found: dict[str, Operation] = {}
     for operation in message.operations:
         short = _one_part(operation.name, "an operation") if operation.name else ""
         if short in found:
             raise Misused(f"The operation {short!r} is offered twice.", advice="Name each once.")
         if operation.timeout_ns < 0:
-            raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or say how long it may take.")
+            raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or send a positive number.")
         spec = AgentSpec(
             name=f"{name}.{short}" if short else name,
             description=clean_text(operation.description or message.description)[:1000],
@@ -364,7 +364,7 @@ def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Offered]:
             source=_source(name),
             resumable=operation.is_safe_to_repeat,
         )
-        found[short] = Offered(spec=spec, is_safe_to_repeat=operation.is_safe_to_repeat)
+        found[short] = Operation(spec=spec, is_safe_to_repeat=operation.is_safe_to_repeat)
     return found
 
 
@@ -381,10 +381,8 @@ def _one_part(name: str, what: str) -> str:
 
 
 def _schema(operation: pb.Operation) -> dict[str, Any]:
-    if not operation.HasField("parameters_schema") or not operation.parameters_schema.fields:
-        return {"type": "object", "properties": {}}
     try:
-        schema = checked_schema(dict_of(operation.parameters_schema))
+        schema = checked_schema(dict_of(operation.parameters_schema)) if operation.parameters_schema.fields else {}
     except Misused as error:
         fault = error.message.replace("output_schema", "parameters_schema")
         raise Misused(f"{operation.name}: {fault}", advice="Write a JSON schema of the parameters.") from None

@@ -19,7 +19,7 @@ from remit.runtime.context import Handle
 from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
-from remit.server.grpc.auth_interceptor import Context, entered
+from remit.server.grpc.auth_interceptor import Context, current_call
 from remit.server.service import MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50
@@ -108,7 +108,7 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def ExecuteTask(self, request: pb.ExecuteTaskRequest, context: Context) -> pb.ExecuteTaskResponse:
         wait_seconds = wait_seconds_of(request)
-        call = _with_conversation(entered(), request.session_id)
+        call = _with_conversation(current_call(), request.session_id)
         handle = await self._service.begin(call, self._arguments(call, request))
         if isinstance(handle, LiveHandle):
             task = await self._running_here(handle, wait_seconds)
@@ -117,7 +117,7 @@ class TaskService(rpc.TaskServiceServicer):
         return pb.ExecuteTaskResponse(task_id=task.task_id, task=task)
 
     async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
-        call = _with_conversation(entered(), request.session_id)
+        call = _with_conversation(current_call(), request.session_id)
         async with contextlib.aclosing(self._service.run(call, self._arguments(call, request))) as chunks:
             async for chunk in chunks:
                 yield await self._written(call, chunk)
@@ -148,13 +148,13 @@ class TaskService(rpc.TaskServiceServicer):
     # ---- looking
 
     async def GetTaskStatus(self, request: pb.GetTaskStatusRequest, context: Context) -> pb.GetTaskStatusResponse:
-        result, place = await self._known(entered(), request.task_id)
+        result, place = await self._known(current_call(), request.task_id)
         return pb.GetTaskStatusResponse(task=task_of(result, place))
 
     async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         if request.after < 0:
             raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
-        call = entered()
+        call = current_call()
         async with contextlib.aclosing(self._service.stream(call, request.task_id, request.after)) as chunks:
             async for chunk in chunks:
                 yield await self._written(call, chunk)
@@ -168,7 +168,7 @@ class TaskService(rpc.TaskServiceServicer):
         query = query_of(asked)
         if asked.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
-        page = await self._service.list(entered(), query)
+        page = await self._service.list(current_call(), query)
         tasks = [task_of(summary_of(record), place_of_record(record)) for record in page.records]
         return pb.ListTasksResponse(tasks=tasks, next_page_token=page.next_page or "")
 
@@ -181,7 +181,7 @@ class TaskService(rpc.TaskServiceServicer):
                 timeout_ns=nanoseconds(info.timeout_seconds),
                 max_timeout_ns=nanoseconds(info.max_timeout_seconds),
             )
-            for info in map(self._service.agent_info, self._service.agents(entered()))
+            for info in map(self._service.agent_info, self._service.agents(current_call()))
         ]
         return pb.ListAgentsResponse(agents=agents)
 
@@ -191,7 +191,7 @@ class TaskService(rpc.TaskServiceServicer):
     # ---- ending
 
     async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
-        call = entered()
+        call = current_call()
         result, nodes = await self._service.cancel(call, request.task_id, request.reason, force=request.force)
         state = state_number(result.task_state)
         return pb.CancelTaskResponse(

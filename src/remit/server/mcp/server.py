@@ -120,7 +120,7 @@ class ToolServer(Server[Any]):
 
     @contextlib.asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
-        """Tells clients when the agents have changed, as long as it is entered."""
+        """Tells clients when the agents have changed, while it is entered."""
         watching = asyncio.ensure_future(self._watch())
         try:
             yield
