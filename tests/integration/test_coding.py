@@ -239,7 +239,7 @@ async def test_a_cancelled_one_leaves_no_process(stage: CodingStage) -> None:
     ("turn", "error", "words"),
     [
         (failure("API Error: Request rejected (429)", 429), Unavailable, "limit"),
-        (failure("Prompt is too long", 400), Failed, "context"),
+        (failure("Prompt is too long", 400), Failed, "too long"),
         (
             [INIT, {"type": "system", "subtype": "api_retry", "attempt": 2, "error_status": 401, "error": "auth"}, {"sleep": 60}],
             Unavailable,

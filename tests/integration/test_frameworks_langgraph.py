@@ -163,7 +163,7 @@ async def test_several_answers_to_one_question_are_counted_once() -> None:
     """Each of them is told what all cost."""
     used: Any = {"input_tokens": 10, "output_tokens": 6, "total_tokens": 16, "input_token_details": {"cache_read": 4}}
     both = [ChatGeneration(message=AIMessage(text, usage_metadata=used)) for text in ("One.", "Two.")]
-    assert _answered(both).used == TokenUsage(input_tokens=10, output_tokens=6, cached_tokens=4)
+    assert _answered(both, 0).used == TokenUsage(input_tokens=10, output_tokens=6, cached_tokens=4)
 
 
 async def test_sync_nodes_on_threads_are_counted_and_what_they_delegate_is_a_child(stage: GraphStage) -> None:

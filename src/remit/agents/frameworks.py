@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -32,12 +32,9 @@ from remit.system.settings_files import load_settings
 Costs = Callable[[str, TokenUsage], float | None]
 """What so many tokens of the model of that name cost; None: unknown."""
 
-SURELY_PER_TOKEN = 2 * CHARACTERS_PER_TOKEN
-"""An estimate may be wrong, and a run that has room left is not to be stopped: only so many characters are a token for certain."""
-
 
 class CompletedRequest(NamedTuple):
-    """A request that has been answered in full."""
+    """A request to a model that has been answered."""
 
     used: TokenUsage
     """As its provider says."""
@@ -45,95 +42,78 @@ class CompletedRequest(NamedTuple):
     """`provider:model`, as far as it is known."""
     cost: float | None = None
     """As its framework has it."""
+    asked: int = 0
+    """Characters of the question, and of the reply: for an estimate where the provider says nothing."""
     written: int = 0
-    """Characters of the reply."""
     total: int | None = None
     """Tokens of the whole run, if the framework keeps such a total."""
 
 
 class Spending:
+    """Draws what a run spends from the delegation's budget. A budget that is passed stops the run."""
+
     def __init__(self, ctx: Context, costs: Costs, is_priced: Callable[[str], bool]) -> None:
         """`is_priced`: whether the project itself says what the model costs, which goes before what a framework has."""
         self._ctx = ctx
         self._costs, self._is_priced = costs, is_priced
-        self._reading: dict[Hashable, int] = {}
-        """Characters of each question that waits for its answer."""
-        self._weighed = 0
-        """Characters that came of their answers so far."""
-        self._of_total = 0
-        """So much of the framework's total has been drawn, in tokens, and in money."""
-        self._cost_of_total = 0.0
-        self._has_told: set[str] = set()
+        self._total, self._total_cost = 0, 0.0
+        """What of the framework's own totals has been drawn."""
+        self._streamed = 0
+        """Characters of a reply that is not whole yet."""
+        self._reported: set[str] = set()
 
-    def begins(self, request: Hashable, characters: int) -> None:
-        self._reading[request] = characters
-
-    def fails(self, request: Hashable) -> None:
-        """A question that was not answered at all."""
-        self._reading.pop(request, None)
-
-    def weigh(self, characters: int) -> None:
-        """So much more came of an answer. It is drawn when it is whole, or at once when there is surely no room for it."""
-        self._weighed += characters
+    def stream(self, characters: int) -> None:
+        """More of a reply came. It is drawn when it is whole, or at once when there is surely no room for it."""
+        self._streamed += characters
         left = self._ctx.budget.tokens
-        if left is not None and self._weighed > left * SURELY_PER_TOKEN:
+        if left is not None and self._streamed > 2 * CHARACTERS_PER_TOKEN * left:
             self.break_off()
 
     def break_off(self) -> None:
-        """What came of answers that will not be whole."""
-        if self._weighed:
-            used = estimated(sum(self._reading.values()), self._weighed)
-            self._reading, self._weighed = {}, 0
-            self._draw(used.tokens, None, used, "")
+        """A reply that will not be whole is paid for all the same."""
+        characters, self._streamed = self._streamed, 0
+        if characters:
+            self._ctx.spend(tokens=estimated(0, characters).tokens)
 
-    def answered(self, request: Hashable, one: CompletedRequest) -> None:
-        """A budget that is passed stops the run here."""
-        read = self._reading.pop(request, 0)
-        self._weighed = max(0, self._weighed - one.written) if self._reading else 0
-        used = one.used if _is_sound(one.used) else estimated(read, one.written)
+    def answered(self, one: CompletedRequest) -> None:
+        self._streamed = 0
+        used = one.used if _is_sound(one.used) else estimated(one.asked, one.written)
         own = self._costs(one.model, used) if one.model and (one.cost is None or self._is_priced(one.model)) else None
-        self._cost_of_total += one.cost or 0.0
+        self._total_cost += one.cost or 0.0
         tokens = used.tokens if one.total is None or used.is_estimated else self._rest(one.total)
-        self._draw(tokens, one.cost if own is None else own, used, one.model)
+        cost = one.cost if own is None else own
+        if cost is None and self._ctx.budget.cost is not None:
+            self._report(f"The price of {one.model or 'its model'} is unknown: its money is not counted. Write it under [prices].")
+        if used.is_estimated:
+            self._report("Its model does not say how many tokens it used: they are estimated.")
+        self._ctx.spend(tokens=tokens, cost=cost or 0.0)
 
-    def total(self, tokens: int) -> None:
-        """The framework's own: more than was told of requests are those of runs inside of its run."""
+    def total(self, tokens: int, cost: float | None = None) -> None:
+        """The framework's own totals: what is more than its requests is of runs inside its run."""
         rest = self._rest(tokens)
         if rest:
             self._ctx.spend(tokens=rest)
-            if self._ctx.budget.cost is not None and self._is_first("inner"):
-                self._ctx.progress("The money of agents inside of it is counted only where its framework knows it.")
-
-    def total_cost(self, cost: float) -> None:
-        """Between two requests: then everything that was told of is in it."""
-        rest = cost - self._cost_of_total
-        if rest > 1e-12:
-            self._cost_of_total = cost
-            self._ctx.spend(cost=rest)
+            if self._ctx.budget.cost is not None:
+                self._report("The money of agents inside it is counted only where its framework knows it.")
+        if cost is not None and cost - self._total_cost > 1e-12:
+            more, self._total_cost = cost - self._total_cost, cost
+            self._ctx.spend(cost=more)
 
     def _rest(self, total: int) -> int:
-        rest = max(0, total - self._of_total)
-        self._of_total += rest
+        rest = max(0, total - self._total)
+        self._total += rest
         return rest
 
-    def _draw(self, tokens: int, cost: float | None, used: TokenUsage, model: str) -> None:
-        if cost is None and self._ctx.budget.cost is not None and self._is_first(f"price {model}"):
-            self._ctx.progress(f"The price of {model or 'its model'} is unknown: its money is not counted. Write it under [prices].")
-        if used.is_estimated and self._is_first("estimated"):
-            self._ctx.progress("Its model does not say how many tokens it used: they are estimated.")
-        self._ctx.spend(tokens=tokens, cost=cost or 0.0)
-
-    def _is_first(self, what: str) -> bool:
-        is_first = what not in self._has_told
-        self._has_told.add(what)
-        return is_first
+    def _report(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._ctx.progress(words)
 
 
 def estimated(read: int, written: int) -> TokenUsage:
     """By the characters, where a provider does not say."""
-    return TokenUsage(
-        input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=max(1, written // CHARACTERS_PER_TOKEN), is_estimated=True
-    )
+    output = max(1, written // CHARACTERS_PER_TOKEN)
+    return TokenUsage(input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=output, is_estimated=True)
 
 
 def _is_sound(used: TokenUsage) -> bool:
@@ -241,26 +221,21 @@ class FrameworkRun:
 
     # ---- what it spends
 
-    def begins(self, request: Hashable, characters: int) -> None:
-        """A question to a model, before it is asked. A run that has been ended asks nobody any more."""
-        self._must_go_on()
-        self._do(self._spending.begins, request, characters)
+    def begins(self) -> None:
+        """Before a question to a model. A run that has been ended asks nobody any more."""
+        if self._is_over or self.ctx.remaining <= 0 or (self._task is not None and self._task.cancelling()):
+            raise Stopped(f"The delegation {self.ctx.session_id} has ended.", advice="Its agent must not go on.")
 
-    def weigh(self, characters: int) -> None:
-        """So much came of an answer: words, thoughts, calls."""
-        self._do(self._spending.weigh, characters)
+    def stream(self, characters: int) -> None:
+        """So much more of a reply came."""
+        self._do(self._spending.stream, characters)
 
-    def fails(self, request: Hashable) -> None:
-        self._do(self._spending.fails, request)
-
-    def answered(self, request: Hashable, one: CompletedRequest) -> None:
-        self._do(self._spending.answered, request, one)
+    def answered(self, one: CompletedRequest) -> None:
+        self._do(self._spending.answered, one)
 
     def total(self, tokens: int, cost: float | None = None) -> None:
-        """What the framework counted in all, between two requests or at the end: also of runs inside of its run."""
-        self._do(self._spending.total, tokens)
-        if cost is not None:
-            self._do(self._spending.total_cost, cost)
+        """What the framework counted in all, between two requests or at the end."""
+        self._do(self._spending.total, tokens, cost)
 
     def follow(self, total: Callable[[], int]) -> None:
         """Look at the framework's total from time to time: runs inside of its run tell nothing of themselves."""
@@ -289,11 +264,6 @@ class FrameworkRun:
             "next_steps": advice,
             "data": {"text": said} if said else None,
         }
-
-    def _must_go_on(self) -> None:
-        """On whatever thread: one that has been left behind cannot be ended, but is given nothing more to do."""
-        if self._is_over or self.ctx.remaining <= 0 or (self._task is not None and self._task.cancelling()):
-            raise Stopped(f"The delegation {self.ctx.session_id} has ended.", advice="Its agent must not go on.")
 
     def _do(self, act: Callable[..., None], *arguments: Any) -> None:
         """On the delegation's loop. Of a delegation that has ended nothing is said any more."""

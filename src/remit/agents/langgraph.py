@@ -112,30 +112,30 @@ class _Watch(BaseCallbackHandler):
 
     def __init__(self, run: FrameworkRun) -> None:
         self._run = run
+        self._asked: dict[UUID, int] = {}
+        """Characters of each question."""
 
     def on_chat_model_start(self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: UUID, **more: Any) -> None:
-        self._run.begins(run_id, sum(len(str(message.content)) for batch in messages for message in batch))
+        self._run.begins()
+        self._asked[run_id] = sum(len(str(message.content)) for batch in messages for message in batch)
 
     def on_llm_start(self, serialized: Any, prompts: list[str], *, run_id: UUID, **more: Any) -> None:
-        self._run.begins(run_id, sum(map(len, prompts)))
+        self._run.begins()
+        self._asked[run_id] = sum(map(len, prompts))
 
-    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **more: Any) -> None:
-        """The one place where each piece is seen once, of whichever graph inside of the graph."""
-        called = getattr(getattr(chunk, "message", None), "tool_call_chunks", ())
-        self._run.weigh(len(str(token)) + sum(len(str(one.get("args") or "")) for one in called))
+    def on_llm_new_token(self, token: Any, **more: Any) -> None:
+        self._run.stream(len(str(token)))
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **more: Any) -> None:
+        asked = self._asked.pop(run_id, 0)
         for batch in response.generations:
-            self._run.answered(run_id, _answered(batch))
-
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
-        self._run.fails(run_id)
+            self._run.answered(_answered(batch, asked))
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, **more: Any) -> None:
         self._run.step(f"It calls {(serialized or {}).get('name') or more.get('name') or 'a tool'}.")
 
 
-def _answered(generations: list[Any]) -> CompletedRequest:
+def _answered(generations: list[Any], asked: int) -> CompletedRequest:
     """Where several answers were asked for, each is told what all of them cost."""
     messages = [getattr(one, "message", None) for one in generations]
     told: Mapping[str, Any] = next((usage for one in messages if (usage := getattr(one, "usage_metadata", None))), {})
@@ -150,6 +150,7 @@ def _answered(generations: list[Any]) -> CompletedRequest:
             written_tokens=cached.get("cache_creation") or 0,
         ),
         model=f"{provider}:{model}" if provider and model else model,
+        asked=asked,
         written=sum(len(str(one.text)) for one in generations) + sum(len(str(getattr(one, "tool_calls", ""))) for one in messages),
     )
 

@@ -27,8 +27,6 @@ __all__ = ["openai_agents_agent"]
 MOST_TURNS = 50
 END_SECONDS = 1.0
 """How long a cancelled run may take to end its own tasks; the deadline does not wait for it."""
-_OWN = "own"
-"""Its requests follow one another, also from one agent to the next."""
 ContextOf = Callable[[Context], Any]
 
 
@@ -111,9 +109,11 @@ class _Watch(RunHooks[Any]):
 
     def __init__(self, run: FrameworkRun) -> None:
         self._run = run
+        self._asked = 0
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
-        self._run.begins(_OWN, len(system_prompt or "") + sum(len(str(item)) for item in input_items))
+        self._run.begins()
+        self._asked = len(system_prompt or "") + sum(len(str(item)) for item in input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         usage = response.usage
@@ -123,10 +123,11 @@ class _Watch(RunHooks[Any]):
         one = CompletedRequest(
             used=TokenUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0),
             model=name if ":" in name or not name else f"openai:{name}",
+            asked=self._asked,
             written=len(str(response.output)),
             total=context.usage.total_tokens,
         )
-        self._run.answered(_OWN, one)
+        self._run.answered(one)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
         self._run.total(context.usage.total_tokens)
@@ -140,11 +141,9 @@ class _Watch(RunHooks[Any]):
 
 async def _listen(running: RunResultStreaming, run: FrameworkRun) -> None:
     async for event in running.stream_events():
-        piece = getattr(event.data, "delta", None) if event.type == "raw_response_event" else None
-        if event.type == "raw_response_event" and isinstance(piece, str):
-            run.weigh(len(piece))  # words, thoughts, and what it calls
-            if event.data.type == "response.output_text.delta":
-                run.hear(piece)
+        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+            run.stream(len(event.data.delta))
+            run.hear(event.data.delta)
 
 
 async def _ended(running: RunResultStreaming) -> None:

@@ -26,19 +26,15 @@ with needs("pydantic-ai", "pydantic_ai"):
         FunctionToolCallEvent,
         ModelMessage,
         ModelResponse,
-        ModelResponsePartDelta,
         PartDeltaEvent,
         PartStartEvent,
         TextPart,
         TextPartDelta,
-        ToolCallPartDelta,
     )
     from pydantic_ai.models import ModelRequestContext
 
 __all__ = ["pydantic_ai_agent"]
 
-_OWN = "own"
-"""Its requests follow one another."""
 DepsOf = Callable[[Context], Any]
 
 
@@ -106,7 +102,7 @@ class _Watch(AbstractCapability[Any]):
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         _count(self._run, ctx.usage)
-        self._run.begins(_OWN, sum(map(_said, request_context.messages)))
+        self._run.begins()
         words = self._run.handing_in()
         if words is not None:
             ctx.enqueue(words)
@@ -126,10 +122,11 @@ class _Watch(AbstractCapability[Any]):
             ),
             model=f"{provider}{response.model_name}" if response.model_name else "",
             cost=None if usage.cost is None else float(usage.cost),
+            asked=sum(len(str(message.parts)) for message in request_context.messages),
             written=len(str(response.parts)),
             total=ctx.usage.total_tokens,
         )
-        self._run.answered(_OWN, one)
+        self._run.answered(one)
         return response
 
     async def after_tool_execute(self, ctx: RunContext[Any], *, result: Any, **called: Any) -> Any:
@@ -146,23 +143,12 @@ def _listener(run: FrameworkRun) -> Callable[[RunContext[Any], AsyncIterable[Age
     async def listen(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                run.weigh(len(event.part.content))
+                run.stream(len(event.part.content))
                 run.hear(event.part.content)
-            elif isinstance(event, PartDeltaEvent):
-                run.weigh(_size(event.delta))
-                if isinstance(event.delta, TextPartDelta):
-                    run.hear(event.delta.content_delta)
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                run.stream(len(event.delta.content_delta))
+                run.hear(event.delta.content_delta)
             elif isinstance(event, FunctionToolCallEvent):
                 run.step(f"It calls {event.part.tool_name}.")
 
     return listen
-
-
-def _said(message: ModelMessage) -> int:
-    """Characters of a message, about."""
-    return sum(len(str(getattr(part, "content", None) or "")) + len(str(getattr(part, "args", None) or "")) for part in message.parts)
-
-
-def _size(delta: ModelResponsePartDelta) -> int:
-    """Also of thoughts, and of what it calls."""
-    return len(str(delta.args_delta or "")) if isinstance(delta, ToolCallPartDelta) else len(getattr(delta, "content_delta", None) or "")

@@ -10,33 +10,13 @@ import json
 import re
 import shutil
 import signal
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.coding.dialects import (
-    Claude,
-    Codex,
-    Denial,
-    Dialect,
-    Interruption,
-    Note,
-    OpenCode,
-    PlanUpdate,
-    Scope,
-    SessionStarted,
-    TextMessage,
-    TokenUse,
-    ToolUse,
-    Turn,
-    TurnEnd,
-    VendorError,
-    VendorEvent,
-)
+from remit.agents.coding.dialects import Claude, Codex, Dialect, OpenCode, Scope, Turn
 from remit.agents.command import check_own_tools, environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program
@@ -72,26 +52,15 @@ _LOGIN = re.compile(
     r"|no providers? (?:is |are )?(?:configured|available)",
     re.IGNORECASE,
 )
-_BUSY = re.compile(
-    r"rate.?limit|too many requests|overloaded|high demand|usage limit|quota|credit balance|at capacity|out of credits|hit your limit",
-    re.IGNORECASE,
-)
-_UNREACHED = re.compile(
-    r"connect|network|econn|enotfound|etimedout|eai_again|fetch failed|socket|timed out|stream disconnected|internal server error"
+_LATER = re.compile(
+    r"rate.?limit|too many requests|overloaded|high demand|usage limit|quota|credit balance|at capacity|out of credits|hit your limit"
+    r"|connect|network|econn|enotfound|etimedout|eai_again|fetch failed|socket|timed out|stream disconnected|internal server error"
     r"|bad gateway|service unavailable|gateway timeout|server_error|could not resolve|name does not resolve|stream error",
     re.IGNORECASE,
 )
-_TOO_LONG = re.compile(r"prompt is too long|context (?:window|length)|context_length|too many tokens|input is too long", re.IGNORECASE)
-_TURNS = re.compile(r"max[_ ]turns|maximum (?:number of )?turns|error_max_budget", re.IGNORECASE)
-_REFUSAL = re.compile(r"refus|usage policy|content policy|unable to respond to this request|safety", re.IGNORECASE)
-_NO_CONNECTION = re.compile(r"conn(?:ection)?[\s_]*refused|refused (?:the |to )?connect\w*", re.IGNORECASE)
-"""Refused by a port, not by a model."""
-_NO_MODEL = re.compile(r"model[^.]{0,60}(?:not found|does not exist|not exist|not available|not supported)|unknown model", re.IGNORECASE)
+"""Words of the vendors for a service that is busy or cannot be reached: another time it may answer."""
 _STATUS = re.compile(r"\b(?:status:?|error:?|http)\s*(?:code:?\s*)?([45]\d\d)\b", re.IGNORECASE)
-
 _LOGGED = re.compile(r'error\.(?:error|message)="([^"]+)"')
-"""The words in a line of a log."""
-_TIMESTAMP = re.compile(r"\btimestamp=(\S+)")
 
 
 def is_session_gone(words: str) -> bool:
@@ -100,50 +69,24 @@ def is_session_gone(words: str) -> bool:
 
 
 def error_for(vendor: str, message: str, status: int | None = None) -> RemitError:
+    """A vendor's error: log in, try again later, or failed, always with its own words."""
     words = " ".join(message.split())[:_WORDS_CHARACTERS] or "no word why"
     if status is None and (found := _STATUS.search(words)):
         status = int(found[1])
     if status in (401, 403) or (status is None and _LOGIN.search(words)):
         return Unavailable(f"{vendor} is not logged in, or its key is not accepted: {words}", advice=LOGIN.get(vendor, "Log in once."))
-    if _TOO_LONG.search(words) or status == 413:
-        return Failed(f"{vendor} ran out of context: {words}", advice="Give it a smaller task, or parts of it one by one.")
-    if status in (429, 529) or _BUSY.search(words):
-        what = "overloaded" if status == 529 or "overload" in words.lower() else "at its rate or usage limit"
-        return Unavailable(f"The model's service of {vendor} is {what}: {words}", advice="Try again later.")
-    if status is not None and status >= 500:
-        return Unavailable(f"The model's service of {vendor} has an error: {words}", advice="Try again later.")
-    if _TURNS.search(words):
-        return Failed(f"{vendor} used up its turns: {words}", advice="Resume it (resume=SESSION), or allow it more in its options.")
-    if _NO_MODEL.search(words):
-        return Failed(f"{vendor} does not have the model it was given: {words}", advice="Name another as its model.")
-    if _REFUSAL.search(_NO_CONNECTION.sub("", words)):
-        return Failed(f"{vendor} refused: {words}", advice="Word the task differently, or give it to another agent.")
-    if status is None and _UNREACHED.search(words):
-        return Unavailable(f"{vendor} could not reach its model: {words}", advice="See to the network, or try again later.")
-    return Failed(f"{vendor} ended with an error: {words}", advice=f"Run {vendor} by hand in the same folder to see more.")
+    if status in (429, 529) or (status is not None and status >= 500) or (status is None and _LATER.search(words)):
+        return Unavailable(f"The model of {vendor} is at its limit, overloaded or not reachable: {words}", advice="Try again later.")
+    return Failed(f"{vendor} ended with an error: {words}", advice=f"Change the task or its model, or run {vendor} by hand to see more.")
 
 
-def last_trouble(stderr: str, heard_at: float | None) -> str:
-    """The last line of what it wrote to its standard error that tells of its model's service; empty where none does.
-
-    What is older than the last word that was heard of it (`heard_at`, on the wall clock) is over.
-    """
+def last_trouble(stderr: str) -> str:
+    """The last line of its standard error that is about its model's service; empty where none is."""
     for line in reversed(stderr.splitlines()):
-        if heard_at is not None and _written_at(line) <= heard_at:
-            continue
-        if _BUSY.search(line) or _UNREACHED.search(line) or _STATUS.search(line) or _LOGIN.search(line):
+        if _LATER.search(line) or _STATUS.search(line) or _LOGIN.search(line):
             logged = _LOGGED.search(line)
             return " ".join((logged[1] if logged else line).split())[:_WORDS_CHARACTERS]
     return ""
-
-
-def _written_at(line: str) -> float:
-    """The time in a line of a log; long ago for one that says none."""
-    found = _TIMESTAMP.search(line)
-    try:
-        return datetime.fromisoformat(found[1]).timestamp() if found else 0.0
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def crash_of(vendor: str, argv0: str, code: int | None, stderr: str, printed: str) -> RemitError:
@@ -185,57 +128,52 @@ def is_session(name: object) -> bool:
 class UsageCounter:
     """Tokens and money of one run, each counted once however often it is said."""
 
-    __slots__ = ("_before", "_cost", "_items", "_tokens")
-
     def __init__(self, before: int = 0) -> None:
         """`before`: tokens of the session that earlier runs have counted."""
         self._before = before
         self._items: dict[str, tuple[int, float]] = {}
-        self._tokens = 0
-        self._cost = 0.0
+        self._tokens, self._cost = 0, 0.0
 
     @property
     def session_tokens(self) -> int:
         return self._before + self._tokens
 
-    def more(self, spent: TokenUse) -> tuple[int, float]:
+    def more(self, scope: Scope, tokens: int, cost: float, key: str) -> tuple[int, float]:
         """What of it has not been counted yet."""
-        match spent.scope:
-            case Scope.ITEM:
-                tokens, cost = self._items.get(spent.key, (0, 0.0))
-                self._items[spent.key] = (max(tokens, spent.tokens), max(cost, spent.cost))
-                if len(self._items) > ITEMS_KEPT:
-                    del self._items[next(iter(self._items))]
-            case Scope.RUN:
-                tokens, cost = self._tokens, self._cost
-            case Scope.SESSION:
-                tokens, cost = self.session_tokens, self._cost
-        more = max(0, spent.tokens - tokens), max(0.0, spent.cost - cost)
+        if scope is Scope.ITEM:
+            known = self._items.get(key, (0, 0.0))
+            self._items[key] = (max(known[0], tokens), max(known[1], cost))
+            if len(self._items) > ITEMS_KEPT:
+                del self._items[next(iter(self._items))]
+        else:
+            known = (self._tokens if scope is Scope.RUN else self.session_tokens, self._cost)
+        more = max(0, tokens - known[0]), max(0.0, cost - known[1])
         self._tokens += more[0]
         self._cost += more[1]
         return more
 
 
 class Listener:
+    """What one run says, passed on; a `VendorListener`."""
+
     def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int) -> None:
         self._ctx = ctx
         self._vendor = vendor
-        self._account = UsageCounter(counted)
+        self._usage = UsageCounter(counted)
         self._last, self._whole = Tail("\n\n"), Tail("\n\n")
         self._printed = Tail()
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._in_trouble = ""
         """What was last heard of a service that does not answer; empty when it has answered since."""
-        self._heard_at: float | None = None
-        """When it last said something or used a tool, on the wall clock."""
         self._kept: object = None
         self.session = session
-        self.ended: str | None = None
+        self.final: str | None = None
         self.over = asyncio.Event()
         """Set when the turn has come to its end, by its own word."""
         self.is_broken = False
-        self.trouble: VendorError | None = None
+        self.error: tuple[str, int | None] | None = None
+        self.is_hopeless = False
 
     @property
     def is_over(self) -> bool:
@@ -243,73 +181,94 @@ class Listener:
 
     @property
     def printed(self) -> str:
-        """What it printed that was none of its stream."""
+        """What it printed outside its stream."""
         return self._printed.text()
 
     @property
     def last(self) -> str:
         """Its answer: its final word, or what it said last."""
-        return self.ended if self.ended else self._last.text()
+        return self.final or self._last.text()
 
     @property
     def whole(self) -> str:
         return self._whole.text()
 
-    async def hear(self, heard: VendorEvent) -> None:
-        match heard:
-            case SessionStarted():
-                await self._began(heard.session)
-            case TextMessage():
-                self._said(heard.text)
-            case ToolUse():
-                self._used(heard)
-            case PlanUpdate():
-                tell_plan(self._ctx, heard.steps)
-            case TokenUse():
-                tokens, cost = self._account.more(heard)
-                if tokens or cost:
-                    self._ctx.spend(tokens=tokens, cost=cost)
-            case Denial():
-                self._tools.decide(heard.call_id, kind=heard.tool, title=heard.detail, decision="denied", because=_NOT_ALLOWED)
-            case Note():
-                self._in_trouble = heard.message if heard.is_trouble else self._in_trouble
-                self._ctx.progress(heard.message)
-            case TurnEnd():
-                self.ended, self.trouble = heard.text, None
-                self.over.set()
-            case Interruption():
-                self.is_broken = True
-            case VendorError():
-                self.trouble = heard
-                self._ctx.progress(f"{self._vendor}: {heard.message}")
+    # ---- a vendor's events
 
-    def hear_plain(self, text: str) -> None:
+    def started(self, session: str) -> None:
+        if is_session(session) and session != self.session:
+            self._ctx.progress(f"Session {session} of {self._vendor}.")
+            self.session = session
+
+    def said(self, text: str) -> None:
+        if text.strip():
+            self._in_trouble = ""
+            self._last.add(text)
+            self._whole.add(text)
+            self._words.end_message()
+            self._words.say(text)
+
+    def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
+        self._in_trouble = ""
+        self._last.clear()  # what it says after a tool is a message of its own
+        self._words.end_message()
+        if status in OVER:
+            self._tools.end(call_id, status, kind=name, title=detail, why=why)
+        else:
+            self._tools.begin(call_id, kind=name, title=detail)
+
+    def plan(self, steps: Sequence[tuple[str, str]]) -> None:
+        tell_plan(self._ctx, steps)
+
+    def spent(self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "") -> None:
+        more = self._usage.more(scope, tokens, cost, key)
+        if any(more):
+            self._ctx.spend(tokens=more[0], cost=more[1])
+
+    def denied(self, name: str, detail: str, *, call_id: str = "") -> None:
+        self._tools.decide(call_id, kind=name, title=detail, decision="denied", because=_NOT_ALLOWED)
+
+    def note(self, message: str, *, is_trouble: bool = False) -> None:
+        self._in_trouble = message if is_trouble else self._in_trouble
+        self._ctx.progress(message)
+
+    def ended(self, text: str | None = None) -> None:
+        self.final, self.error = text, None
+        self.over.set()
+
+    def interrupted(self) -> None:
+        self.is_broken = True
+
+    def failed(self, message: str, status: int | None = None, *, is_hopeless: bool = False) -> None:
+        self.error, self.is_hopeless = (message, status), is_hopeless
+        self._ctx.progress(f"{self._vendor}: {message}")
+
+    # ---- the rest
+
+    def plain(self, text: str) -> None:
         """A line that is no JSON: perhaps all that this program prints."""
         self._printed.add(text)
         if text.strip():
             self._ctx.emit(text)
 
     def end(self, *, is_whole: bool, stderr: str = "") -> None:
-        """Nothing more comes. `is_whole`: its turn came to its end, so that what it said last is its answer."""
-        with contextlib.suppress(Stopped):  # its delegation has ended: nobody hears it any more
+        """Nothing more comes. `is_whole`: its turn came to its end, so what it said last is its answer."""
+        with contextlib.suppress(Stopped):  # its delegation has ended
             if is_whole:
                 self._words.end_turn()
                 return
-            if self.ended and self.ended != self._last.text():
-                self._said(self.ended)  # its final word is no answer any more, but is handed back with what it left
+            if self.final and self.final != self._last.text():
+                self.said(self.final)  # handed back with what it left
             self._words.end_message()
-            self._tell_trouble(self._in_trouble or last_trouble(stderr, self._heard_at))
-
-    def _tell_trouble(self, words: str) -> None:
-        """It was stopped while it tried its model again and again: with what it left, that is handed back too."""
-        if words and self.trouble is None:
-            self._ctx.emit({"trouble": {"vendor": self._vendor, "message": words}})
-            if words != self._in_trouble:
-                self._ctx.progress(f"{self._vendor}: {words}")
+            words = self._in_trouble or last_trouble(stderr)
+            if words and self.error is None:  # stopped while it tried its model again and again
+                self._ctx.emit({"trouble": {"vendor": self._vendor, "message": words}})
+                if words != self._in_trouble:
+                    self._ctx.progress(f"{self._vendor}: {words}")
 
     async def keep(self) -> None:
-        """The session's handle, and what of it is counted, for whoever goes on in it. Work does not end because it cannot be kept."""
-        kept = {"vendor": self._vendor, "session": self.session, "tokens": self._account.session_tokens}
+        """Checkpoint the session and what of it is counted, for a run that resumes it."""
+        kept = {"vendor": self._vendor, "session": self.session, "tokens": self._usage.session_tokens}
         if self.session is None or kept == self._kept:
             return
         try:
@@ -317,31 +276,6 @@ class Listener:
             self._kept = kept
         except Unavailable as error:
             self._ctx.progress(f"The session {self.session} of {self._vendor} could not be kept: {error.message}")
-
-    async def _began(self, session: str) -> None:
-        if not is_session(session) or (session == self.session and self._kept is not None):
-            return
-        self.session = session
-        self._ctx.progress(f"Session {session} of {self._vendor}.")
-        await self.keep()
-
-    def _said(self, text: str) -> None:
-        if not text.strip():
-            return
-        self._in_trouble, self._heard_at = "", time.time()
-        self._last.add(text)
-        self._whole.add(text)
-        self._words.end_message()
-        self._words.say(text)
-
-    def _used(self, used: ToolUse) -> None:
-        self._in_trouble, self._heard_at = "", time.time()
-        self._last.clear()  # what it says after a tool is a message of its own
-        self._words.end_message()
-        if used.status in OVER:
-            self._tools.end(used.call_id, used.status, kind=used.tool, title=used.detail, why=used.why)
-        else:
-            self._tools.begin(used.call_id, kind=used.tool, title=used.detail)
 
 
 # ---- one run of its program
@@ -394,19 +328,15 @@ class Run:
             await self._listener.keep()
         return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted)
 
-    @property
-    def _is_hopeless(self) -> bool:
-        return self._listener.trouble is not None and self._listener.trouble.is_hopeless
-
     async def _listen(self, spawned: CommandProcess) -> int | None:
         """Its exit code, which may come long after its last word; None: it is not worth waiting for."""
         await self._read(spawned.stdout)
-        return None if self._is_hopeless else await spawned.wait()
+        return None if self._listener.is_hopeless else await spawned.wait()
 
     async def _read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream, not of the turn: a program may say that it is done and have others at work still."""
         lines = 0
-        while not self._is_hopeless:
+        while not self._listener.is_hopeless:
             lines += 1
             if lines % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -426,10 +356,14 @@ class Run:
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict) or not isinstance(said.get("type"), str):
-            self._listener.hear_plain(text)
+            self._listener.plain(text)
             return
-        for heard in self._dialect.read(said):
-            await self._listener.hear(heard)
+        before = self._listener.session
+        try:
+            self._dialect.read(said, self._listener)
+        finally:
+            if self._listener.session != before:
+                await self._listener.keep()
 
     async def _run_out(self, spawned: CommandProcess) -> None:
         """Gives back when it is not to be waited for any longer, which is never before the soft deadline.
@@ -542,8 +476,8 @@ class CodingAgent:
 
         However it ended, a return that was handed in counts, and so does the word that it is done.
         """
-        if listener.trouble is not None:
-            raise error_for(self._dialect.vendor, listener.trouble.message, listener.trouble.status)
+        if listener.error is not None:
+            raise error_for(self._dialect.vendor, *listener.error)
         last = listener.last or listener.printed
         if self.spec.answers is Answers.VALUE:
             answer, is_return = last.strip(), False
@@ -569,7 +503,7 @@ def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
 def _has_forgotten(listener: Listener, ran: ProgramExit) -> bool:
     if listener.whole or ran.was_interrupted:
         return False
-    words = listener.trouble.message if listener.trouble is not None else ""
+    words = listener.error[0] if listener.error is not None else ""
     return is_session_gone(f"{words}\n{ran.stderr}\n{listener.printed}")
 
 

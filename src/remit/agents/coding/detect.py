@@ -53,58 +53,38 @@ def _over_acp(name: str, about: str, keys: tuple[str, ...], login_files: tuple[s
     return _known(name, about, program=program, keys=keys, login_files=login_files, pass_environment=passed)
 
 
+_ACP_FLAG = ("--experimental-acp",)
 KNOWN = (
     _known(
         "claude", "Claude Code", Kind.CLAUDE, install="npm install -g @anthropic-ai/claude-code", keys=_ANTHROPIC, login_files=_CLAUDE_FILES
     ),
     _known("codex", "Codex", Kind.CODEX, install="npm install -g @openai/codex", keys=_OPENAI, login_files=_CODEX_FILES),
     _known(
-        "opencode",
-        "OpenCode",
-        Kind.OPENCODE,
-        install="npm install -g opencode-ai",
+        "opencode", "OpenCode", Kind.OPENCODE, install="npm install -g opencode-ai",
         keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
         login_files=("$XDG_DATA_HOME/opencode/auth.json", "~/.local/share/opencode/auth.json", "~/.config/opencode/opencode.json"),
     ),
     _known(
-        "gemini",
-        "Gemini CLI",
-        arguments=("--experimental-acp",),
-        install="npm install -g @google/gemini-cli",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
-        login_files=("~/.gemini/oauth_creds.json",),
+        "gemini", "Gemini CLI", arguments=_ACP_FLAG, install="npm install -g @google/gemini-cli",
+        login_files=("~/.gemini/oauth_creds.json",), keys=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI"),
         pass_environment=("GEMINI_*", "GOOGLE_*"),
     ),
     _known(
-        "qwen",
-        "Qwen Code",
-        arguments=("--experimental-acp",),
-        install="npm install -g @qwen-code/qwen-code",
-        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"),
-        login_files=("~/.qwen/oauth_creds.json",),
-        pass_environment=("OPENAI_*", "DASHSCOPE_*"),
+        "qwen", "Qwen Code", arguments=_ACP_FLAG, install="npm install -g @qwen-code/qwen-code", login_files=("~/.qwen/oauth_creds.json",),
+        keys=("OPENAI_API_KEY", "DASHSCOPE_API_KEY"), pass_environment=("OPENAI_*", "DASHSCOPE_*"),
     ),
     _known(
-        "goose",
-        "goose",
-        arguments=("acp",),
-        keys=("GOOSE_PROVIDER",),
+        "goose", "goose", arguments=("acp",), keys=("GOOSE_PROVIDER",), pass_environment=("GOOSE_*",),
         login_files=("$XDG_CONFIG_HOME/goose/config.yaml", "~/.config/goose/config.yaml"),
-        pass_environment=("GOOSE_*",),
     ),
     _known(
-        "auggie",
-        "Auggie",
-        arguments=("--acp",),
-        install="npm install -g @augmentcode/auggie",
-        keys=("AUGMENT_SESSION_AUTH",),
-        login_files=("~/.augment/session.json",),
-        pass_environment=("AUGMENT_*",),
+        "auggie", "Auggie", arguments=("--acp",), install="npm install -g @augmentcode/auggie", keys=("AUGMENT_SESSION_AUTH",),
+        login_files=("~/.augment/session.json",), pass_environment=("AUGMENT_*",),
     ),
     _over_acp("claude-acp", "Claude Code", _ANTHROPIC, _CLAUDE_FILES, "ANTHROPIC_*", "CLAUDE_*", program="claude-code-acp"),
     _over_acp("claude-agent-acp", "Claude", _ANTHROPIC, _CLAUDE_FILES, "ANTHROPIC_*", "CLAUDE_*"),
     _over_acp("codex-acp", "Codex", _OPENAI, _CODEX_FILES, "OPENAI_*", "CODEX_*"),
-)
+)  # fmt: skip
 
 
 # ---- detection

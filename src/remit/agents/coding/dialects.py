@@ -48,7 +48,7 @@ class CommandLine:
 
 
 class Scope(StrEnum):
-    """What a number of tokens counts. All count every token of input, cached ones too, and of output."""
+    """What a number of tokens counts: all tokens of input, cached ones too, and of output."""
 
     ITEM = "item"
     """One message or step, known by its key; said again it replaces what was said before."""
@@ -58,81 +58,28 @@ class Scope(StrEnum):
     """All since the session began, earlier runs included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStarted:
-    session: str
+class VendorListener(Protocol):
+    """What is made of the lines that a vendor's program prints."""
 
+    def started(self, session: str) -> None: ...
+    def said(self, text: str) -> None: ...
+    def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
+        """A tool is used, or was: pending, completed or failed. What was said of it before may be left out."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextMessage:
-    text: str
+    def plan(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Each step and its status."""
 
+    def spent(self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "") -> None: ...
+    def denied(self, name: str, detail: str, *, call_id: str = "") -> None: ...
+    def note(self, message: str, *, is_trouble: bool = False) -> None:
+        """Something worth a line. `is_trouble`: its service does not answer as it should, and it tries again."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUse:
-    """A tool is used, or was: status pending, completed or failed. What was said of it before may be left out."""
+    def ended(self, text: str | None = None) -> None:
+        """The turn is over and this is the answer; None: what was said last."""
 
-    tool: str
-    detail: str
-    status: str
-    call_id: str = ""
-    why: str = ""
-    """It failed: its words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanUpdate:
-    steps: tuple[tuple[str, str], ...]
-    """Each step and its status."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenUse:
-    scope: Scope
-    tokens: int
-    cost: float = 0.0
-    key: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
-    tool: str
-    detail: str
-    call_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something worth a line, and nothing more."""
-
-    message: str
-    is_trouble: bool = False
-    """Its service does not answer as it should, and it tries again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
-    """The turn is over and this is the answer; None: what was said last."""
-
-    text: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interruption:
-    """The turn was interrupted, and says so."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VendorError:
-    """The vendor's error, in its own words."""
-
-    message: str
-    status: int | None = None
-    is_hopeless: bool = False
-    """The program goes on trying, in vain: it is not waited for."""
-
-
-VendorEvent = SessionStarted | TextMessage | ToolUse | PlanUpdate | TokenUse | Denial | Note | TurnEnd | Interruption | VendorError
+    def interrupted(self) -> None: ...
+    def failed(self, message: str, status: int | None = None, *, is_hopeless: bool = False) -> None:
+        """The vendor's error. `is_hopeless`: the program goes on trying, in vain, and is not waited for."""
 
 
 class Dialect(Protocol):
@@ -140,26 +87,22 @@ class Dialect(Protocol):
     def vendor(self) -> str: ...
     @property
     def program(self) -> str:
-        """What it is called on PATH."""
-        ...
+        """Its name on PATH."""
 
     @property
     def variables(self) -> Sequence[str]:
         """Names (or patterns) of the variables it is configured by, which reach it."""
-        ...
 
     @property
     def never_passed(self) -> Sequence[str]:
-        """Names (or patterns) of those that would make it believe that it runs inside of another one's session."""
-        ...
+        """Names (or patterns) of variables that would make it believe that it runs inside another session."""
 
     @property
     def hand_in_seconds(self) -> float:
-        """What one more question takes at least: with less left, it is not interrupted."""
-        ...
+        """The least time that one more question takes: with less left, it is not interrupted."""
 
     def command_line(self, turn: Turn) -> CommandLine: ...
-    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]: ...
+    def read(self, line: Mapping[str, Any], to: VendorListener) -> None: ...
 
 
 NETWORK_VARIABLES = (
@@ -376,88 +319,80 @@ class Claude:
         # `alwaysLoad`: the first request waits until this server is up, else it may leave without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
 
-    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
+    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
         match line.get("type"):
             case "system":
-                return self._system(line)
+                self._system(line, to)
             case "assistant":
-                return self._assistant(line)
+                self._assistant(line, to)
             case "user":
-                return self._results(line)
+                for block in items_of(mapping_of(line.get("message")).get("content")):
+                    if block.get("type") == "tool_result":
+                        _tool_result(block, to)
             case "result":
-                return self._result(line)
-        return []
+                self._result(line, to)
 
-    def _system(self, line: Mapping[str, Any]) -> list[VendorEvent]:
+    def _system(self, line: Mapping[str, Any], to: VendorListener) -> None:
         session = text_of(line.get("session_id"))
         if line.get("subtype") == "init" and session:
-            return [SessionStarted(session=session)]
+            to.started(session)
         if line.get("subtype") == "api_retry":
             status = status_of(line.get("error_status"))
             words = f"{text_of(line.get('error')) or 'error'} ({status or 'no answer'})"
             if status in _HOPELESS and count_of(line.get("attempt")) >= 2:
-                return [VendorError(message=words, status=status, is_hopeless=True)]
-            return [Note(message=f"The model's service answered {words}; it tries again.", is_trouble=True)]
-        return []
+                to.failed(words, status, is_hopeless=True)
+            else:
+                to.note(f"The model's service answered {words}; it tries again.", is_trouble=True)
 
-    def _assistant(self, line: Mapping[str, Any]) -> list[VendorEvent]:
+    def _assistant(self, line: Mapping[str, Any], to: VendorListener) -> None:
         message = mapping_of(line.get("message"))
         if message.get("model") == "<synthetic>":
-            return []  # its own words about an error, which stand in the result too
+            return  # its own words about an error, which are in the result too
         usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
-        heard: list[VendorEvent] = [TokenUse(scope=Scope.ITEM, key=key, tokens=_tokens(usage))] if usage and key else []
+        if usage and key:
+            to.spent(Scope.ITEM, _sum_of(usage, _CLAUDE_TOKENS), key=key)
         is_own = line.get("parent_tool_use_id") is None
         for block in items_of(message.get("content")):
+            tool, given = text_of(block.get("name")), block.get("input")
             if block.get("type") == "text" and is_own:
-                heard.append(TextMessage(text=text_of(block.get("text"))))
+                to.said(text_of(block.get("text")))
+            elif block.get("type") == "tool_use" and tool == "TodoWrite":
+                to.plan(_steps(mapping_of(given).get("todos")))
             elif block.get("type") == "tool_use":
-                heard.append(_used(block))
-        return heard
+                to.tool(tool, detail_of(given), "pending", call_id=text_of(block.get("id")))
 
-    def _results(self, line: Mapping[str, Any]) -> list[VendorEvent]:
-        blocks = items_of(mapping_of(line.get("message")).get("content"))
-        return [_result_of(block) for block in blocks if block.get("type") == "tool_result"]
-
-    def _result(self, line: Mapping[str, Any]) -> list[VendorEvent]:
+    def _result(self, line: Mapping[str, Any], to: VendorListener) -> None:
         models = mapping_of(line.get("modelUsage"))
-        tokens = sum(_model_tokens(mapping_of(usage)) for usage in models.values()) or _tokens(mapping_of(line.get("usage")))
-        heard: list[VendorEvent] = [TokenUse(scope=Scope.RUN, tokens=tokens, cost=cost_of(line.get("total_cost_usd")))]
-        denials = items_of(line.get("permission_denials"))
-        heard += [
-            Denial(
-                tool=text_of(denial.get("tool_name")),
-                detail=detail_of(denial.get("tool_input")),
-                call_id=text_of(denial.get("tool_use_id")),
-            )
-            for denial in denials
-        ]
+        tokens = sum(_sum_of(mapping_of(usage), _CLAUDE_MODEL_TOKENS) for usage in models.values())
+        to.spent(Scope.RUN, tokens or _sum_of(mapping_of(line.get("usage")), _CLAUDE_TOKENS), cost=cost_of(line.get("total_cost_usd")))
+        for denial in items_of(line.get("permission_denials")):
+            tool, detail = text_of(denial.get("tool_name")), detail_of(denial.get("tool_input"))
+            to.denied(tool, detail, call_id=text_of(denial.get("tool_use_id")))
         if session := text_of(line.get("session_id")):
-            heard.append(SessionStarted(session=session))
+            to.started(session)
         if line.get("stop_reason") == "refusal":
-            return [*heard, VendorError(message=f"The model refused: {text_of(line.get('result'))}")]
-        if line.get("terminal_reason") in _INTERRUPTED:
-            return [*heard, Interruption()]
-        if line.get("is_error"):
-            return [*heard, VendorError(message=_fault(line), status=status_of(line.get("api_error_status")))]
-        return [*heard, TurnEnd(text=text_of(line.get("result")))]
+            to.failed(f"The model refused: {text_of(line.get('result'))}")
+        elif line.get("terminal_reason") in _INTERRUPTED:
+            to.interrupted()
+        elif line.get("is_error"):
+            to.failed(_fault(line), status_of(line.get("api_error_status")))
+        else:
+            to.ended(text_of(line.get("result")))
 
 
-def _used(block: Mapping[str, Any]) -> VendorEvent:
-    tool, given = text_of(block.get("name")), block.get("input")
-    if tool == "TodoWrite":
-        steps = items_of(mapping_of(given).get("todos"))
-        return PlanUpdate(steps=tuple((text_of(step.get("content")), text_of(step.get("status"))) for step in steps))
-    return ToolUse(tool=tool, detail=detail_of(given), status="pending", call_id=text_of(block.get("id")))
-
-
-def _result_of(block: Mapping[str, Any]) -> VendorEvent:
+def _tool_result(block: Mapping[str, Any], to: VendorListener) -> None:
     """Of its output only why it failed is worth a line."""
     call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
     if not block.get("is_error"):
-        return ToolUse(tool="", detail="", status="completed", call_id=call_id)
-    if _DENIED.match(words):
-        return Denial(tool="", detail="", call_id=call_id)
-    return ToolUse(tool="", detail="", status="failed", call_id=call_id, why=detail_of(words))
+        to.tool("", "", "completed", call_id=call_id)
+    elif _DENIED.match(words):
+        to.denied("", "", call_id=call_id)
+    else:
+        to.tool("", "", "failed", call_id=call_id, why=detail_of(words))
+
+
+def _steps(value: Any) -> list[tuple[str, str]]:
+    return [(text_of(step.get("content")), text_of(step.get("status"))) for step in items_of(value)]
 
 
 def _content(content: Any) -> str:
@@ -471,13 +406,12 @@ def _fault(line: Mapping[str, Any]) -> str:
     return text_of(line.get("result")) or (f"{kind}: {listed}" if listed else kind)
 
 
-def _tokens(usage: Mapping[str, Any]) -> int:
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+_CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+_CLAUDE_MODEL_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+
+
+def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
     return sum(count_of(usage.get(name)) for name in names)
-
-
-def _model_tokens(usage: Mapping[str, Any]) -> int:
-    return sum(count_of(usage.get(name)) for name in ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"))
 
 
 # ---- Codex
@@ -530,49 +464,44 @@ class Codex:
             }
         return settings
 
-    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
+    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
         match line.get("type"):
             case "thread.started":
-                session = text_of(line.get("thread_id"))
-                return [SessionStarted(session=session)] if session else []
+                if session := text_of(line.get("thread_id")):
+                    to.started(session)
             case "turn.completed":
-                return [TokenUse(scope=Scope.SESSION, tokens=_codex_tokens(mapping_of(line.get("usage")))), TurnEnd()]
+                to.spent(Scope.SESSION, _sum_of(mapping_of(line.get("usage")), ("input_tokens", "output_tokens")))
+                to.ended()
             case "turn.failed":
-                return [VendorError(message=_message(mapping_of(line.get("error")).get("message")))]
-            case "error":
-                # Said of each attempt; when it gives up, `turn.failed` says so.
-                return [Note(message=f"Codex: {_message(line.get('message'))}", is_trouble=True)]
+                to.failed(_message(mapping_of(line.get("error")).get("message")))
+            case "error":  # one attempt; when it gives up, `turn.failed` says so
+                to.note(f"Codex: {_message(line.get('message'))}", is_trouble=True)
             case "item.started" | "item.updated" | "item.completed":
-                return self._item(mapping_of(line.get("item")), is_over=line.get("type") == "item.completed")
-        return []
+                self._item(mapping_of(line.get("item")), line.get("type") == "item.completed", to)
 
-    def _item(self, item: Mapping[str, Any], *, is_over: bool) -> list[VendorEvent]:
+    def _item(self, item: Mapping[str, Any], is_over: bool, to: VendorListener) -> None:
         match item.get("type"):
             case "agent_message":
-                return [TextMessage(text=text_of(item.get("text")))] if is_over else []
+                if is_over:
+                    to.said(text_of(item.get("text")))
             case "todo_list":
                 steps = items_of(item.get("items"))
-                return [PlanUpdate(steps=tuple((text_of(s.get("text")), "completed" if s.get("completed") else "pending") for s in steps))]
+                to.plan([(text_of(step.get("text")), "completed" if step.get("completed") else "pending") for step in steps])
             case "error":
-                return [Note(message=f"Codex: {text_of(item.get('message'))}")]
+                to.note(f"Codex: {text_of(item.get('message'))}")
             case "reasoning":
-                return [Note(message="It is thinking.")] if is_over else []
+                if is_over:
+                    to.note("It is thinking.")
             case str() as kind:
-                return [_codex_used(kind, item, is_over=is_over)]
-        return []
-
-
-def _codex_used(kind: str, item: Mapping[str, Any], *, is_over: bool) -> VendorEvent:
-    status = "pending" if not is_over else "failed" if item.get("status") in ("failed", "declined") else "completed"
-    call_id = text_of(item.get("id"))
-    if kind == "mcp_tool_call":
-        tool = f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}"
-        return ToolUse(tool=tool, detail=detail_of(item.get("arguments")), status=status, call_id=call_id)
-    if kind == "file_change":
-        paths = ", ".join(text_of(change.get("path")) for change in items_of(item.get("changes")))
-        return ToolUse(tool="edit", detail=detail_of(paths), status=status, call_id=call_id)
-    told = item.get("command") or item.get("query") or ""
-    return ToolUse(tool="execute" if kind == "command_execution" else kind, detail=detail_of(told), status=status, call_id=call_id)
+                status = "pending" if not is_over else "failed" if item.get("status") in ("failed", "declined") else "completed"
+                tool, detail = kind, item.get("command") or item.get("query") or ""
+                if kind == "mcp_tool_call":
+                    tool, detail = f"{text_of(item.get('server'))}.{text_of(item.get('tool'))}", item.get("arguments")
+                elif kind == "file_change":
+                    tool, detail = "edit", ", ".join(text_of(change.get("path")) for change in items_of(item.get("changes")))
+                elif kind == "command_execution":
+                    tool = "execute"
+                to.tool(tool, detail_of(detail), status, call_id=text_of(item.get("id")))
 
 
 def _message(message: Any) -> str:
@@ -583,10 +512,6 @@ def _message(message: Any) -> str:
     except ValueError:
         return text
     return text_of(told) or text
-
-
-def _codex_tokens(usage: Mapping[str, Any]) -> int:
-    return count_of(usage.get("input_tokens")) + count_of(usage.get("output_tokens"))
 
 
 def _toml(value: Any) -> str:
@@ -645,21 +570,40 @@ class OpenCode:
             }
         return config
 
-    def read(self, line: Mapping[str, Any]) -> list[VendorEvent]:
-        session = text_of(line.get("sessionID"))
-        heard: list[VendorEvent] = [SessionStarted(session=session)] if session else []
+    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
+        if session := text_of(line.get("sessionID")):
+            to.started(session)
         part = mapping_of(line.get("part"))
         match line.get("type"):
             case "text":
-                heard.append(TextMessage(text=text_of(part.get("text"))))
+                to.said(text_of(part.get("text")))
             case "tool_use":
-                heard += _opencode_used(part)
+                _opencode_tool(part, to)
             case "step_finish":
-                tokens = _opencode_tokens(mapping_of(part.get("tokens")))
-                heard.append(TokenUse(scope=Scope.ITEM, key=text_of(part.get("id")), tokens=tokens, cost=cost_of(part.get("cost"))))
+                tokens = mapping_of(part.get("tokens"))
+                count = count_of(tokens.get("total")) or _sum_of(
+                    {**tokens, **mapping_of(tokens.get("cache"))}, ("input", "output", "reasoning", "read", "write")
+                )
+                to.spent(Scope.ITEM, count, cost=cost_of(part.get("cost")), key=text_of(part.get("id")))
             case "error":
-                heard.append(_trouble(mapping_of(line.get("error"))))
-        return heard
+                error = mapping_of(line.get("error"))
+                data = mapping_of(error.get("data"))
+                words = text_of(data.get("message")) or text_of(error.get("name")) or "an error"
+                to.failed(words, status_of(data.get("statusCode")))
+
+
+def _opencode_tool(part: Mapping[str, Any], to: VendorListener) -> None:
+    tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
+    given, call_id, error = mapping_of(state.get("input")), text_of(part.get("callID")), text_of(state.get("error"))
+    if tool == "todowrite" and state.get("status") == "completed":
+        to.plan(_steps(given.get("todos")))
+    elif tool == "invalid":  # a tool that is not there, which is what it makes of one that was denied
+        to.denied(text_of(given.get("tool")), detail_of(given.get("error")), call_id=call_id)
+    elif "rejected permission" in error or "prevents you from using" in error:
+        to.denied(tool, detail_of(given), call_id=call_id)
+    else:
+        status = "failed" if state.get("status") == "error" else text_of(state.get("status"))
+        to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
 
 
 def _own_agent(turn: Turn) -> str:
@@ -683,33 +627,3 @@ def _given(turn: Turn) -> dict[str, Any]:
     except ValueError:
         return {}
     return given if isinstance(given, dict) else {}
-
-
-def _opencode_used(part: Mapping[str, Any]) -> list[VendorEvent]:
-    tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
-    given, call_id = mapping_of(state.get("input")), text_of(part.get("callID"))
-    if tool == "todowrite" and state.get("status") == "completed":
-        return [PlanUpdate(steps=tuple((text_of(s.get("content")), text_of(s.get("status"))) for s in items_of(given.get("todos"))))]
-    if tool == "invalid":
-        # Its word for a tool that is not there, which is what it makes of one that was denied.
-        return [Denial(tool=text_of(given.get("tool")), detail=detail_of(given.get("error")), call_id=call_id)]
-    error = text_of(state.get("error"))
-    if "rejected permission" in error or "prevents you from using" in error:
-        return [Denial(tool=tool, detail=detail_of(given), call_id=call_id)]
-    status = "failed" if state.get("status") == "error" else text_of(state.get("status"))
-    return [ToolUse(tool=tool, detail=detail_of(given), status=status, call_id=call_id, why=detail_of(error))]
-
-
-def _trouble(error: Mapping[str, Any]) -> VendorError:
-    data = mapping_of(error.get("data"))
-    return VendorError(
-        message=text_of(data.get("message")) or text_of(error.get("name")) or "an error", status=status_of(data.get("statusCode"))
-    )
-
-
-def _opencode_tokens(tokens: Mapping[str, Any]) -> int:
-    if total := count_of(tokens.get("total")):
-        return total
-    cache = mapping_of(tokens.get("cache"))
-    numbers = [tokens.get("input"), tokens.get("output"), tokens.get("reasoning"), cache.get("read"), cache.get("write")]
-    return sum(count_of(number) for number in numbers)
