@@ -439,6 +439,7 @@ class Remit:
             policy=await off_loop(self._open_policy),
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
+            accept_env=settings.accept_env,
         )
 
     def _make_engine(self) -> "Engine":
@@ -454,7 +455,6 @@ class Remit:
             block_limit_seconds=settings.block_limit_seconds,
             chunk_limit_bytes=settings.chunk_limit_bytes,
             project=self._project,
-            accept_env=settings.accept_env,
             commit_in_loop=settings.durability != "power",
             retention_seconds=settings.retention_seconds,
             cleanup_seconds=settings.cleanup_seconds,

@@ -129,12 +129,12 @@ async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_
 
 async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it(stage: Stage) -> None:
     """Not as the owner, to whom more is permitted."""
-    house = stage.remit._house
+    deps = stage.remit._deps
     caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
-    order = accept(call("leaf"), None, dataclasses.replace(house, policy=ALLOW_ALL), caller_info)
-    pending = pending_again(order, None, house)
+    order = accept(call("leaf"), None, dataclasses.replace(deps, policy=ALLOW_ALL), caller_info)
+    pending = pending_again(order, None, deps)
     assert pending.decision.verdict is Verdict.DENY
-    assert pending_again(accept(call("leaf"), None, house), None, house) is None
+    assert pending_again(accept(call("leaf"), None, deps), None, deps) is None
 
 
 async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from remit.runtime.deps import Caller, RuntimeDeps, Submission
 from remit.runtime.policy_facts import facts_of, facts_said, path_facts, real_path_facts
 
 if TYPE_CHECKING:
-    from remit.runtime.perform import Work
+    from remit.runtime.work import Work
 
 
 _AT_ONCE = 200

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import SYSTEM_CLOCK, Clock, TimeLimits
@@ -14,6 +14,9 @@ from remit.core.ports import AgentPort
 from remit.core.redaction import SecretValues
 from remit.core.result import Return
 from remit.core.routing import RoutingTable
+
+if TYPE_CHECKING:
+    from remit.runtime.workspaces import Workspace
 
 
 class Agents(Protocol):
@@ -48,6 +51,8 @@ class RuntimeDeps:
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
     approval_seconds: float = 120.0
     """How long a person is waited for."""
+    accept_env: tuple[str, ...] = ()
+    """Variables that acceptance commands get besides the usual ones."""
 
 
 class Tree:
@@ -76,6 +81,11 @@ class Caller(Protocol):
         """The folder it works in."""
         ...
 
+    @property
+    def own_workspace(self) -> "Workspace | None":
+        """That folder, if it is not the project."""
+        ...
+
     def ancestors(self) -> list[Delegation]:
         """Itself and its callers, nearest first."""
         ...
@@ -96,7 +106,7 @@ class Submission:
     step_times: list[float | None]
     refusal: Return | None = None
     earlier: Any = None
-    """What an earlier run left to go on from (`engine.replay.Earlier`), when the request names one."""
+    """What an earlier run left to go on from (`EarlierRun`), when the request names one."""
     warnings: tuple[str, ...] = ()
     pending: PendingApproval | None = None
     """What a person must say yes to before its agent runs."""

@@ -23,7 +23,7 @@ from remit.core.states import State
 from remit.runtime.context import Context, Handle
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
 from remit.runtime.lifecycle import LifecycleEvents, Listener
-from remit.runtime.perform import Work
+from remit.runtime.work import Work
 
 
 class LiveDelegation(Caller, Protocol):
@@ -118,8 +118,6 @@ class EngineOptions:
     chunk_limit_bytes: int = 4 * 1024 * 1024
     project: str = "remit"
     """Names the project in the marks of its processes."""
-    accept_env: tuple[str, ...] = ()
-    """Variables that acceptance commands get besides the usual ones."""
     commit_in_loop: bool = True
     """False with durability "power": each group costs an fsync, which the loop must not wait for."""
     retention_seconds: float = 3600.0

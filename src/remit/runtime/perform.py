@@ -9,94 +9,26 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Answers, WorkspaceKind
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
 from remit.core.jsonable import MAX_CHARACTERS, clean_text, safe_repr, to_jsonable
-from remit.core.policy import PendingApproval
-from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.core.text import shorten_with_count
 from remit.runtime import reply
 from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.authorize import admitted
-from remit.runtime.context import Context, Repair
-from remit.runtime.deps import RuntimeDeps
+from remit.runtime.context import Repair
 from remit.runtime.output_schema import must_be_checkable, schema_faults
 from remit.runtime.receive import ReceivedAnswer, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
+from remit.runtime.work import Work
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
-
-
-class Work(Protocol):
-    """One delegation being performed, as the flow sees it: the engine's running delegation."""
-
-    delegation: Delegation
-    agent: AgentPort
-    arguments: Any
-    ctx: Context
-    root: Path
-    started_wall: float
-    warnings: tuple[str, ...]
-    workspace_session: "WorkspaceSession | None"
-    """Its own folder, when it has one."""
-    own_workspace: "Workspace | None"
-    """The folder that it works in when that is not the project: its own, or its caller's."""
-    saved: Any
-    """Its last checkpoint."""
-    held: Return | None
-    """Its answer, while that is still being checked."""
-    pending: PendingApproval | None
-    """What a person must say yes to before its agent runs."""
-
-    @property
-    def deps(self) -> RuntimeDeps: ...
-    def elapsed(self) -> float:
-        """Seconds since the start, by our own clock."""
-        ...
-
-    def remaining(self) -> float: ...
-    def stamp(self, step: int, last: int = -1) -> None:
-        """Mark a step (by its position), or those up to `last`, as reached now."""
-        ...
-
-    def notice(self, message: str) -> None: ...
-    def declared(self) -> tuple[Artifact, ...]: ...
-    def child_errors(self) -> Sequence[ErrorInfo]: ...
-    async def end_children(self) -> None:
-        """Those that still run: no child outlives its caller."""
-        ...
-
-    def keep_prose(self, text: str) -> Artifact | None:
-        """Keep an answer that was no return as a file of the delegation's scratch folder."""
-        ...
-
-    def hold(self, result: Return) -> None:
-        """The answer as it stands: kept, whatever happens while it is still being checked."""
-        ...
-
-    def keep_trace(self, trace: str) -> None:
-        """Remember where an exception of its code came from."""
-        ...
-
-    def return_file(self) -> Path | None: ...
-    def scratch(self) -> Path:
-        """Its scratch folder, made when first asked for."""
-        ...
-
-    def environment(self) -> dict[str, str]:
-        """For commands run in its name: marked, so that recovery finds what a dead run left of them."""
-        ...
-
-    def ask_again(self, repair: Repair) -> None:
-        """Set `ctx.repair` for the one repair."""
-        ...
 
 
 _SHARED = WorkspaceKind.SHARED

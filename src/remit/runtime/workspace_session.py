@@ -34,7 +34,7 @@ from remit.runtime.workspaces import (
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.perform import Work
+    from remit.runtime.work import Work
 
 
 OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})

@@ -21,7 +21,7 @@ import pydantic
 from remit.runtime.engine import CURRENT
 
 if TYPE_CHECKING:
-    from remit.engines.embedded.running import Running
+    from remit.engines.embedded.delegation_run import DelegationRun
 
 
 class Timed(Protocol):
@@ -100,6 +100,60 @@ class Deadlines:
             self._arm(self._heap[0][0])
 
 
+class RunTimer:
+    """The one moment at which the clock next concerns a delegation, its signs of life, and its soft deadline."""
+
+    __slots__ = ("_deadlines", "_entry", "_run", "_soft", "hand_in", "last_heard")
+
+    def __init__(self, run: "DelegationRun", deadlines: Deadlines) -> None:
+        self._run = run
+        self._deadlines = deadlines
+        self._entry: Entry | None = None
+        self._soft: asyncio.Event | None = None
+        self.hand_in = False
+        """Its soft deadline has passed."""
+        self.last_heard = 0.0
+
+    @property
+    def ends_at(self) -> float:
+        return self._run.delegation.deadline.hard_at
+
+    def look(self, now: float) -> None:
+        self._entry = None
+        self._run.on_timer(now)
+
+    def next_at(self) -> float:
+        delegation = self._run.delegation
+        at = delegation.deadline.hard_at if self.hand_in else delegation.deadline.soft_at
+        if delegation.idle_seconds is not None and self._run.started_at:
+            at = min(at, self.last_heard + delegation.idle_seconds)
+        return at
+
+    def schedule(self, at: float) -> None:
+        self.cancel()
+        self._entry = self._deadlines.push(at, self)
+
+    def cancel(self) -> None:
+        if self._entry is not None:
+            self._deadlines.forget(self._entry)
+            self._entry = None
+
+    def reach_soft_deadline(self) -> None:
+        self.hand_in = True
+        self.release_waiters()
+
+    def release_waiters(self) -> None:
+        """At its soft deadline, or when it is stopped."""
+        if self._soft is not None:
+            self._soft.set()
+
+    async def wait_hand_in(self) -> None:
+        if not self.hand_in:
+            if self._soft is None:
+                self._soft = asyncio.Event()
+            await self._soft.wait()
+
+
 LOOK_SECONDS = 0.05
 REPORT_SECONDS = 0.25
 _OURS = str(Path(__file__).parents[2])
@@ -133,7 +187,7 @@ class Watchdog:
         loop: asyncio.AbstractEventLoop,
         deadlines: Deadlines,
         block_limit_seconds: float,
-        living: "Callable[[], Mapping[str, Running]]",
+        living: "Callable[[], Mapping[str, DelegationRun]]",
     ) -> None:
         self._loop = loop
         self._deadlines = deadlines
@@ -152,6 +206,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
         self._has_signal = False
+        self._messages: dict[str, str] = {}
+        """How delegations blocked the loop that were stopped from another thread: such an exception carries no message."""
         self._signalled_at = 0.0
         """When a signal was sent that the loop's thread has not handled yet; 0: none."""
 
@@ -168,6 +224,9 @@ class Watchdog:
 
     def ended(self) -> None:
         self._alive -= 1
+
+    def take_message(self, running: "DelegationRun") -> str:
+        return self._messages.pop(running.delegation.session_id, "")
 
     def close(self) -> None:
         self._closed = True
@@ -236,7 +295,7 @@ class Watchdog:
         running = self._running_of(task)
         if must_stop and running is not None and _frame_of_agent(frame) is frame and _is_between_turns(frame):
             message = f"{running.delegation.agent} blocked the event loop for {blocked:.1f} s at {_place(frame)} and was stopped."
-            running.blocked = message
+            self._messages[running.delegation.session_id] = message
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
             return
         if self._reported_beat == self._beat_at:
@@ -247,16 +306,16 @@ class Watchdog:
     def signal_handled(self) -> None:
         self._signalled_at = 0.0
 
-    def whose_turn(self) -> "Running | None":
+    def whose_turn(self) -> "DelegationRun | None":
         """The delegation of ours whose code the loop is running now."""
         current = CURRENT.get()
         running = None if current is None else self._living().get(current.delegation.session_id)
         return running if running is current else None
 
-    def _running_of(self, task: "asyncio.Task[Any]") -> "Running | None":
+    def _running_of(self, task: "asyncio.Task[Any]") -> "DelegationRun | None":
         return next((running for running in list(self._living().values()) if running.task is task), None)
 
-    def interrupt(self, running: "Running", frame: FrameType | None) -> None:
+    def interrupt(self, running: "DelegationRun", frame: FrameType | None) -> None:
         """On the loop's thread, inside whatever blocks it."""
         standing = _frame_of_agent(frame)
         if standing is None:
@@ -272,37 +331,43 @@ class Watchdog:
         raise BlockedLoop(message)
 
 
-_listening: list[Watchdog] = []
-"""The watchdogs of this program whose loops run on the main thread: one signal serves them all."""
+class _SignalHandler:
+    """Installed once for all watchdogs of this program whose loops run on the main thread."""
+
+    def __init__(self) -> None:
+        self.watchdogs: list[Watchdog] = []
+
+    def __call__(self, _signal: int, frame: FrameType | None) -> None:
+        for watchdog in tuple(self.watchdogs):  # an exception raised in an agent may close one
+            watchdog.signal_handled()
+            running = watchdog.whose_turn()
+            if running is not None:
+                watchdog.interrupt(running, frame)
 
 
 def _listen(watchdog: Watchdog) -> bool:
-    if not _listening:
-        if signal.getsignal(_SIGNAL) != signal.SIG_DFL:
-            return False  # the program has a use of its own for it
-        signal.signal(_SIGNAL, _on_signal)
-    _listening.append(watchdog)
+    handler = signal.getsignal(_SIGNAL)
+    if handler == signal.SIG_DFL:
+        handler = _SignalHandler()
+        signal.signal(_SIGNAL, handler)
+    if not isinstance(handler, _SignalHandler):
+        return False  # the program uses the signal itself
+    handler.watchdogs.append(watchdog)
     return True
 
 
 def _stop_listening(watchdog: Watchdog) -> None:
-    _listening.remove(watchdog)
-    if not _listening:
-        signal.signal(_SIGNAL, signal.SIG_IGN if _is_pending() else signal.SIG_DFL)
-        signal.signal(_SIGNAL, signal.SIG_DFL)
+    handler = signal.getsignal(_SIGNAL)
+    if isinstance(handler, _SignalHandler):
+        handler.watchdogs.remove(watchdog)
+        if not handler.watchdogs:
+            signal.signal(_SIGNAL, signal.SIG_IGN if _is_pending() else signal.SIG_DFL)
+            signal.signal(_SIGNAL, signal.SIG_DFL)
 
 
 def _is_pending() -> bool:
     """A signal sent but not delivered yet would end the program once nobody handles it."""
     return _SIGNAL in signal.sigpending()
-
-
-def _on_signal(_signal: int, frame: FrameType | None) -> None:
-    for watchdog in tuple(_listening):  # an exception raised in an agent may close one
-        watchdog.signal_handled()
-        running = watchdog.whose_turn()
-        if running is not None:
-            watchdog.interrupt(running, frame)
 
 
 def _is_between_turns(frame: FrameType) -> bool:

@@ -1,7 +1,6 @@
-"""The embedded engine: one event loop, slots, a deadline heap and a journal. Runs delegations and keeps them (design 3).
+"""The embedded engine: runs delegations on one event loop and records them in a store that other processes may share.
 
-The life of a delegation here: `submit` ► recorded ► slot ► `_launch` ► `flow.perform` under its deadline ► `settle` ► recorded ► told.
-How it is ended before its time is in `ending`; how a dead process's delegations are found again in `recovery`.
+The life of a delegation is in `delegation_run`; here are its parts and what they share.
 """
 
 import asyncio
@@ -10,111 +9,243 @@ import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from remit.core.budget import Budget, Limits
-from remit.core.deadline import Clock
+from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.lifecycle import OUTCOMES, LifecycleKind
-from remit.core.record import BeginDelegation, SettleDelegation, StartDelegation
+from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
+from remit.core.redaction import is_redacted
 from remit.core.result import Return, StopReason
-from remit.core.states import State, move
-from remit.engines.embedded import ending, handles, recovery
-from remit.engines.embedded.context_backend import EngineBackend
+from remit.core.states import State
+from remit.engines.embedded.budgets import PrincipalBudgets
 from remit.engines.embedded.deadlines import Deadlines, Watchdog
-from remit.engines.embedded.events import EventStreams
-from remit.engines.embedded.handles import LocalHandle, until_recorded
-from remit.engines.embedded.journal import Clash, Journal, KeyTaken, Overruled, Problem
+from remit.engines.embedded.delegation_run import DelegationRun, let_go
+from remit.engines.embedded.events import EventStreams, known
+from remit.engines.embedded.handles import LocalHandle
+from remit.engines.embedded.journal import Clash, Journal, Problem
 from remit.engines.embedded.maintenance import Maintenance
-from remit.engines.embedded.peers import WakeupPipe
-from remit.engines.embedded.replay import look_back
-from remit.engines.embedded.running import Running
-from remit.engines.embedded.slots import PrincipalBudgets, Slots
+from remit.engines.embedded.peers import PeerProcesses
+from remit.engines.embedded.recovery import Recovery
+from remit.engines.embedded.replay import earlier_run, refuse_resume, refused_meanwhile
+from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
-from remit.runtime.accept import redrawn
-from remit.runtime.context import Context, Handle, SettledHandle
+from remit.runtime.accept import normalised_call, redrawn
+from remit.runtime.context import Handle, RecordedHandle, SettledHandle
 from remit.runtime.deps import Submission
 from remit.runtime.engine import CURRENT, EngineConfig, Middleware, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
-from remit.runtime.liveness import closed_path, remove_dead_pipes
-from remit.runtime.perform import Work, perform
+from remit.runtime.perform import perform
+from remit.runtime.reply import Stop
+from remit.runtime.work import Work
 from remit.system.threads import off_loop
 
-WAKEUP_SECONDS = 0.01
-"""Between two looks for cancel requests, however often this process is woken."""
+STOP_SECONDS = 1.5
+"""How long drained agents have to end."""
+CLOSE_SECONDS = 3.0
+CLEARING_SECONDS = 1.0
+"""How long closing waits for workspaces that are being removed. Maintenance removes the rest."""
+DRAINED = "Handed over: its orchestrator was told to stop. It continues when the project is served or opened again."
 
 
 class EmbeddedEngine:
     def __init__(self, config: EngineConfig) -> None:
-        deps, store, options = config.deps, config.store, config.options
-        self.deps = deps
-        self.root = deps.root
-        self.clock: Clock = deps.clock
-        self.store = store
-        self.owner = config.owner
-        self.caller_token = config.caller_token
-        self.scratch_root = config.folder / "scratch"
-        self.run_folder = config.folder / "run"
-        self.options = options
-        self.chunk_limit_bytes = options.chunk_limit_bytes
+        self.config = config
+        self.deps = config.deps
+        self.store = config.store
         self.loop = asyncio.get_running_loop()
+        self.is_closed = False
         self._neutral = contextvars.copy_context()
         self._neutral.run(CURRENT.set, None)
-        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=deps.policy.write_out)
+        self._runs: dict[str, DelegationRun] = {}
+        self._abandoned: dict[str, str] = {}
+        self._tasks: dict[asyncio.Task[Any], bool] = {}
+        """Background tasks; True: closing waits for it."""
+        options = config.options
+        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=config.deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
-        self.slots = Slots(options.slots_total, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds)
-        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, lambda: self.running)
-        self.running: dict[str, Running] = {}
-        self.unstoppable: dict[str, str] = {}
-        """Agents that could not be stopped, by session: what is left of them no longer counts."""
+        self.scheduler = Scheduler(
+            options.slots_total,
+            queue_limit=options.queue_limit,
+            ageing_seconds=options.ageing_seconds,
+            start=DelegationRun.start_from_queue,
+        )
+        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, self.live)
         self.bus = LifecycleBus(config.listeners)
-        self.declared: dict[str, set[str]] = {}
-        """The paths of artifacts that living delegations declared as theirs, by session."""
-        self.pending: dict[str, reply.Stop | None] = {}
-        """Taken over from a dead process and not run again yet; with the cancellation that came meanwhile, if one did."""
-        self.streams = EventStreams(store, self.run_folder, self.find, self.recover)
-        self.budgets = PrincipalBudgets(store, self.clock, self.loop)
-        self.perform = _wrapped(config)
-        self._reap = config.reap
-        self._kill = config.kill
-        self._pipe: WakeupPipe | None = None
-        self._wakeups = asyncio.Event()
-        self.recovers_again_at = 0.0
-        """When delegations that wait for their agent to come back are looked at again."""
-        self._recovery: asyncio.Task[Recovered] | None = None
+        self.budgets = PrincipalBudgets(config.store, config.deps.clock, self.loop)
+        self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)
+        self.perform: Perform = perform
+        for middleware in reversed(config.middleware):
+            self.perform = partial(_wrapped, middleware, self.perform)
+        self.recovery = Recovery(self)
+        self._peers = PeerProcesses(self.journal, config.folder / "run", self.owner.owner_id, self._on_cancel_request)
         self._maintenance = Maintenance(
             config,
             self.journal,
-            lambda session_id: session_id in self.running or session_id in self.pending,
-            lambda: list(self.unstoppable),
-            self.take_cancels,
+            lambda session_id: session_id in self._runs or self.recovery.has(session_id),
+            lambda: list(self._abandoned),
+            self._peers.take_cancels,
         )
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.clearing: set[asyncio.Task[Any]] = set()
-        self.is_closed = False
 
-    # ---- the port
+    @property
+    def owner(self) -> Owner:
+        return self.config.owner
 
-    def live(self) -> Mapping[str, Running]:
-        return self.running
+    # ---- delegations
 
-    def find(self, session_id: str) -> Running | None:
-        return self.running.get(session_id)
+    async def run(self, submission: Submission) -> Return:
+        if submission.delegation.resumes is not None and not await self._read_earlier(submission):
+            return await self.refuse(submission)
+        run = self._submit(submission)
+        waiter: asyncio.Future[Return] = self.loop.create_future()
+        run.outcome.waiter = waiter
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            run.stop(Stop(reason=StopReason.CANCELLED, source="its caller's task"))
+            raise
+
+    async def start(self, submission: Submission) -> Handle:
+        if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
+            # Whole, even if its caller leaves. Not a task that closing cancels: the caller would be cancelled by that.
+            return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
+        run = self._submit(submission)
+        holder = await run.outcome.wait_recorded()
+        if holder is None:
+            return LocalHandle(run)
+        record = await self._holder(run, holder)
+        if record.result is not None:
+            return SettledHandle(record.result)
+        ours = self._runs.get(holder)
+        return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
+
+    def _submit(self, submission: Submission) -> DelegationRun:
+        if self.is_closed:
+            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
+        run = DelegationRun(submission, self)
+        run.submit()
+        return run
+
+    async def _read_earlier(self, submission: Submission) -> bool:
+        """Read what the run left that `submission` resumes; False, with a refusal in the submission, if it cannot be resumed."""
+        try:
+            submission.earlier = await off_loop(earlier_run, self.store, submission)
+        except Misused as fault:
+            submission.refusal = refuse_resume(submission, fault)
+            return False
+        submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
+        return submission.refusal is None
+
+    async def refuse(self, submission: Submission) -> Return:
+        """Recorded as refused, unless it was answered from memory: then it is on record already."""
+        refusal = submission.refusal
+        assert refusal is not None
+        if refusal.metadata.session_id == submission.delegation.session_id:
+            refusal = await self._record_refusal(submission, refusal)
+            self.deps.note_errors(submission.delegation, refusal.errors, "")
+            if self.bus.has_listeners:
+                self.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
+                self.bus.ended(submission.delegation, refusal, self.deps.clock.wall(), 0, 0.0, submission.step_times)
+        if isinstance(submission.caller, DelegationRun):
+            submission.caller.work.add_failure(refusal)
+        return refusal
+
+    async def _record_refusal(self, submission: Submission, refusal: Return) -> Return:
+        submission.step_times[12] = now = self.deps.clock.wall()
+        written: asyncio.Future[Problem] = self.loop.create_future()
+        record = _record_of_refusal(submission, refusal, self.owner.owner_id, now)
+        self.journal.write(RecordDelegation(record), lambda problem: None if written.done() else written.set_result(problem))
+        problem = await written
+        if isinstance(problem, Clash):
+            redrawn(submission, self.deps.policy)
+            metadata = refusal.metadata._replace(session_id=submission.delegation.session_id)
+            return await self._record_refusal(submission, replace(refusal, metadata=metadata))
+        if isinstance(problem, Unavailable):
+            return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))
+        return refusal
+
+    # ---- idempotency keys
+
+    async def _holder(self, asked: DelegationRun, session_id: str) -> Record:
+        """The delegation that holds the key of `asked`. Raises `Misused` if that is another call."""
+        record = await off_loop(self.store.get, session_id)
+        delegation = asked.delegation
+        if record is None:
+            raise Unavailable("The delegation with this key has gone.", advice="Try again.")
+        if normalised_call(record.agent, record.parameters) != normalised_call(delegation.agent, delegation.parameters):
+            raise Misused(
+                f"This idempotency key (messageId in A2A) belongs to another call ({record.agent}, {session_id}).",
+                advice="Use one key for one call.",
+            )
+        return record
+
+    async def answer_from_holder(self, asked: DelegationRun, session_id: str) -> None:
+        """Answer the caller of `asked` with the return of the delegation that holds its key."""
+        outcome = asked.outcome
+        try:
+            record = await self._holder(asked, session_id)
+            async with asyncio.timeout_at(asked.delegation.deadline.hard_at):
+                outcome.set(record.result if record.result is not None else await self.streams.outcome(session_id))
+        except TimeoutError:
+            outcome.set(_still_running(asked, record))
+        except (Unavailable, Misused) as error:
+            outcome.fail(error)
+        finally:
+            outcome.fail(Unavailable("The orchestrator was closed while it was waited for.", advice="Ask again with the same key."))
+
+    # ---- cancelling
+
+    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+        run = self._runs.get(session_id)
+        if run is not None and force:
+            nodes = frozenset(node.delegation.session_id for node in run.below())
+            cancelling = self.spawn(run.cancel_tree(reason, source))
+            await asyncio.sleep(0)  # it is cancelled first, so that its death is not a crash
+            self.config.kill(nodes)
+            ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
+            return ended
+        if run is not None:
+            return await run.cancel_tree(reason, source)
+        record = await known(self.store, session_id)
+        if record.state.is_settled:
+            return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+        if not await self._peers.request_cancel(record, reason, source, self.deps.clock.wall()):
+            stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
+            return await self.recovery.cancel_left_behind(record, stop)
+        return await self._peers.wait_cancelled(record)
+
+    def _on_cancel_request(self, request: CancelRequest) -> None:
+        """Of another process."""
+        run = self._runs.get(request.session_id)
+        if self.recovery.has(request.session_id):
+            self.recovery.note_cancel(request)
+        elif run is not None:
+            self.spawn(run.cancel_tree(request.reason, request.source))
+
+    # ---- reading
+
+    def live(self) -> Mapping[str, DelegationRun]:
+        return MappingProxyType(self._runs)
+
+    def find(self, session_id: str) -> DelegationRun | None:
+        return self._runs.get(session_id)
 
     def abandoned(self) -> Mapping[str, str]:
-        return self.unstoppable
+        return self._abandoned
 
     def message(self, session_id: str, text: str) -> bool:
-        running = self.running.get(session_id)
-        if running is None or running.is_settled:
+        run = self._runs.get(session_id)
+        if run is None or run.is_settled:
             return False
-        running.notice(text)
+        run.notice(text)
         return True
 
     async def wait_idle(self) -> None:
-        while running := list(self.running.values()):
-            await asyncio.wait([one.done for one in running])
+        while runs := list(self._runs.values()):
+            await asyncio.wait([run.outcome.done for run in runs])
             await asyncio.sleep(0)
 
     def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
@@ -123,6 +254,8 @@ class EmbeddedEngine:
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         return await self.streams.result(session_id, wait_seconds)
 
+    # ---- lifecycle events and limits
+
     def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         return self.bus.listen(listener, kinds)
 
@@ -130,398 +263,190 @@ class EmbeddedEngine:
         return self.bus.read(kinds)
 
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        self.bus.access(api, principal, self.clock.wall(), error)
+        self.bus.access(api, principal, self.deps.clock.wall(), error)
 
     def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        self.slots.limit(agent, slots, is_default=is_default)
-        self._fill()
+        self.scheduler.limit(agent, slots, is_default=is_default)
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
         return await self.budgets.get(principal, limits)
 
-    async def clean_up(self) -> None:
-        await self._maintenance.clean_up()
+    # ---- its own life
 
     async def open(self, *, recover: bool = True) -> Recovered:
         """Enrolled and reachable by other processes before anything runs."""
-        self._pipe = WakeupPipe(self.run_folder, self.owner.owner_id, self._wakeups.set)
-        self.spawn(self._take_cancels_when_woken())
+        self._peers.open()
+        self.spawn(self._peers.answer_wakeups())
         await self.journal.call(lambda store: store.enrol(self.owner))
         recovered = await self.recover() if recover else Recovered()
         self.spawn(self._maintenance.run())
         return recovered
 
     async def recover(self) -> Recovered:
-        if self._recovery is None or self._recovery.done():
-            remove_dead_pipes(self.run_folder)
-            self._recovery = self.spawn(recovery.recover(self, self.run_folder, self._reap))
-        try:
-            return await asyncio.shield(self._recovery)  # shared: a caller that stops waiting does not stop it half-way
-        except asyncio.CancelledError:
-            if self._recovery.cancelled() and self.is_closed:
-                raise Misused("This Remit was closed while it recovered.", advice="Open it again.") from None
-            raise
+        return await self.recovery.run()
 
-    async def drain(self) -> list[str]:
-        if self._recovery is not None and not self._recovery.done():  # the next process recovers the rest
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
-        return await recovery.drain(self)
+    async def clean_up(self) -> None:
+        await self._maintenance.clean_up()
 
-    async def _take_cancels_when_woken(self) -> None:
-        while True:
-            await self._wakeups.wait()
-            self._wakeups.clear()
-            await self.take_cancels()
-            await asyncio.sleep(WAKEUP_SECONDS)
-
-    async def take_cancels(self) -> None:
-        """Carry out what other processes asked for."""
-        with contextlib.suppress(Unavailable):  # asked again at the next wake-up, or by maintenance
-            for request in await self.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
-                if request.session_id in self.pending:
-                    self.pending[request.session_id] = reply.Stop(reason=StopReason.CANCELLED, source=request.source, detail=request.reason)
-                elif (running := self.running.get(request.session_id)) is not None:
-                    self.spawn(ending.cancel_tree(self, running, request.reason, request.source))
-
-    async def run(self, submission: Submission) -> Return:
-        if submission.delegation.resumes is not None and not await look_back(self, submission):
-            return await self.refuse(submission)
-        running = self.submit(submission)
-        running.waiter = self.loop.create_future()
-        try:
-            return await running.waiter
-        except asyncio.CancelledError:
-            ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="its caller's task"))
-            raise
-
-    async def start(self, submission: Submission) -> Handle:
-        if submission.refusal is not None or (submission.delegation.resumes is not None and not await look_back(self, submission)):
-            return SettledHandle(await handles.refuse_whole(self, submission))
-        running = self.submit(submission)
-        holder = await until_recorded(running)
-        return LocalHandle(running, self) if holder is None else await handles.handle_of_holder(self, running, holder)
-
-    async def refuse(self, submission: Submission) -> Return:
-        return await handles.refuse(self, submission)
-
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
-        return await recovery.cancel_anywhere(self, session_id, reason, source, self._reap, self._kill if force else None)
-
-    def stop(self, running: Running, stop: reply.Stop) -> None:
-        ending.stop(self, running, stop)
-
-    def lend_slot(self, running: Running) -> None:
-        """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children."""
-        running.waiting_for += 1
-        if running.waiting_for == 1 and running.has_slot:
-            self.slots.give(running.delegation.agent)
-            self._fill()
-
-    def take_slot_back(self, running: Running) -> None:
-        running.waiting_for -= 1
-        if running.waiting_for == 0 and running.has_slot:
-            self.slots.take(running.delegation.agent)
-
-    # ---- the life of a delegation
-
-    def submit(self, submission: Submission) -> Running:
-        if self.is_closed:
-            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
-        parent = submission.caller if isinstance(submission.caller, Running) else None
-        running = Running(submission, self, parent)
-        agent = submission.delegation.agent
-        if self.slots.is_free(agent):
-            self.slots.take(agent)
-            running.has_slot = True
-        elif self.slots.is_full:
-            handles.refuse_for_lack_of_room(self, running)
-            return running
-        else:
-            self._reserve(running)
-        self._register(running)
-        running.be_looked_at(running.next_look())
-        self._record(running)
-        return running
-
-    def _reserve(self, running: Running) -> None:
-        running.is_queued = True
-        self.slots.reserve()
-
-    def resubmit(self, running: Running) -> None:
-        """A delegation that was recorded by a dead process and taken over: it is queued again, not recorded again."""
-        self._reserve(running)
-        self._register(running)
-        running.be_looked_at(running.next_look())
-        self._recorded(running, None)
-        self.streams.watcher.tell(running.delegation.session_id)
-
-    def _register(self, running: Running) -> None:
-        running.budget.enter()
-        session_id = running.delegation.session_id
-        self.running[session_id] = running
-        parent = running.parent
-        if parent is not None:
-            if parent.live_children is None:
-                parent.live_children = {}
-            parent.live_children[session_id] = running
-
-    def _record(self, running: Running) -> None:
-        now = self.clock.wall()
-        running.step_times[5] = now
-        if running.has_slot:
-            running.state = State.RUNNING
-            running.step_times[6] = now
-        begun = BeginDelegation(
-            running.delegation, running.state, self.owner.owner_id, now if running.has_slot else None, running.step_times
-        )
-        self.journal.write(begun, partial(self._recorded, running))
-
-    def _recorded(self, running: Running, problem: Problem) -> None:
-        if problem is not None:
-            self._not_recorded(running, problem)
-            return
-        running.is_recorded = True
-        try:
-            self._go_on(running)
-        finally:
-            running.note_recorded()  # last: whoever began it goes on after its agent has begun
-
-    def _go_on(self, running: Running) -> None:
-        if running.stop is not None:
-            ending.conclude_unstarted(self, running)
-        elif running.has_slot:
-            self._launch(running)
-        else:
-            running.place = self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
-            if self.bus.wants_details:
-                running.publish_steps(State.QUEUED)
-            self._fill()
-
-    def _not_recorded(self, running: Running, problem: Problem) -> None:
-        if isinstance(problem, Clash):
-            self._redraw(running)
-            return
-        running.is_settled = True
-        self._unregister(running)
-        self._leave(running)
-        if isinstance(problem, KeyTaken):
-            if running.recorded is not None:
-                running.give_way(problem.session_id)
-            else:
-                self.spawn(handles.answer_from_holder(self, running, problem.session_id))
-        else:
-            assert isinstance(problem, Unavailable)
-            running.tell_trouble(problem)
-
-    def _redraw(self, running: Running) -> None:
-        """Its id was taken: nothing has run under it, so it simply gets another."""
-        taken = running.delegation.session_id
-        redrawn(running.submission, self.deps.policy)
-        running.delegation = running.submission.delegation
-        drawn = running.delegation.session_id
-        self.running[drawn] = self.running.pop(taken)
-        if running.parent is not None and running.parent.live_children is not None:
-            running.parent.live_children[drawn] = running.parent.live_children.pop(taken)
-        self._record(running)
-
-    def _unregister(self, running: Running) -> None:
-        session_id = running.delegation.session_id
-        if self.running.pop(session_id, None) is None:
-            return  # done already
-        running.budget.leave()
-        if running.artifacts:
-            self.declared.pop(session_id, None)
-        parent = running.parent
-        if parent is not None and parent.live_children is not None:
-            parent.live_children.pop(session_id, None)
-
-    def _launch(self, running: Running) -> None:
-        running.state = State.RUNNING
-        running.started_at = running.last_heard = self.loop.time()
-        if running.attempt == 1:
-            running.started_wall = self.clock.wall()  # a resumed run is measured by its first start
-        running.ctx = Context(EngineBackend(running))
-        if running.delegation.idle_seconds is not None:
-            running.be_looked_at(running.next_look())  # silence is counted from here
-        running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
-        self.watchdog.started()
-        if self.bus.has_listeners:
-            running.publish_steps(State.RUNNING)
-            self.bus.started(running.delegation, self.clock.wall())
-
-    def _context_of(self, running: Running) -> contextvars.Context:
-        context = self._neutral.copy()
-        context.run(CURRENT.set, running)
-        return context
-
-    def settle(self, running: Running, result: Return) -> None:
-        """The outcome: written, then told. Once."""
-        if running.is_settled:
-            return
-        running.is_settled = True
-        running.result = result
-        steps = running.step_times
-        steps[11] = steps[12] = now = self.clock.wall()
-        settled = SettleDelegation(
-            running.delegation.session_id,
-            move(running.state, reply.state_of(result)),
-            now,
-            result,
-            tuple(steps),
-            running.tokens,
-            running.cost,
-            running.said,
-        )
-        self.journal.write(settled, partial(self._settled, running))
-        self._leave(running)
-        if running.started_at:
-            self.watchdog.ended()
-        if result.errors:
-            ending.note_own_errors(self, running, result.errors)
-
-    def _settled(self, running: Running, problem: Problem) -> None:
-        result = running.result
-        assert result is not None
-        if isinstance(problem, Unavailable):
-            result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
-        elif isinstance(problem, Overruled):
-            self.spawn(self._tell_what_stands(running, result))
-            return
-        self._tell(running, result)
-
-    async def _tell_what_stands(self, running: Running, ours: Return) -> None:
-        """Another process took the delegation over and recorded an outcome first: that one counts."""
-        try:
-            record = await off_loop(self.store.get, running.delegation.session_id)
-        except Unavailable:
-            record = None
-        self._tell(running, record.result if record is not None and record.result is not None else ours)
-
-    def _tell(self, running: Running, result: Return) -> None:
-        running.result = result
-        self._unregister(running)
-        if running.parent is not None:
-            running.parent.add_failure(result)
-        running.rouse()
-        running.tell(result)
-        if self.bus.has_listeners:
-            running.publish_steps(reply.state_of(result))
-            self.bus.ended(running.delegation, result, self.clock.wall(), running.tokens, running.cost, running.step_times)
-        # Each closes a circle (task, context, backend): opened here, so that what has ended is freed at once, not by the collector.
-        running.task = None
-        running.ctx = None  # type: ignore[assignment]
-
-    def _leave(self, running: Running) -> None:
-        """It needs neither slot nor place in the queue nor the clock any more."""
-        if running.entry is not None:
-            self.deadlines.forget(running.entry)
-            running.entry = None
-        if running.is_queued:
-            running.is_queued = False
-            self.slots.release()
-            if running.place is not None:
-                running.place[2] = None
-        if running.has_slot:
-            running.has_slot = False
-            if running.waiting_for == 0:
-                self.slots.give(running.delegation.agent)
-        if self.slots.waiting:
-            self._fill()
-
-    def _fill(self) -> None:
-        """Give free slots to those who wait."""
-        while self.slots.waiting:
-            running = self.slots.next(_is_waiting)
-            if running is None:
-                return
-            self.slots.take(running.delegation.agent)
-            self.slots.release()
-            running.is_queued = False
-            running.has_slot = True
-            now = self.clock.wall()
-            running.step_times[6] = now
-            started = StartDelegation(running.delegation.session_id, now, tuple(running.step_times))
-            self.journal.write(started, partial(self._started, running))
-
-    def _started(self, running: Running, problem: Problem) -> None:
-        if running.is_settled or running.concluding:
-            return
-        if running.stop is None and isinstance(problem, Unavailable):
-            running.stop = reply.Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem))
-        if running.stop is not None:
-            ending.conclude_unstarted(self, running)
-        else:
-            self._launch(running)
-            running.rouse()
-
-    def look(self, running: Running, now: float) -> None:
-        """What the clock asks for: hand in, idle, the end; or the end of patience with one that does not stop."""
-        if running.stop is not None:
-            ending.abandon(self, running)
-            return
-        deadline, idle = running.delegation.deadline, running.delegation.idle_seconds
-        if now >= deadline.hard_at:
-            ending.stop(self, running, reply.Stop(reason=StopReason.DEADLINE, source="its deadline"))
-            return
-        if idle is not None and running.started_at and now >= running.last_heard + idle:
-            ending.stop(self, running, reply.Stop(reason=StopReason.IDLE, source="its idle limit"))
-            return
-        if now >= deadline.soft_at and not running.hand_in:
-            ending.tell_hand_in(running)
-        running.be_looked_at(max(running.next_look(), now))
-
-    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """A task of the engine's own: owned here, ended with the engine."""
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, is_awaited: bool = False) -> "asyncio.Task[Any]":
+        """`is_awaited`: closing waits for it for a while."""
         task = self.loop.create_task(coroutine, context=self._neutral.copy())
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self._tasks[task] = is_awaited
+        task.add_done_callback(self._tasks.pop)
         return task
 
+    async def drain(self) -> list[str]:
+        """Nothing of them runs when this returns, except code that cannot be stopped: it ends with the process, and no longer counts."""
+        await self.recovery.cancel()
+        self.scheduler.shut()
+        roots = [run for run in list(self._runs.values()) if run.parent is None and await self._can_continue_elsewhere(run)]
+        nodes = [node for root in roots if root.can_be_drained for node in root.below() if node.can_be_drained]
+        tasks = [task for node in nodes if (task := node.drain(DRAINED)) is not None]
+        _, stubborn = await asyncio.wait(tasks, timeout=STOP_SECONDS) if tasks else (set(), set())
+        for task in stubborn:
+            let_go(task)
+        for node in nodes:
+            node.hand_over(DRAINED)
+        return [root.delegation.session_id for root in roots if root in nodes]
+
+    async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
+        """It is resumable, has time left, and all of its parameters are on record."""
+        if not run.can_be_drained or not run.agent.spec.resumable or run.remaining() <= 0:
+            return False
+        record = await off_loop(self.store.get, run.delegation.session_id)
+        return record is not None and not is_redacted(record.parameters)
+
     async def close(self) -> None:
-        """Stop what still runs, write everything, end every task of ours."""
         self.is_closed = True
-        live = list(self.running.values())
-        for running in live:
-            ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))
+        live = list(self._runs.values())
+        for run in live:
+            run.stop(Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))
         if live:
-            await asyncio.wait([running.done for running in live], timeout=3.0)
+            await asyncio.wait([run.outcome.done for run in live], timeout=CLOSE_SECONDS)
         await self.journal.close()
-        await asyncio.sleep(0)  # whoever was answered by that goes on before it is ended
-        for running in list(self.running.values()):
-            running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
-        await ending.cleared(self)
+        await asyncio.sleep(0)  # callers that were answered by that continue before their tasks are cancelled
+        for run in list(self._runs.values()):
+            run.fail(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
+        if awaited := [task for task, is_awaited in self._tasks.items() if is_awaited]:
+            await asyncio.wait(awaited, timeout=CLEARING_SECONDS)
         self.bus.close()
         self.streams.close()
         self.watchdog.close()
         self.deadlines.close()
-        for task in list(self.tasks):
+        for task in list(self._tasks):
             task.cancel()
-        await self._leave_store()
-        if self._pipe is not None:
-            self._pipe.close()
+        self._peers.close(has_left=await self._leave_store())
 
-    async def _leave_store(self) -> None:
+    async def _leave_store(self) -> bool:
         """Outcomes that are not written yet are found and settled by the next process."""
+        if self.journal.owes or self._runs:
+            return False
         with contextlib.suppress(Unavailable):
-            if not self.journal.owes and not self.running:
-                await off_loop(self.store.dismiss, self.owner.owner_id)
-                return
-        with contextlib.suppress(OSError):
-            closed_path(self.run_folder, self.owner.owner_id).touch()
+            await off_loop(self.store.dismiss, self.owner.owner_id)
+            return True
+        return False
+
+    # ---- what its delegations share
+
+    def register(self, run: DelegationRun) -> None:
+        run.budget.enter()
+        session_id = run.delegation.session_id
+        self._runs[session_id] = run
+        parent = run.parent
+        if parent is not None:
+            if parent.children is None:
+                parent.children = {}
+            parent.children[session_id] = run
+
+    def unregister(self, run: DelegationRun) -> None:
+        session_id = run.delegation.session_id
+        if self._runs.pop(session_id, None) is None:
+            return  # done already
+        run.budget.leave()
+        parent = run.parent
+        if parent is not None and parent.children is not None:
+            parent.children.pop(session_id, None)
+
+    def redraw(self, run: DelegationRun) -> None:
+        """Give it another session id."""
+        taken = run.delegation.session_id
+        redrawn(run.submission, self.deps.policy)
+        drawn = run.delegation.session_id
+        self._runs[drawn] = self._runs.pop(taken)
+        if run.parent is not None and run.parent.children is not None:
+            run.parent.children[drawn] = run.parent.children.pop(taken)
+
+    def context_for(self, run: DelegationRun) -> contextvars.Context:
+        """The context that its agent runs in."""
+        context = self._neutral.copy()
+        context.run(CURRENT.set, run)
+        return context
+
+    def note_abandoned(self, session_id: str, what: str) -> Callable[[], None]:
+        """Call the result when it has ended after all."""
+        self._abandoned[session_id] = what
+
+        def gone() -> None:
+            self._abandoned.pop(session_id, None)
+
+        return gone
+
+    def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
+        """Files that other live delegations have declared."""
+        return frozenset(path for other in self._runs.values() if other is not run for path in other.work.artifacts or ())
+
+    def remove_workspace_later(self, session_id: str, after: "asyncio.Future[Return] | None" = None) -> None:
+        """Remove a workspace without changes when its delegation has been answered."""
+        from remit.runtime.workspace_cleanup import remove_unchanged
+
+        async def remove() -> None:
+            if after is not None:
+                await asyncio.wait([after])
+            await off_loop(remove_unchanged, self.deps.root, session_id)
+
+        self.spawn(remove(), is_awaited=True)
 
 
-def _is_waiting(running: Running) -> bool:
-    return not running.is_settled and running.stop is None
-
-
-def _wrapped(config: EngineConfig) -> Perform:
-    """`perform` with the middleware around it."""
-    found: Perform = perform
-    for middleware in reversed(config.middleware):
-        found = partial(_call, middleware, found)
-    return found
-
-
-def _call(middleware: Middleware, inner: Perform, work: Work) -> Awaitable[Return]:
+def _wrapped(middleware: Middleware, inner: Perform, work: Work) -> Awaitable[Return]:
     return middleware(work, inner)
+
+
+def _still_running(asked: DelegationRun, holder: Record) -> Return:
+    """A caller that gave less time than the holder has gets its answer by its own deadline; the holder continues."""
+    lineage = Lineage(holder.session_id, holder.root_id, holder.parent_id, holder.depth, holder.path)
+    seconds = round(asked.delegation.deadline.timeout_seconds, 2)
+    detail = f"{holder.agent} was delegated with the same key before and still runs after the {seconds:g} s it was waited for."
+    stop = Stop(reason=StopReason.DEADLINE, source="its deadline", detail=detail)
+    return reply.stopped_return(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
+
+
+def _record_of_refusal(submission: Submission, refusal: Return, owner_id: str, settled_at: float) -> Record:
+    """Without its idempotency key: a refusal does not use it up."""
+    delegation = submission.delegation
+    lineage = delegation.lineage
+    timeout_seconds = delegation.deadline.timeout_seconds
+    return Record(
+        session_id=lineage.session_id,
+        root_id=lineage.root_id,
+        parent_id=lineage.parent_id,
+        depth=lineage.depth,
+        path=lineage.path,
+        agent=delegation.agent,
+        parameters=delegation.parameters,
+        caller=delegation.caller,
+        priority=delegation.priority,
+        state=State.REFUSED,
+        created_at=delegation.created_at,
+        timeout_seconds=timeout_seconds,
+        deadline_at=delegation.created_at + timeout_seconds,
+        owner=owner_id,
+        settled_at=settled_at,
+        command=delegation.command,
+        task=delegation.task,
+        accept=delegation.accept,
+        limits=delegation.limits,
+        idle_seconds=delegation.idle_seconds,
+        caller_info=delegation.caller_info,
+        step_times=tuple(submission.step_times),
+        result=refusal,
+    )

@@ -15,16 +15,15 @@ from remit.core.ports import Store
 from remit.core.record import Head, Record
 from remit.core.result import Return
 from remit.core.states import State
+from remit.engines.embedded.peers import LOOK_SECONDS
 from remit.runtime.context import final_event
 from remit.runtime.liveness import living_owners
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.engines.embedded.running import Running
+    from remit.engines.embedded.delegation_run import DelegationRun
 
 
-LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written: one cheap pragma."""
 SHARE = 0.1
 """Of the time, at most, it looks. That it waits its turn behind others is not looking: it would be late when there is most to see."""
 OWNERS_SECONDS = 0.5
@@ -161,7 +160,7 @@ FEW = 8
 AT_ONCE_CHARACTERS = 64 * 1024
 """About so much of them is held at a time for one that reads slowly: a thousand may."""
 
-Find = Callable[[str], "Running | None"]
+Find = Callable[[str], "DelegationRun | None"]
 """The delegation of a session, if this process runs it."""
 
 
@@ -196,7 +195,7 @@ class EventStreams:
                     async for event in _from_memory(ours, after):
                         after = event.number
                         yield event
-                    ended = _outcome(ours)
+                    ended = ours.outcome.get(), ours.output.count
                 ours = None  # a slow reader must not keep its output in memory
                 record = await known(self._store, session_id)
                 async for event in self._from_store(record, after):
@@ -212,7 +211,7 @@ class EventStreams:
                 if ours is None:
                     await self.watcher.moved(watched, turn)
                 elif not ours.is_recorded:  # of this process, being recorded
-                    await asyncio.wait([ours.done if ours.recorded is None else ours.recorded], timeout=1.0)
+                    await ours.outcome.wait_recorded_or_done()
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
         """The return if it comes within `wait_seconds`."""
@@ -232,7 +231,7 @@ class EventStreams:
                 turn = watched.turn
                 ours = self._find(session_id)
                 if ours is not None:
-                    return await asyncio.shield(ours.done)
+                    return await asyncio.shield(ours.outcome.done)
                 result = (await known(self._store, session_id)).result
                 if result is not None:
                     return result
@@ -256,37 +255,29 @@ class EventStreams:
             most = max(1, min(AT_ONCE, most * AT_ONCE_CHARACTERS // max(1, size)))
 
 
-def _outcome(running: "Running") -> tuple[Return, int]:
-    """As its caller was told it, also if it could not be written yet."""
-    if running.told is None:
-        assert running.trouble is not None
-        raise running.trouble
-    return running.told, running.said
-
-
-async def _from_memory(running: "Running", after: int) -> AsyncGenerator[Event, None]:
+async def _from_memory(run: "DelegationRun", after: int) -> AsyncGenerator[Event, None]:
     """Until it has ended: the last steps are read from the record."""
     while True:
-        for event in _said(running, after):
+        for event in _recorded_events(run, after):
             after = event.number
             yield event
-        if running.is_told:
+        if run.outcome.is_known:
             return
-        if not any(True for _ in _said(running, after)):
-            await running.woken()
+        if not any(True for _ in _recorded_events(run, after)):
+            await run.output.wait_news()
 
 
-def _said(running: "Running", after: int) -> Iterator[Event]:
-    """Its recorded events, one after the other; events that are said meanwhile come too."""
+def _recorded_events(run: "DelegationRun", after: int) -> Iterator[Event]:
+    """Its recorded events, one after the other; events that come meanwhile are given, too."""
     if after < BEFORE_RUN:
-        before = tuple(None if at is None or at != at else at for at in running.step_times[:BEFORE_RUN])
-        yield from (step for step in events_of_steps(running.delegation.session_id, before, 0) if step.number > after)
+        before = tuple(None if at is None or at != at else at for at in run.submission.step_times[:BEFORE_RUN])
+        yield from (step for step in events_of_steps(run.delegation.session_id, before, 0) if step.number > after)
         if before[-1] is None:
             return  # as in `_from_store`
-    chunks = running.chunks or ()
-    place = bisect_right(chunks, max(after, BEFORE_RUN), key=_number)
-    while place < len(chunks) and chunks[place].number <= running.on_record:
-        yield chunks[place]
+    output = run.output
+    place = bisect_right(output.events, max(after, BEFORE_RUN), key=_number)
+    while place < len(output.events) and output.events[place].number <= output.on_record:
+        yield output.events[place]
         place += 1
 
 

@@ -83,6 +83,21 @@ class Journal:
             self._armed = True
             self._loop.call_soon(self._flush, context=self._context)
 
+    async def written(self, write: Write) -> None:
+        """Until it is durable. Raises `Unavailable` if it could not be written."""
+        written: asyncio.Future[None] = self._loop.create_future()
+
+        def then(problem: Problem) -> None:
+            if written.done():
+                return
+            if isinstance(problem, Unavailable):
+                written.set_exception(problem)
+            else:
+                written.set_result(None)
+
+        self.write(write, then)
+        await written
+
     def call(self, function: Callable[[Store], T]) -> "asyncio.Future[T]":
         """Run `function` on the writer thread, between two groups: it alone has the writing side of the store."""
         future: asyncio.Future[T] = self._loop.create_future()

@@ -1,27 +1,41 @@
-"""The wake-up pipe of this process: other processes write to it when they left a cancel request in the store."""
+"""Other processes of the project: asking them to cancel a delegation, and being asked.
+
+A cancel request is left in the store; then the owner is woken through its named pipe."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
-from remit.runtime.liveness import pipe_path
+from remit.core.errors import Unavailable
+from remit.core.events import EventKind
+from remit.core.record import CancelRequest, Record
+from remit.engines.embedded.journal import Journal
+from remit.runtime.liveness import below, closed_path, is_dead, pipe_path, wake
+from remit.system.threads import off_loop
+
+LOOK_SECONDS = 0.05
+"""How often the store is asked whether another process has written: one cheap pragma."""
+CANCEL_SECONDS = 5.0
+WAKEUP_SECONDS = 0.01
+"""Between two looks for cancel requests, however often this process is woken."""
 
 
 class WakeupPipe:
     """Calls `on_wakeup` on the loop whenever another process writes to the pipe."""
 
-    def __init__(self, run_folder: Path, owner_id: str, on_wakeup: Callable[[], None]) -> None:
-        self._path = pipe_path(run_folder, owner_id)
+    def __init__(self, path: Path, on_wakeup: Callable[[], None]) -> None:
+        self._path = path
         self._on_wakeup = on_wakeup
         self._loop = asyncio.get_running_loop()
-        run_folder.mkdir(parents=True, exist_ok=True)
-        made = self._path.with_suffix(".new")  # without a reader it looks like the pipe of a dead process, which others remove
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_suffix(".new")  # without a reader it looks like the pipe of a dead process, which others remove
         os.mkfifo(made, 0o600)
         # Open for both, so that the pipe never reports its end when a writer goes away.
         self._file = os.open(made, os.O_RDWR | os.O_NONBLOCK)
-        made.rename(self._path)
+        made.rename(path)
         self._loop.add_reader(self._file, self._readable)
 
     def close(self) -> None:
@@ -33,3 +47,78 @@ class WakeupPipe:
         with contextlib.suppress(BlockingIOError):
             os.read(self._file, 4096)
         self._on_wakeup()
+
+
+class PeerProcesses:
+    def __init__(self, journal: Journal, run_folder: Path, owner_id: str, on_cancel: Callable[[CancelRequest], None]) -> None:
+        self._journal = journal
+        self._store = journal.store
+        self._run_folder = run_folder
+        self._owner_id = owner_id
+        self._on_cancel = on_cancel
+        self._wakeup = asyncio.Event()
+        self._pipe: WakeupPipe | None = None
+
+    def open(self) -> None:
+        """Reachable from now on."""
+        self._pipe = WakeupPipe(pipe_path(self._run_folder, self._owner_id), self._wakeup.set)
+
+    def close(self, *, has_left: bool) -> None:
+        """`has_left`: this process is no longer in the store; otherwise others must learn that it is gone."""
+        if not has_left:
+            with contextlib.suppress(OSError):
+                closed_path(self._run_folder, self._owner_id).touch()
+        if self._pipe is not None:
+            self._pipe.close()
+
+    async def answer_wakeups(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            await self.take_cancels()
+            await asyncio.sleep(WAKEUP_SECONDS)
+
+    async def take_cancels(self) -> None:
+        """Carry out the requests of other processes."""
+        with contextlib.suppress(Unavailable):  # asked again at the next wake-up, or by maintenance
+            for request in await self._journal.call(lambda store: store.take_cancels(self._owner_id)):
+                self._on_cancel(request)
+
+    async def request_cancel(self, record: Record, reason: str, source: str, at: float) -> bool:
+        """Ask the owner of a delegation to cancel it; False if the owner is dead."""
+        request = CancelRequest(session_id=record.session_id, reason=reason, source=source, at=at)
+        await self._journal.call(lambda store: store.request_cancel(request))
+        if wake(self._run_folder, record.owner):
+            return True
+        owners = {owner.owner_id: owner for owner in await off_loop(self._store.owners)}
+        return record.owner in owners and not is_dead(owners[record.owner], self._run_folder)
+
+    async def wait_cancelled(self, record: Record) -> list[dict[str, Any]]:
+        """How the nodes of a cancelled tree ended, as their owner records it; bounded, like every wait."""
+        tree = await off_loop(self._store.tree, record.root_id)
+        nodes = [record.session_id, *(one.session_id for one in below(tree, record.session_id)[1:] if not one.state.is_settled)]
+        now: dict[str, Record] = {one.session_id: one for one in tree}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                async for _ in self._changes():
+                    now = {one.session_id: one for one in await off_loop(self._store.tree, record.root_id)}
+                    if all(now[session_id].state.is_settled for session_id in nodes):
+                        break
+        return [await self._cancel_state(now[session_id]) for session_id in nodes]
+
+    async def _changes(self) -> AsyncIterator[None]:
+        """One turn at once, then one whenever another process has written."""
+        stamp: int | None = None
+        while True:
+            if (seen := self._store.change_stamp()) != stamp:
+                stamp = seen
+                yield
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _cancel_state(self, record: Record) -> dict[str, Any]:
+        state = str(record.state) if record.state.is_settled else "stopping"
+        for event in await off_loop(self._store.events, record.session_id):
+            if event.kind is EventKind.CANCEL and record.state.is_settled and event.body["state"] != "requested":
+                state = event.body["state"]
+        return {"session_id": record.session_id, "agent": record.agent, "state": state}

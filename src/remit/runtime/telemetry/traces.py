@@ -27,8 +27,8 @@ from remit.core.result import Return
 from remit.core.states import State
 from remit.core.tracing import Traceparent, caller_context, context_of, parent_of, parse, tree_of
 from remit.runtime.engine import Perform
-from remit.runtime.perform import Work
 from remit.runtime.telemetry.names import SCOPE, Attribute, Find, Span
+from remit.runtime.work import Work
 
 CONTENT_CHARACTERS = 8_192
 NAME_CHARACTERS = 300

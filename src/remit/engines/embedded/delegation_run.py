@@ -1,0 +1,725 @@
+"""A delegation in the embedded engine: one object with one state machine, from submission to outcome.
+
+Its agent's side is `runtime.work.Work`; output and waiters are in `outcome`; slots, deadlines and the journal belong to the engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.core.agents import Isolation
+from remit.core.budget import Budget, Limits
+from remit.core.caller_token import CALLER
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
+from remit.core.events import EventKind
+from remit.core.ports import AgentPort, Store
+from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
+from remit.core.request import Request
+from remit.core.result import Artifact, Return, StopReason
+from remit.core.states import State, move
+from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
+from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
+from remit.engines.embedded.outcome import Outcome, RunOutput
+from remit.runtime import accept, reply
+from remit.runtime.context import Context, Handle, SettledHandle
+from remit.runtime.deps import RuntimeDeps, Submission, Tree
+from remit.runtime.local_context import LocalBackend
+from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
+from remit.runtime.work import Work
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.engines.embedded.embedded import EmbeddedEngine
+    from remit.engines.embedded.replay import Replay
+    from remit.runtime.workspaces import Workspace
+
+CHILDREN_SECONDS = 0.9
+"""How long a caller that ends waits for its children to end."""
+PROCESS_GRACE_SECONDS = 0.5
+"""Within it the executor of a process agent has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
+may take 0.4 s, this must stay below the second that is promised."""
+LATE_SECONDS = 0.2
+UNRECORDED_SECONDS = 0.5
+OVERDUE_SECONDS = 0.6
+"""So long after its deadline an agent has had its grace: its calls are refused, even if nothing else can stop it."""
+_ABANDONED = "remit-abandoned"
+
+
+class Phase(Enum):
+    RECORDING = auto()
+    """Submitted; being written to the journal."""
+    QUEUED = auto()
+    """On record; waits for a slot."""
+    STARTING = auto()
+    """Has a slot; that is being written to the journal."""
+    RUNNING = auto()
+    STOPPING = auto()
+    """Its agent was cancelled and has its grace."""
+    CONCLUDING = auto()
+    """Its return is being made: nothing changes it any more."""
+    DRAINING = auto()
+    """Stopped here without an outcome: the next process continues it."""
+    SETTLED = auto()
+    """Its outcome is being written or is on record; or this process has no more to do with it."""
+
+
+TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.RECORDING: frozenset({Phase.QUEUED, Phase.RUNNING, Phase.SETTLED}),
+    Phase.QUEUED: frozenset({Phase.STARTING, Phase.DRAINING, Phase.SETTLED}),
+    Phase.STARTING: frozenset({Phase.RUNNING, Phase.DRAINING, Phase.SETTLED}),
+    Phase.RUNNING: frozenset({Phase.STOPPING, Phase.CONCLUDING, Phase.DRAINING}),
+    Phase.STOPPING: frozenset({Phase.CONCLUDING}),
+    Phase.CONCLUDING: frozenset({Phase.SETTLED}),
+    Phase.DRAINING: frozenset({Phase.SETTLED}),
+    Phase.SETTLED: frozenset(),
+}
+_STOPPABLE = frozenset({Phase.RECORDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING})
+
+
+class DelegationRun:
+    # What most never have stands here once, as a default.
+    attempt: int = 1
+    stopped_by: Stop | None = None
+    started_at: float = 0.0
+    """By the loop's clock; 0: not started."""
+    task: "asyncio.Task[None] | None" = None
+    children: "dict[str, DelegationRun] | None" = None
+    result: Return | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    replay: "Replay | None" = None
+    """The children of a run before a crash, or of a run that this one resumes."""
+    _output: RunOutput | None = None
+    _steps_published: int = 0
+
+    def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
+        self.engine = engine
+        self.submission = submission
+        caller = submission.caller
+        self.parent = caller if isinstance(caller, DelegationRun) else None
+        self.phase = Phase.RECORDING
+        self.work = Work(submission, self)
+        self.outcome = Outcome(engine.loop)
+        self.timer = RunTimer(self, engine.deadlines)
+        if submission.earlier is not None:
+            self.replay = submission.earlier.replay
+
+    def _move(self, phase: Phase) -> None:
+        if phase not in TRANSITIONS[self.phase]:
+            raise RuntimeError(f"{self.delegation.session_id} cannot go from {self.phase} to {phase}.")
+        self.phase = phase
+
+    # ---- what others see of it
+
+    @property
+    def delegation(self) -> Delegation:
+        return self.submission.delegation
+
+    @property
+    def agent(self) -> AgentPort:
+        return self.work.agent
+
+    @property
+    def tree(self) -> Tree:
+        return self.submission.tree
+
+    @property
+    def budget(self) -> Budget:
+        return self.submission.budget
+
+    @property
+    def state(self) -> State:
+        if self.result is not None:
+            return reply.state_of(self.result)
+        return State.RUNNING if self.started_at else State.QUEUED
+
+    @property
+    def is_settled(self) -> bool:
+        return self.phase is Phase.SETTLED
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.phase is not Phase.RECORDING
+
+    @property
+    def closing(self) -> str | None:
+        """Why it may not delegate any more: it, or a caller above it, is being stopped or has ended."""
+        node: DelegationRun | None = self
+        while node is not None:
+            if node.stopped_by is not None:
+                return f"{node.delegation.agent} is being stopped ({node.stopped_by.source})"
+            if node.phase is Phase.SETTLED:
+                return f"{node.delegation.agent} has ended"
+            node = node.parent
+        return None
+
+    @property
+    def ctx(self) -> Context:
+        return self.work.ctx
+
+    @property
+    def started_wall(self) -> float:
+        return self.work.started_wall
+
+    @property
+    def workspace(self) -> Path:
+        return self.work.workspace
+
+    @property
+    def own_workspace(self) -> "Workspace | None":
+        return self.work.own_workspace
+
+    def ancestors(self) -> list[Delegation]:
+        found, node = [], self
+        while True:
+            found.append(node.delegation)
+            if node.parent is None:
+                return found
+            node = node.parent
+
+    def below(self) -> "Iterator[DelegationRun]":
+        """Itself and its live children, at every depth."""
+        yield self
+        for child in list((self.children or {}).values()):
+            yield from child.below()
+
+    def process_environment(self) -> dict[str, str]:
+        token = None if self.engine.config.caller_token is None else self.engine.config.caller_token(self)
+        return {**self.work.marks(), CALLER: token} if token else self.work.marks()
+
+    # ---- from submission to the start of its agent
+
+    def submit(self) -> None:
+        """Take a slot or a place in the queue, and be recorded."""
+        engine = self.engine
+        if not engine.scheduler.acquire(self):
+            if engine.scheduler.is_full:
+                self._refuse_queue_full()
+                return
+            engine.scheduler.reserve(self)
+        engine.register(self)
+        self.timer.schedule(self.timer.next_at())
+        self._record()
+
+    def resubmit(self) -> None:
+        """It was recorded by a dead process and taken over: queued again, not recorded again."""
+        self.engine.scheduler.reserve(self)
+        self.engine.register(self)
+        self.timer.schedule(self.timer.next_at())
+        self._on_recorded(None)
+
+    def _record(self) -> None:
+        engine, steps = self.engine, self.submission.step_times
+        now = engine.deps.clock.wall()
+        steps[5] = now
+        if engine.scheduler.has_slot(self):
+            steps[6] = now
+            begin = BeginDelegation(self.delegation, State.RUNNING, engine.owner.owner_id, now, steps)
+        else:
+            begin = BeginDelegation(self.delegation, State.QUEUED, engine.owner.owner_id, None, steps)
+        engine.journal.write(begin, self._on_recorded)
+
+    def _on_recorded(self, problem: Problem) -> None:
+        if problem is not None:
+            self._not_recorded(problem)
+            return
+        try:
+            if self.stopped_by is not None:
+                self._settle_unstarted()
+            elif self.engine.scheduler.has_slot(self):
+                self._launch()
+            else:
+                self._move(Phase.QUEUED)
+                self._publish_steps(State.QUEUED)
+                self.engine.scheduler.enqueue(self, self.engine.loop.time())
+        finally:
+            self.outcome.set_recorded()  # last: a caller of `start` continues after the agent has begun
+
+    def _not_recorded(self, problem: Problem) -> None:
+        if isinstance(problem, Clash):  # its id was taken: nothing has run under it, so it gets another
+            self.engine.redraw(self)
+            self._record()
+            return
+        self._move(Phase.SETTLED)
+        self._release()
+        self.engine.unregister(self)
+        if not isinstance(problem, KeyTaken):
+            assert isinstance(problem, Unavailable)
+            self.outcome.fail(problem)
+        elif not self.outcome.yield_key(problem.session_id):
+            self.engine.spawn(self.engine.answer_from_holder(self, problem.session_id))
+
+    def _refuse_queue_full(self) -> None:
+        scheduler = self.engine.scheduler
+        error = ErrorInfo(
+            type="queue_full",
+            message=f"The queue is full: {scheduler.waiting} delegations wait for {scheduler.total} slots.",
+            code="QUEUE_FULL",
+            recoverable=True,
+            recommendation="Try again when some have ended, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots.",
+        )
+        self._move(Phase.SETTLED)
+        self.submission.refusal = reply.refused_return(self.delegation, error)
+
+        async def answer() -> None:
+            self.outcome.set(await self.engine.refuse(self.submission))
+
+        self.engine.spawn(answer())
+
+    def start_from_queue(self) -> None:
+        """Called by the scheduler, with a slot."""
+        self._move(Phase.STARTING)
+        steps, now = self.submission.step_times, self.engine.deps.clock.wall()
+        steps[6] = now
+        self.engine.journal.write(StartDelegation(self.delegation.session_id, now, tuple(steps)), self._on_started)
+
+    def _on_started(self, problem: Problem) -> None:
+        if self.phase is not Phase.STARTING:
+            return
+        if isinstance(problem, Unavailable):
+            self.stopped_by = Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem))
+            self._settle_unstarted()
+        else:
+            self._launch()
+            self._notify()
+
+    def _launch(self) -> None:
+        engine, work = self.engine, self.work
+        self._move(Phase.RUNNING)
+        self.started_at = self.timer.last_heard = engine.loop.time()
+        if self.attempt == 1:
+            work.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
+        work.ctx = Context(LocalBackend(self))
+        if self.delegation.idle_seconds is not None:
+            self.timer.schedule(self.timer.next_at())  # silence is counted from here
+        self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
+        engine.watchdog.started()
+        if engine.bus.has_listeners:
+            self._publish_steps(State.RUNNING)
+            engine.bus.started(self.delegation, engine.deps.clock.wall())
+
+    # ---- performing
+
+    async def _perform(self) -> None:
+        """The body of its task: perform, and end it one way or the other."""
+        late: Return | None = None
+        crash: BaseException | None = None
+        try:
+            late = await self.engine.perform(self.work)
+        except asyncio.CancelledError:
+            late = self.work.held
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+        except BlockedLoop as blocked:
+            detail = blocked.message or self.engine.watchdog.take_message(self)
+            self.stopped_by = self.stopped_by or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail)
+        except OutOfTime as early:
+            self.stopped_by = self.stopped_by or self._stop_of(early)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
+            crash = error
+        if self.phase is not Phase.RUNNING and self.phase is not Phase.STOPPING:
+            return  # abandoned, or drained
+        if self.stopped_by is None and late is not None:
+            self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
+            overrun = self.engine.loop.time() - self.delegation.deadline.hard_at
+            if overrun > LATE_SECONDS:
+                late = replace(
+                    late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked.")
+                )
+            if self.children:
+                await self.end_children()
+            self._settle(late)
+            return
+        if self.stopped_by is None:
+            self.stopped_by = self._stop_by_itself(crash)
+        await self._conclude(late)
+
+    def _stop_of(self, early: OutOfTime) -> Stop:
+        said = early.message.rstrip(".")
+        if early.code == "BUDGET_EXCEEDED":
+            return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
+        detail = f"{said}: {self.elapsed():.1f} s of its {self.delegation.deadline.timeout_seconds:g} s were over."
+        return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=detail)
+
+    def _stop_by_itself(self, crash: BaseException | None) -> Stop:
+        if crash is None:
+            return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
+        detail = f"{self.delegation.agent} ended the program: {describe_exception(crash)}."
+        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
+
+    # ---- stopping
+
+    def stop(self, why: Stop) -> None:
+        """Begin to end it and everything below it. Decided once; never waits."""
+        if self.stopped_by is not None or self.phase not in _STOPPABLE:
+            return
+        self.stopped_by = why
+        if why.reason is StopReason.CANCELLED:
+            self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
+        for child in list((self.children or {}).values()):
+            child.stop(self._stop_of_child(child, why))
+        if self.phase is Phase.RUNNING:
+            self._move(Phase.STOPPING)
+            self.timer.release_waiters()
+            assert self.task is not None
+            self.task.cancel()
+            self.timer.schedule(self.engine.loop.time() + self._grace())
+        elif self.phase is Phase.RECORDING:  # answered in any case, and settled when it is on record
+            self.timer.schedule(self.engine.loop.time() + UNRECORDED_SECONDS)
+        else:
+            self._settle_unstarted()
+
+    def _stop_of_child(self, child: "DelegationRun", why: Stop) -> Stop:
+        """A child whose own deadline has come as well was stopped by that; any other by its caller's end."""
+        if why.reason is StopReason.DEADLINE and child.delegation.deadline.hard_at <= self.engine.loop.time() + 0.001:
+            return why
+        if why.reason is StopReason.CANCELLED:
+            return why
+        return Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}", detail=why.source)
+
+    def _grace(self) -> float:
+        isolation, seconds = self.agent.spec.isolation, self.engine.config.options.kill_grace_seconds
+        if isolation is Isolation.PROCESS:
+            return max(PROCESS_GRACE_SECONDS, seconds + 0.25)
+        return seconds + (0.1 if isolation is Isolation.THREAD else 0.0)
+
+    async def end_children(self) -> None:
+        """No child outlives its caller; bounded, like every wait."""
+        children = list((self.children or {}).values())
+        source = f"the end of its caller {self.delegation.agent}"
+        for child in children:
+            child.stop(Stop(reason=StopReason.CANCELLED, source=source))
+        if children:
+            await asyncio.wait([child.outcome.done for child in children], timeout=CHILDREN_SECONDS)
+
+    def on_timer(self, now: float) -> None:
+        """Its soft or hard deadline, its idle limit, or the end of its grace."""
+        if self.stopped_by is not None:
+            self._give_up()
+            return
+        deadline, idle = self.delegation.deadline, self.delegation.idle_seconds
+        if now >= deadline.hard_at:
+            self.stop(Stop(reason=StopReason.DEADLINE, source="its deadline"))
+            return
+        if idle is not None and self.started_at and now >= self.timer.last_heard + idle:
+            self.stop(Stop(reason=StopReason.IDLE, source="its idle limit"))
+            return
+        if now >= deadline.soft_at and not self.timer.hand_in:
+            self.timer.reach_soft_deadline()
+            if self.started_at:
+                self.notice(f"Soft deadline: {self.remaining():.1f} s left to hand in what there is.")
+        self.timer.schedule(max(self.timer.next_at(), now))
+
+    def _give_up(self) -> None:
+        """Its grace is over: its agent is left behind, and its caller gets its answer."""
+        if self.phase is Phase.RECORDING:
+            assert self.stopped_by is not None
+            left = PartialWork(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
+            self._answer(reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=0.0))
+        elif self.phase is Phase.STOPPING:
+            assert self.task is not None
+            if not self.is_abandoned:
+                gone = self.abandon(f"The {self.agent.spec.isolation} agent {self.delegation.agent}")
+                self.task.add_done_callback(lambda _: gone())
+                let_go(self.task)
+            self._move(Phase.CONCLUDING)
+            self.engine.spawn(self._conclude(None))
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Its agent could not be stopped and still runs."""
+        return self.delegation.session_id in self.engine.abandoned()
+
+    def abandon(self, what: str) -> Callable[[], None]:
+        """Its agent could not be stopped: listed until the returned function is called."""
+        gone = self.engine.note_abandoned(self.delegation.session_id, what)
+        self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+        return gone
+
+    def cancel_state(self) -> str:
+        """How a cancellation ended its agent."""
+        if self.is_abandoned:
+            return "abandoned"
+        return "killed" if self.agent.spec.isolation is Isolation.PROCESS else "stopped"
+
+    async def cancel_tree(self, reason: str, source: str) -> list[dict[str, Any]]:
+        """Cancel it and everything below it; how each node ended."""
+        nodes = list(self.below())
+        self.stop(Stop(reason=StopReason.CANCELLED, source=source, detail=reason))
+        await asyncio.wait([node.outcome.done for node in nodes], timeout=CHILDREN_SECONDS * 3)
+        return [
+            {
+                "session_id": node.delegation.session_id,
+                "agent": node.delegation.agent,
+                "state": node.cancel_state() if node.outcome.is_known else "stopping",
+            }
+            for node in nodes
+        ]
+
+    # ---- settling
+
+    async def _conclude(self, late: Return | None) -> None:
+        """Collect its partial work and settle. Whatever goes wrong here, the caller gets its answer."""
+        from remit.runtime.partial_work import collect_partial_work
+
+        if self.phase is not Phase.CONCLUDING:
+            self._move(Phase.CONCLUDING)
+        self.stamp(7)
+        why, work = self.stopped_by, self.work
+        assert why is not None
+        try:
+            if self.children:
+                await self.end_children()
+            foreign = self.engine.artifacts_of_others(self)
+            left = await collect_partial_work(work, self._output, late, foreign=foreign, is_quiet=not self.engine.abandoned())
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
+            left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
+        if why.reason is StopReason.CANCELLED:
+            self.say(EventKind.CANCEL, {"state": self.cancel_state(), "source": why.source, "reason": why.detail})
+        result = reply.stopped_return(self.delegation, why, left, duration_seconds=self.elapsed(), resumable=self.agent.spec.resumable)
+        self._settle(reply.with_agent_session(result, work.saved))
+        if left.removable_workspace is not None:
+            self.engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
+
+    def _settle_unstarted(self) -> None:
+        """Stopped before its agent was called: there is no work to collect."""
+        assert self.stopped_by is not None
+        self._settle(reply.stopped_return(self.delegation, self.stopped_by, NOTHING_LEFT, duration_seconds=0.0))
+
+    def _settle(self, result: Return) -> None:
+        """The outcome: written, then told. Once."""
+        state = move(self.state, reply.state_of(result))
+        self._move(Phase.SETTLED)
+        self.result = result
+        engine, steps = self.engine, self.submission.step_times
+        steps[11] = steps[12] = now = engine.deps.clock.wall()
+        said = 0 if self._output is None else self._output.count
+        settle = SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
+        engine.journal.write(settle, self._on_settled)
+        self._release()
+        if self.started_at:
+            engine.watchdog.ended()
+        if result.errors and (own := self.work.own_errors(result.errors)):
+            engine.deps.note_errors(self.delegation, own, self.work.trace)
+
+    def _on_settled(self, problem: Problem) -> None:
+        result = self.result
+        assert result is not None
+        if isinstance(problem, Unavailable):
+            result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
+        elif isinstance(problem, Overruled):
+            self.engine.spawn(self._finish_as_recorded(result))
+            return
+        self._finish(result)
+
+    async def _finish_as_recorded(self, ours: Return) -> None:
+        """Another process took the delegation over and recorded an outcome first: that one counts."""
+        try:
+            record = await off_loop(self.engine.store.get, self.delegation.session_id)
+        except Unavailable:
+            record = None
+        self._finish(record.result if record is not None and record.result is not None else ours)
+
+    def _finish(self, result: Return) -> None:
+        engine = self.engine
+        self.result = result
+        engine.unregister(self)
+        if self.parent is not None:
+            self.parent.work.add_failure(result)
+        self._answer(result)
+        if engine.bus.has_listeners:
+            self._publish_steps(self.state)
+            engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
+        # Each closes a circle (task, context, backend): opened here, so that memory is freed at once, not by the collector.
+        self.task = None
+        self.work.ctx = None  # type: ignore[assignment]
+
+    def _answer(self, result: Return) -> None:
+        self.outcome.set(result)
+        self._notify()
+
+    def fail(self, error: Exception) -> None:
+        """There is no return to come from this process."""
+        self.outcome.fail(error)
+        self._notify()
+
+    def _release(self) -> None:
+        self.timer.cancel()
+        self.engine.scheduler.leave(self)
+
+    # ---- draining
+
+    @property
+    def can_be_drained(self) -> bool:
+        return self.stopped_by is None and self.phase in (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
+
+    def drain(self, notice: str) -> "asyncio.Task[None] | None":
+        """From here on nothing ends it: neither its task, which is cancelled, nor the clock."""
+        self.notice(notice)
+        self._move(Phase.DRAINING)
+        if self.task is not None:
+            self.task.cancel()
+        return self.task
+
+    def hand_over(self, notice: str) -> None:
+        """This process has no more to do with it; on record it lives."""
+        self._move(Phase.SETTLED)
+        self._release()
+        self.engine.unregister(self)
+        self.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
+
+    # ---- as the host of its work and its context
+
+    @property
+    def deps(self) -> RuntimeDeps:
+        return self.engine.deps
+
+    @property
+    def store(self) -> Store:
+        return self.engine.store
+
+    @property
+    def scratch_root(self) -> Path:
+        return self.engine.config.folder / "scratch"
+
+    @property
+    def mark(self) -> str:
+        return f"{self.engine.config.options.project}:{self.engine.owner.owner_id}:{self.delegation.session_id}"
+
+    @property
+    def output(self) -> RunOutput:
+        if self._output is None:
+            self._output = RunOutput(self.engine.config.options.chunk_limit_bytes)
+        return self._output
+
+    @property
+    def hand_in(self) -> bool:
+        return self.timer.hand_in
+
+    async def wait_hand_in(self) -> None:
+        await self.timer.wait_hand_in()
+
+    def must_be_alive(self) -> None:
+        overdue = self.engine.loop.time() - self.delegation.deadline.hard_at
+        if overdue > OVERDUE_SECONDS or self.phase not in (Phase.RUNNING, Phase.STOPPING):
+            raise Stopped(
+                f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must not go on."
+            )
+
+    def elapsed(self) -> float:
+        return self.engine.loop.time() - self.started_at if self.started_at else 0.0
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(self.engine.loop.time())
+
+    def budget_left(self) -> Limits:
+        return self.budget.left(self.engine.loop.time())
+
+    def stamp(self, step: int, last: int = -1) -> None:
+        now, steps = self.engine.deps.clock.wall(), self.submission.step_times
+        steps[step] = now
+        while step < last:
+            step += 1
+            steps[step] = now
+        if self.engine.bus.wants_details:
+            self._publish_steps(self.state)
+
+    def notice(self, message: str) -> None:
+        self.say(EventKind.NOTICE, {"message": message})
+
+    def say(self, kind: EventKind, body: dict[str, Any]) -> None:
+        """A numbered event: kept, written with the next group, and given to those who follow."""
+        engine = self.engine
+        if kind is not EventKind.NOTICE:  # our own notices are no sign of its life
+            self.heard()
+        event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
+        engine.journal.write(AppendEvent(event), self.output.written)
+        if engine.bus.wants_details:
+            engine.bus.said(self.delegation, self.state, event)
+        self._notify()
+
+    def heard(self) -> None:
+        """A sign of life: its own, and of every caller that waits for it."""
+        now = self.engine.loop.time()
+        node: DelegationRun | None = self
+        while node is not None:
+            node.timer.last_heard = now
+            node = node.parent
+
+    def declare(self, artifact: Artifact) -> None:
+        if self.work.artifacts is None:
+            self.work.artifacts = {}
+        self.work.artifacts[artifact.path] = artifact
+
+    def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
+        passed = self.budget.charge(tokens=tokens, cost=cost)
+        self.tokens += tokens
+        self.cost += cost
+        return self.tokens, self.cost, passed
+
+    async def save_checkpoint(self, value: Any) -> None:
+        await self.engine.journal.written(SaveCheckpoint(self.delegation.session_id, self.engine.deps.clock.wall(), value))
+
+    def _publish_steps(self, state: State) -> None:
+        self._steps_published = self.engine.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
+
+    def _notify(self) -> None:
+        if self._output is not None:
+            self._output.notify()
+
+    # ---- children
+
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+        self.must_be_alive()
+        engine = self.engine
+        engine.scheduler.lend(self)
+        try:
+            if self.replay is not None:
+                child = await self._replayed(request)
+                if child is not None:
+                    return await asyncio.shield(child.outcome.done) if isinstance(child, DelegationRun) else child
+            return await accept.delegate(request, self, deps or engine.deps, engine)
+        finally:
+            engine.scheduler.take_back(self)
+
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
+        from remit.engines.embedded.handles import LocalHandle
+
+        self.must_be_alive()
+        child = None if self.replay is None else await self._replayed(request)
+        if isinstance(child, DelegationRun):
+            return LocalHandle(child, self)
+        if child is not None:
+            return SettledHandle(child)
+        handle = await accept.start(request, self, deps or self.engine.deps, self.engine)
+        return handle.waited_for_by(self) if isinstance(handle, LocalHandle) else handle
+
+    async def _replayed(self, request: Request) -> "DelegationRun | Return | None":
+        """What became of this call in the run before: its recorded return, or the child itself, which continues."""
+        record = self.replay.take(request) if self.replay is not None else None
+        if record is None:
+            return None
+        if record.result is None:
+            return await self.engine.recovery.resume(record, self)
+        self.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
+        self.work.add_failure(record.result)
+        return record.result
+
+
+def let_go(task: "asyncio.Task[None]") -> None:
+    """`asyncio.run` waits at the end of a program until every task it knows has ended: for this one that would be forever."""
+    asyncio._unregister_task(task)  # documented for those who extend asyncio
+    task.set_name(f"{_ABANDONED} {task.get_name()}")
+    logging.getLogger("asyncio").addFilter(_is_news)  # adding it twice has no effect
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """That an abandoned agent never ended has been reported already."""
+    return _ABANDONED not in record.getMessage()

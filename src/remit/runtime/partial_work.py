@@ -1,0 +1,135 @@
+"""The work of a delegation that was stopped: declared artifacts, changed files, output, the last checkpoint, a late answer.
+
+Bounded: the return is due a second after the deadline, and killing the agent may have taken part of that.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic_core import to_json
+
+from remit.core.events import EventKind
+from remit.core.result import Artifact, Return
+from remit.runtime.artifacts import checked_artifacts
+from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
+from remit.runtime.reply import PartialWork
+from remit.runtime.work import Output, Work
+from remit.runtime.workspace_session import (
+    WorkspaceSession,
+    changes_since,
+    describe_workspace,
+    is_removable,
+    kept_message,
+    late_changes,
+    with_workspace_changes,
+)
+from remit.system.files import write_beside
+from remit.system.threads import off_loop
+
+GATHERED_SECONDS = 0.7
+"""After the hard deadline: by then the harvest is in, but for the tenth of a second it may itself be late."""
+LEAST_GATHERING_SECONDS = 0.1
+WRITING_SECONDS = 0.5
+INLINE_DATA_BYTES = 64 * 1024
+ANSWER_SECONDS = 0.85
+"""After the hard deadline: by then the diff of a workspace is there, or is not waited for."""
+LEAST_DIFF_SECONDS = 0.2
+MOST_DIFF_SECONDS = 0.6
+
+
+async def collect_partial_work(
+    work: Work, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset(), is_quiet: bool = True
+) -> PartialWork:
+    """`late`: an answer that came while it was stopped; `foreign`: files that other live delegations declared; `is_quiet`: no agent that
+    could not be stopped may still write."""
+    warnings = list(work.warnings)
+    artifacts: tuple[Artifact, ...] = ()
+    session = work.workspace_session
+    if session is not None:
+        found = await _left_in_workspace(work, session, () if late is None else late.artifacts, is_quiet)
+        artifacts, warnings = found.artifacts, [*warnings, *found.warnings]
+    elif work.artifacts or work.scratch_path is not None or work.may_write:
+        # Also if the wall clock was set back.
+        since = min(work.started_wall, work.deps.clock.wall() - work.elapsed())
+        request = HarvestRequest(
+            root=work.root,
+            scratch=work.scratch_path,
+            since=since if work.own_workspace is None else max(since, changes_since(work.own_workspace)),
+            declared=work.declared(),
+            scan_root=work.may_write,
+            foreign=foreign,
+            below="" if work.own_workspace is None else work.own_workspace.inside,
+        )
+        found = await harvest(request, seconds=_seconds_to_gather(work))
+        artifacts, warnings = found.artifacts, [*warnings, *found.warnings]
+    if late is not None:
+        known = {a.path for a in artifacts}
+        artifacts = (*artifacts, *(a for a in late.artifacts if a.path not in known))
+        warnings.extend(late.warnings)
+    if output is not None and output.dropped:
+        warnings.append(f"{output.dropped} chunks beyond the limit were not kept.")
+    data, reference = await _data(work, output, late)
+    left = PartialWork(artifacts=(*artifacts, *reference), data=data, errors=tuple(work.child_errors()), warnings=tuple(warnings))
+    if session is None:
+        return left
+    if session.is_removable:
+        return replace(left, removable_workspace=session.workspace.session_id)
+    return replace(left, workspace=describe_workspace(session.workspace))
+
+
+def _seconds_to_gather(work: Work) -> float:
+    """Less if the killing took long."""
+    since_deadline = -work.remaining()
+    if since_deadline < 0:  # cancelled, or out of budget
+        return HARVEST_SECONDS
+    return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
+
+
+async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequence[Artifact], is_quiet: bool) -> Harvest:
+    """Files changed in its own folder and their diff, in the time there is; folder and branch stay, unless nothing is in them."""
+    loop = asyncio.get_running_loop()
+    seconds = max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
+    until = loop.time() + seconds
+    diff = asyncio.ensure_future(late_changes(work, seconds))
+    request = HarvestRequest(
+        root=work.root,
+        scratch=work.scratch_path,
+        since=session.began_at,
+        declared=work.declared(),
+        scan_root=True,
+        below=session.workspace.inside,
+    )
+    found = await harvest(request, seconds=_seconds_to_gather(work))
+    changes, notes = await diff
+    # An agent that could not be stopped may still write there; and an agent's own session may be tied to the folder that it began in.
+    if is_quiet and work.saved is None:
+        session.is_removable = await is_removable(session.workspace, changes, (*found.artifacts, *late), seconds=until - loop.time())
+    notes = notes if session.is_removable else (kept_message(session.workspace), *notes)
+    return await with_workspace_changes(session.workspace, found, changes, notes)
+
+
+async def _data(work: Work, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:
+    """Its chunks and its checkpoint, in the return; by reference if they are large."""
+    chunks = [event.body["chunk"] for event in (() if output is None else output.events) if event.kind is EventKind.DATA]
+    data: dict[str, Any] = {}
+    if late is not None and late.data is not None:
+        data["late_answer"] = late.data
+    if chunks:
+        data["chunks"] = chunks
+    if work.saved is not None:
+        data["checkpoint"] = work.saved
+    if not data:
+        return None, ()
+    text = to_json(data, inf_nan_mode="null", indent=1)
+    if len(text) <= INLINE_DATA_BYTES:
+        return data, ()
+    try:
+        async with asyncio.timeout(WRITING_SECONDS):
+            path = await off_loop(write_beside, work.scratch(), "harvest.json", text)
+    except (OSError, TimeoutError):
+        return data, ()  # a full or stuck disk: better a long return than a lost one
+    artifact = Artifact(type="data", path=path.relative_to(work.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
+    checked = await off_loop(checked_artifacts, work.root, (artifact,))
+    return {"by_reference": artifact.path, "chunks": len(chunks)}, checked
