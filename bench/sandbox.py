@@ -11,10 +11,10 @@ from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
 from remit import Remit
-from remit.system.sandbox import recipe
+from remit.system.sandbox import recipes
 from remit.system.sandbox.bubblewrap import command
-from remit.system.sandbox.limits import Grants, Limits
 from remit.system.sandbox.probe import probe
+from remit.system.sandbox.recipes import Grants, Limits
 
 TARGET_SECONDS = 0.015
 _WARM = 3
@@ -27,7 +27,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     if offer.bubblewrap is None or offer.fault:
         return [Figure(section="sandbox", what="no bubblewrap works here", measured="not measured")]
     argv = command(offer.bubblewrap, Limits(), Grants(), (), locks_namespaces=offer.locks_namespaces)
-    argv += [str(recipe.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
+    argv += [str(recipes.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
 
     async def bare() -> None:
         process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True, env={})

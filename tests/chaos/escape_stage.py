@@ -19,8 +19,8 @@ from typing import Any
 from escapes import ATTEMPTS, BATCH, Attempt
 
 from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.limits import Limits
 from remit.system.sandbox.probe import Offer, probe
+from remit.system.sandbox.recipes import Limits
 from remit.system.sandbox.run import Ran, run
 
 STACKS = ("bubblewrap", "landlock", "old landlock")

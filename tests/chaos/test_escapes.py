@@ -16,7 +16,7 @@ import pytest
 from escape_stage import STACKS, offer_of, try_all, try_outside
 from escapes import ATTEMPTS, Attempt
 
-from remit.system.sandbox.recipe import node
+from remit.system.sandbox.recipes import node
 
 SOURCE = Path(__file__).parents[2] / "src"
 STRANGER = 61_234

@@ -18,8 +18,8 @@ from remit.system.processes import all_pids, descendants
 from remit.system.sandbox import boxes, probe
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.keeper import clear
-from remit.system.sandbox.limits import MEBIBYTE, Limits
 from remit.system.sandbox.probe import Offer, required
+from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
 from remit.system.sandbox.wire import BOOT
 from support.pace import allowed

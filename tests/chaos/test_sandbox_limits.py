@@ -13,8 +13,8 @@ from escape_stage import STACKS, offer_of, sandboxed
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids
 from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.limits import MEBIBYTE, Limits
 from remit.system.sandbox.probe import Offer, required
+from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
 from support.pace import allowed
 

@@ -9,7 +9,7 @@ import pytest
 
 from remit import Remit, Return
 from remit.core.events import EventKind
-from remit.system.sandbox.recipe import node
+from remit.system.sandbox.recipes import node
 
 NAME = "coder.execute_code"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from web_server import Heard, answer, certificate, raw, redirect, web_server
 
-from remit.builtin.worker.pages import Fetched, body_of, fetch, headers_of, kind_of, read_out
+from remit.builtin.worker.pages import Fetched, build_headers, content_kind, encode_body, fetch, read_answer
 from remit.core.errors import Misused, Refused
 from remit.system.http import Address, BodyError, Network, Trail, Unreached, WebRequest, parse_target, tls_context
 
@@ -51,7 +51,7 @@ async def get(
     url: str, wires: Wires | None = None, *, method: str = "GET", headers: dict[str, Any] | None = None, body: Any = None,
     most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
 ) -> Fetched:  # fmt: skip
-    data, sent = body_of(body, headers_of(headers))
+    data, sent = encode_body(body, build_headers(headers))
     request = WebRequest(target=parse_target(url), method=method, headers=sent, body=data)
     return await fetch(request, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
 
@@ -197,7 +197,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 def test_headers_that_would_change_what_a_request_is_are_misuse(name: str) -> None:
     with pytest.raises(Misused) as misused:
-        headers_of({name: ODD[name]})
+        build_headers({name: ODD[name]})
     assert "C: d" not in str(misused.value)
 
 
@@ -331,7 +331,7 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
 )
 async def test_text_is_read_in_the_encoding_that_is_named_or_else_guessed(words: str, encoding: str, type_: str, charset: str) -> None:
     with web_server({"/": answer(words.encode(encoding), type_=type_)}) as server:
-        reading = read_out(await get(f"{server.url}/"), raw=True, seconds=5)
+        reading = read_answer(await get(f"{server.url}/"), raw=True, seconds=5)
     assert reading.charset == charset
     assert words.strip("\ufeff ") in reading.page.text
 
@@ -347,7 +347,7 @@ PAGE = """<!doctype html><html lang="en"><head><title>Owls | The Night Paper</ti
 
 async def test_a_page_is_read_as_people_read_it() -> None:
     with web_server({"/news/owls": answer(PAGE, type_="text/html; charset=utf-8")}) as server:
-        page = read_out(await get(f"{server.url}/news/owls"), raw=False, seconds=10).page
+        page = read_answer(await get(f"{server.url}/news/owls"), raw=False, seconds=10).page
         assert page.title == "How owls hunt"
         assert "An owl hears a mouse under the snow" in page.text
         assert "track()" not in page.text
@@ -363,7 +363,7 @@ async def test_a_page_is_read_as_people_read_it() -> None:
 )
 async def test_no_page_breaks_the_reading(html: str) -> None:
     with web_server({"/": answer(html, type_="text/html")}) as server:
-        page = read_out(await get(f"{server.url}/"), raw=False, seconds=10).page
+        page = read_answer(await get(f"{server.url}/"), raw=False, seconds=10).page
         assert len(page.links) <= 500
         assert ("the deep" in html) <= ("the deep" in page.text)
 
@@ -373,8 +373,8 @@ async def test_json_is_given_as_data() -> None:
     with web_server(
         {"/": answer(json.dumps(value), type_="application/json"), "/deep": answer("[" * 100_000, type_="application/ld+json")}
     ) as server:
-        assert read_out(await get(f"{server.url}/"), raw=False, seconds=5).json == value
-        deep = read_out(await get(f"{server.url}/deep"), raw=False, seconds=5)
+        assert read_answer(await get(f"{server.url}/"), raw=False, seconds=5).json == value
+        deep = read_answer(await get(f"{server.url}/deep"), raw=False, seconds=5)
         assert deep.json is None
         assert "no valid JSON" in deep.page.notes[0]
 
@@ -421,8 +421,8 @@ async def test_the_text_of_a_pdf_is_read_or_it_is_said_why_not() -> None:
     }
     with web_server({path: answer(content, type_="application/octet-stream") for path, content in routes.items()}) as server:
         fetched = {path: await get(f"{server.url}{path}") for path in routes}
-    pages = {path: read_out(one, raw=False, seconds=10).page for path, one in fetched.items()}
-    assert {kind_of(one) for one in fetched.values()} == {"pdf"}
+    pages = {path: read_answer(one, raw=False, seconds=10).page for path, one in fetched.items()}
+    assert {content_kind(one) for one in fetched.values()} == {"pdf"}
     assert (pages["/whole"].text, pages["/whole"].about["pages"]) == ("Owls hunt\n\nat night", 2)
     assert "password" in pages["/locked"].notes[0]
     assert "Secret" not in pages["/locked"].text
@@ -440,4 +440,6 @@ async def test_kinds_are_told_by_the_server_and_else_by_the_first_bytes() -> Non
         "/feed": (b"<?xml version='1.0'?><rss/>", "application/rss+xml", "text"),
     }
     with web_server({path: answer(content, type_=type_) for path, (content, type_, _) in cases.items()}) as server:
-        assert {path: kind_of(await get(f"{server.url}{path}")) for path in cases} == {path: kind for path, (_, _, kind) in cases.items()}
+        assert {path: content_kind(await get(f"{server.url}{path}")) for path in cases} == {
+            path: kind for path, (_, _, kind) in cases.items()
+        }

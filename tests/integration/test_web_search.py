@@ -15,7 +15,7 @@ from web_server import WebServer, answer, redirect, web_server
 
 from remit import Remit
 from remit.builtin.worker import web_search as providers
-from remit.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
+from remit.builtin.worker.web_search import Found, Hit, Pace, WebSearch
 from remit.core.errors import Refused
 from remit.core.settings import Search
 from remit.system.http import Address, Network, Unreached
@@ -49,7 +49,7 @@ async def search(
 
     network = Network(permit=permit, tls=ssl.create_default_context, resolve=resolve)
     end = time.monotonic() + seconds
-    searching = Searching(
+    searching = WebSearch(
         settings=settings, network=network, run_folder=folder, remaining=lambda: end - time.monotonic(), environ=environ or {}
     )
     return await searching.search(query, 10)
@@ -70,7 +70,7 @@ async def test_brave_answers_by_its_key_which_goes_to_it_alone(tmp_path: Path, m
     names = {"title": "title", "url": "url", "content": "description", "publishedDate": "page_age"}
     results = [{names[key]: value for key, value in one.items()} for one in RESULTS if isinstance(one, dict)]
     with web_server({}) as other, web_server({"/brave": answer(json.dumps({"web": {"results": results}}))}) as server:
-        monkeypatch.setattr(providers.Brave, "__init__", functools.partialmethod(providers.Brave.__init__, url=f"{server.url}/brave"))
+        monkeypatch.setitem(providers.BUILT_IN, "brave", functools.partial(providers.Brave, url=f"{server.url}/brave"))
         settings = Search(providers=("brave",), brave_key_variable="MY_KEY", seconds_between=0)
         found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
         assert (found.provider, found.hits) == ("brave", HITS)
@@ -79,7 +79,6 @@ async def test_brave_answers_by_its_key_which_goes_to_it_alone(tmp_path: Path, m
         found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
         assert "404" in found.tried["brave"]
         assert "x-subscription-token" not in other.heard[0].headers
-    assert "brave-key" not in repr(providers.Brave(reaching=None, key="brave-key-123"))  # type: ignore[arg-type]
 
 
 async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
@@ -122,24 +121,25 @@ async def test_a_provider_that_has_had_enough_is_left_alone(tmp_path: Path) -> N
 
 async def test_turns_are_spaced_out_over_all_who_ask(tmp_path: Path) -> None:
     waits: list[float] = []
-    threads = [threading.Thread(target=lambda: waits.append(turn(tmp_path, "one", 10.0))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: waits.append(Pace(tmp_path, "one").take_turn(10.0))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert [round(wait / 10) for wait in sorted(waits)] == list(range(8))
-    assert turn(tmp_path, "another", 10.0) < 1
-    back_off(tmp_path, "another", 500)
-    assert 400 < turn(tmp_path, "another", 10.0, longest=60.0) < 600
-    assert 400 < turn(tmp_path, "another", 10.0) < 505, "whoever does not wait takes nobody's turn"
+    another = Pace(tmp_path, "another")
+    assert another.take_turn(10.0) < 1
+    another.back_off(500)
+    assert 400 < another.take_turn(10.0, longest=60.0) < 600
+    assert 400 < another.take_turn(10.0) < 505, "a request that does not wait takes no turn"
 
 
 def test_a_damaged_file_of_turns_stops_nobody(tmp_path: Path) -> None:
-    turn(tmp_path, "one", 1.0)
+    Pace(tmp_path, "one").take_turn(1.0)
     file = next(tmp_path.iterdir())
     for content in (b"", b"not a number", b"inf", b"nan", b"99999999999999"):
         file.write_bytes(content)
-        assert turn(tmp_path, "one", 0.0) < 1
+        assert Pace(tmp_path, "one").take_turn(0.0) < 1
 
 
 async def test_a_provider_of_ones_own_is_one_setting(tmp_path: Path) -> None:

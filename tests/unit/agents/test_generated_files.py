@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from remit.builtin.coder.generated_files import checked_path, read_files
+from remit.builtin.coder.generate import checked_path, read_files
 from remit.builtin.coder.syntax import parse_files
 from remit.core.errors import Failed
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.errors import Misused
-from remit.system.sandbox import landlock, recipe
+from remit.system.sandbox import landlock, recipes
 from remit.system.sandbox.bubblewrap import command
-from remit.system.sandbox.limits import Grants, Limits
 from remit.system.sandbox.probe import Offer
+from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.sandbox.wire import is_plain
 
 
@@ -71,12 +71,12 @@ def test_every_file_system_that_can_be_written_has_a_size() -> None:
     ("name", "language"), [("py", "python"), ("JS", "javascript"), ("node", "javascript"), ("bash", "shell"), (" sh ", "shell")]
 )
 def test_languages_have_other_names(name: str, language: str) -> None:
-    assert recipe.language_of(name) == language
+    assert recipes.language_of(name) == language
 
 
 def test_an_unknown_language_is_told_which_there_are() -> None:
     with pytest.raises(Misused, match="python"):
-        recipe.language_of("cobol")
+        recipes.language_of("cobol")
 
 
 def test_the_stack_in_force_is_named_in_words() -> None:
@@ -91,7 +91,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
     for name in ("node", "folders"):
-        monkeypatch.setattr(recipe, name, getattr(recipe, name).__wrapped__)
+        monkeypatch.setattr(recipes, name, getattr(recipes, name).__wrapped__)
 
 
 def test_a_home_folder_is_not_shown_because_an_interpreter_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_home_folder_is_not_shown_because_an_interpreter_lies_in_it(tmp_path: 
     program.write_bytes(b"\x7fELF")
     program.chmod(0o755)
     fresh(monkeypatch, tmp_path)
-    shown = [path for path in recipe.folders() if path.is_relative_to(tmp_path)]
+    shown = [path for path in recipes.folders() if path.is_relative_to(tmp_path)]
     assert shown == [program, tmp_path / "lib"]
 
 
@@ -111,9 +111,9 @@ def test_a_script_that_chooses_among_nodes_is_asked_which(tmp_path: Path, monkey
     script.write_text("#!/bin/sh\necho /bin/sh\n")
     script.chmod(0o755)
     fresh(monkeypatch, tmp_path)
-    assert recipe.node() == Path(os.path.realpath("/bin/sh"))
+    assert recipes.node() == Path(os.path.realpath("/bin/sh"))
     script.write_text("#!/bin/sh\nexit 1\n")
-    assert recipe.node() is None
+    assert recipes.node() is None
 
 
 def test_an_interpreter_below_tmp_is_seen_though_tmp_is_the_sandboxs_own() -> None:

@@ -12,7 +12,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
 from remit.runtime.context import Context
-from remit.system.sandbox.limits import MEBIBYTE, MOST, Grants, Limits
+from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ async def execute_code(
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     from remit.builtin.coder.execution import ExecutionResult, OutputStreams, read_inputs
-    from remit.system.sandbox import probe, recipe
+    from remit.system.sandbox import probe, recipes
     from remit.system.sandbox.boxes import Job
     from remit.system.sandbox.run import run
 
-    kind = recipe.language_of(language)
+    kind = recipes.language_of(language)
     if "\0" in code:
         raise Misused("The code holds a NUL character.", advice="Send the text of a program.")
     if network:

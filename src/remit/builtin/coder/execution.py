@@ -13,8 +13,8 @@ from remit.core.policy import Effect
 from remit.runtime.context import Context
 from remit.system.beneath import Place, Root
 from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.limits import MEBIBYTE
 from remit.system.sandbox.probe import Offer
+from remit.system.sandbox.recipes import MEBIBYTE
 from remit.system.sandbox.run import Ran
 from remit.system.sandbox.wire import Left, is_plain
 

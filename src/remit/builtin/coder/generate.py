@@ -5,16 +5,24 @@ unasked: without these it is blocked.
 """
 
 import json
+import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.core.errors import Misused, Unavailable
+from remit.builtin.coder.syntax import OWN_PARSERS, Fault, Parsed, language_of, parse_files
+from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
+from remit.core.request import call
 from remit.core.result import Status
-from remit.models.questions import TextModel
+from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.models.questions import TextAnswer, TextModel, ask_optional, object_in
 from remit.runtime.context import Context
+from remit.system.threads import off_loop
 
 SPEC_LIMIT = 200_000
 FILES_SHOWN = 20
@@ -46,8 +54,6 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
         if on is not None:
             return await _by_agent(ctx, on, specification)
         if models.is_configured():
-            from remit.builtin.coder.generated_files import generate_files  # here, as it needs parsers
-
             return await generate_files(ctx, models, specification, _listed(files), overwrite=overwrite)
         raise Unavailable(
             "There is no language model here that could write code.",
@@ -104,3 +110,274 @@ async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, An
         )
     answer = json.loads(json.dumps(returned.data, default=str))
     return {**returned.forwarded(), "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": answer}}
+
+
+# ---- files that a model writes
+
+
+MOST_FILES = 40
+MOST_CHARACTERS = 200_000
+"""Of one file."""
+MOST_IN_ALL = 1_000_000
+MOST_SECONDS, SHARE = 600.0, 0.6
+LONGEST_PATH, LONGEST_NAME = 300, 200
+"""Characters, and bytes of one part of it: what every file system takes, also below a folder of the delegation's own."""
+_FORBIDDEN = frozenset(
+    {".git", "git~1", ".hg", ".svn", ".remit", ".claude", ".opencode", ".codex", ".gemini", ".cursor", ".mcp.json", ".husky", ".githooks"}
+)
+"""Where tools and agents take commands and rules from."""
+_INSTRUCTIONS = (
+    "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
+    " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
+    f' specification needs. {UNTRUSTED} Answer with JSON alone: {{"files": [{{"path": "…", "content": "…"}}], "notes": "…"}}; notes are one'
+    " to three sentences on what was decided."
+)
+_FILE = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"]}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"files": {"type": "array", "items": {**_FILE, "additionalProperties": False}}, "notes": {"type": "string"}},
+    "required": ["files", "notes"],
+    "additionalProperties": False,
+}
+KEPT = "generated"
+MOST_LISTED = 300
+MOST_SHOWN = 64 * 1024
+"""Bytes of one file."""
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    files: Mapping[str, str]
+    by: str
+    notes: str = ""
+    repaired: bool = False
+    parsed: Parsed
+    """Of the files as they are in the end."""
+
+    @property
+    def faults(self) -> Mapping[str, Fault]:
+        return self.parsed.faults
+
+    def parses(self, path: str) -> bool | None:
+        """None: no parser here has tried it."""
+        return path not in self.faults if path in self.parsed.tried else None
+
+    @property
+    def surely_broken(self) -> list[str]:
+        """By parsers that cannot be behind the language; a grammar of another may be older than what was written."""
+        return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
+
+
+async def compose(models: TextModel, ctx: Context, prompt: str) -> Composed:
+    """Raises `Unavailable` where no model answers, and `Failed` where what it wrote cannot be taken."""
+    ctx.progress("A model writes the code")
+    heard = await _asked(models, ctx, prompt)
+    files, notes = await off_loop(read_files, heard.text)
+    found = await parse_files(files, SHARE * ctx.remaining)
+    first = Composed(files=files, by=heard.model, notes=notes, parsed=found)
+    if not found.faults:
+        return first
+    ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
+    seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
+    again = await ask_optional(
+        models, ctx, _repair(prompt, files, found.faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA
+    )
+    if again.fault or again.is_cut:
+        return first
+    try:
+        mended, more = await off_loop(read_files, again.text)
+    except Failed:
+        return first
+    # Only what was broken is taken: what parsed before is not given up for an answer to another question.
+    files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
+    repaired = await parse_files(files, SHARE * ctx.remaining)
+    return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
+
+
+async def _asked(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
+    seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
+    heard = await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    if heard.code == "BUDGET_EXCEEDED":
+        raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
+    if heard.is_cut:
+        raise _untaken("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
+    if heard.fault:
+        advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
+        raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
+    return heard
+
+
+def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
+    told = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
+    broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in faults)
+    return f"{prompt}\n\n## These files that you wrote do not parse\n\n{told}\n\n{broken}\n\nWrite these files again, whole and repaired."
+
+
+def read_files(text: str) -> tuple[dict[str, str], str]:
+    """Text by path, and notes, out of the JSON that was asked for. Raises `Failed` for what cannot be taken, saying why."""
+    found = object_in(text) or {}
+    listed, notes = found.get("files"), found.get("notes")
+    files: dict[str, str] = {}
+    for one in listed if isinstance(listed, list) else ():
+        path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
+        if isinstance(path, str) and isinstance(content, str):
+            told = whole_text(content)
+            files[checked_path(path)] = told if told.endswith("\n") or not told else f"{told}\n"
+    _bound(files)
+    return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
+
+
+def whole_text(text: str) -> str:
+    """What can be written as UTF-8: JSON can hold halves of a character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _bound(files: Mapping[str, str]) -> None:
+    if not files:
+        raise _untaken("The model wrote no file.", "Say in the specification what files are wanted.")
+    if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
+        raise _untaken(f"The model named {folder} as a file and as a folder.", "Ask again.")
+    if len(files) > MOST_FILES:
+        raise _untaken(f"The model wrote {len(files)} files; at most {MOST_FILES} are taken.", "Ask for less at once.")
+    sizes = {path: len(content) for path, content in files.items()}
+    if max(sizes.values()) > MOST_CHARACTERS or sum(sizes.values()) > MOST_IN_ALL:
+        largest = max(sizes, key=lambda path: sizes[path])
+        raise _untaken(f"The model wrote too much: {largest} alone has {sizes[largest]:,} characters.", "Ask for less at once.")
+
+
+def checked_path(name: str) -> str:
+    """A plain relative path: a model's names are not trusted."""
+    bare = name.strip().removeprefix("./")
+    parts = bare.split("/")
+    if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
+        raise _untaken(f"The model named a file {name[:100]!r}, which is no plain path within the project.", "Ask again.")
+    if kept := next((part for part in parts if part.lower().rstrip(".") in _FORBIDDEN), None):
+        raise _untaken(f"The model named a file {name[:100]!r}; a model must not write into {kept}.", "Ask again.")
+    return bare
+
+
+def _is_plain(part: str) -> bool:
+    is_name = part.isprintable() and part == part.strip() and "\\" not in part and len(part.encode("utf-8", "replace")) <= LONGEST_NAME
+    return is_name and part not in ("", ".", "..")
+
+
+def _untaken(message: str, advice: str) -> Failed:
+    return Failed(message, code="VALIDATION_FAILED", advice=advice)
+
+
+# ---- into the workspace
+
+
+@dataclass(slots=True, kw_only=True)
+class Placed:
+    written: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+    """Path in the delegation's own folder, by the path it was meant for."""
+    errors: list[ErrorInfo] = field(default_factory=list)
+
+
+async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
+    """From the specification to files of the workspace, as a return. `files`: those that the model is to see."""
+    composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
+    placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
+    return _told(composed, placed)
+
+
+async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
+    """What a model is shown: the names of the project's files, and those that were asked for, through workers. Raises where one of these
+    cannot be read: it was meant to be seen."""
+    listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
+    reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]
+    listing, *answers = await ctx.gather(listed, *reads, limit=_AT_ONCE)
+    shown: list[str] = []
+    for path, answer in zip(files, answers, strict=True):
+        text = answer.data.get("content") if isinstance(answer.data, dict) else None
+        if answer.status is not Status.COMPLETED or not isinstance(text, str):
+            why = answer.errors[0].message if answer.errors else answer.summary
+            raise Misused(f"{path} cannot be shown to a model: {why}", code="INVALID_PARAMETERS", advice="Name files of the project.")
+        shown.append(fence_untrusted(text, file=path))
+    entries = listing.data.get("entries", []) if isinstance(listing.data, dict) else []
+    names = [str(one["path"]) for one in entries if isinstance(one, dict) and one.get("type", "file") == "file" and "path" in one]
+    listed_names = [f"## Files of the project\n\n{fence_untrusted(chr(10).join(names[:MOST_LISTED]))}"] if names else []
+    return [*listed_names, *shown]
+
+
+def _told(composed: Composed, placed: Placed) -> dict[str, Any]:
+    count, written = len(composed.files), len(placed.written)
+    broken = composed.surely_broken
+    words = (
+        f"{composed.by or 'A model'} wrote {count} file{'s' * (count != 1)}, of which {written} {'is' if written == 1 else 'are'} in place."
+    )
+    words += f" {len(composed.faults)} {'does' if len(composed.faults) == 1 else 'do'} not parse." if composed.faults else ""
+    words += " Nothing was run."
+    errors = list(placed.errors)
+    if broken:
+        first = broken[0]
+        errors.append(
+            ErrorInfo(
+                type="validation", message=f"{first} does not parse, also after one repair: {composed.faults[first]}.",
+                code="VALIDATION_FAILED", recoverable=True, recommendation="Fix it by hand, or ask for less at once.",
+            )
+        )  # fmt: skip
+    files = [
+        {
+            "path": path,
+            "language": language_of(path, text) or "text",
+            "parses": composed.parses(path),
+            **({"fault": str(composed.faults[path])} if path in composed.faults else {}),
+            "characters": len(text),
+            "written": path in placed.written,
+            **({"keptAt": placed.kept[path]} if path in placed.kept else {}),
+        }
+        for path, text in composed.files.items()
+    ]
+    return {
+        "status": "partial" if errors else "completed",
+        "summary": words,
+        "data": {"by": composed.by, "files": files, "notes": composed.notes, "repaired": composed.repaired},
+        "errors": [error.to_dict() for error in errors],
+    }
+
+
+async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: bool) -> Placed:
+    placed = Placed()
+    taken = await off_loop(lambda: [path for path in files if not overwrite and os.path.lexists(ctx.workspace / path)])
+    wanted = [path for path in files if path not in taken]
+    if wanted:
+        ctx.progress(f"Writing {len(wanted)} file{'s' * (len(wanted) != 1)}")
+    requests = [call("worker.write_file", parameters={"path": path, "content": files[path], "create_parents": True}) for path in wanted]
+    for path, answer in zip(wanted, await ctx.gather(*requests, limit=_AT_ONCE), strict=True):
+        if answer.status is Status.COMPLETED:
+            placed.written.append(path)
+            ctx.artifact(path, "implementation", f"Written by {by}.")
+        else:
+            placed.errors += answer.errors[:1]
+    if taken:
+        placed.errors.append(_there(taken))
+    left = [path for path in files if path not in placed.written]
+    for path, where in (await off_loop(lambda: keep_files(ctx.scratch, {path: files[path] for path in left}))).items():
+        placed.kept[path] = str(where.relative_to(ctx.root) if where.is_relative_to(ctx.root) else where)
+        ctx.artifact(where, "implementation", f"Written by {by}; meant for {path}.")
+    return placed
+
+
+def _there(taken: list[str]) -> ErrorInfo:
+    return ErrorInfo(
+        type="validation",
+        message=f"{', '.join(taken[:5])}{f' and {len(taken) - 5} more' if len(taken) > 5 else ''} already there: not replaced.",
+        code="FILE_EXISTS",
+        recoverable=True,
+        recommendation="Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder.",
+    )
+
+
+def keep_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
+    """Below the folder of this delegation and nowhere else."""
+    kept = {}
+    for name, text in files.items():
+        path = folder / KEPT / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        kept[name] = path
+    return kept

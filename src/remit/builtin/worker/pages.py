@@ -106,7 +106,7 @@ _META = re.compile(
 _PARAMETER = re.compile(rf"""charset\s*=\s*["']?\s*({_LABEL})""", re.IGNORECASE)
 
 
-def text_of(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
+def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
     """Text and encoding by the rules of the web: a byte order mark, what the server says, what the page says, a guess. Never raises."""
     encodings = need("webencodings", "web")
     said = encodings.lookup(found[1]) if (found := _PARAMETER.search(content_type)) else None
@@ -157,7 +157,7 @@ class Page:
     notes: list[str] = field(default_factory=list)
 
 
-def page_of_html(text: str, url: str, seconds: float) -> Page:
+def parse_html(text: str, url: str, seconds: float) -> Page:
     page = Page()
     tree = _guarded(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
     if tree is None:
@@ -171,7 +171,7 @@ def page_of_html(text: str, url: str, seconds: float) -> Page:
     return page
 
 
-def page_of_pdf(content: bytes, seconds: float) -> Page:
+def parse_pdf(content: bytes, seconds: float) -> Page:
     page = Page()
     _guarded(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
     return page
@@ -357,7 +357,7 @@ async def fetch(request: WebRequest, network: Network, *, most: int, seconds: fl
     )
 
 
-def headers_of(given: Any) -> Headers:
+def build_headers(given: Any) -> Headers:
     """What is sent: ours, and the caller's over them. Raises `Misused`, which names a header and never repeats its value."""
     if given is not None and not isinstance(given, Mapping):
         raise Misused("headers must be a mapping of names to values.", advice='E.g. {"Accept-Language": "en"}.')
@@ -376,7 +376,7 @@ def headers_of(given: Any) -> Headers:
     return [*sent.values(), ("Accept-Encoding", ACCEPT_ENCODING)]
 
 
-def body_of(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
+def encode_body(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
     """Text as it is, anything else as JSON; with a fitting Content-Type where the caller named none."""
     if body is None:
         return None, headers
@@ -392,7 +392,7 @@ def body_of(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
     return data, headers
 
 
-def kind_of(fetched: Fetched) -> str:
+def content_kind(fetched: Fetched) -> str:
     """By what the server says; by its first bytes where it says nothing of use."""
     said = fetched.content_type.partition(";")[0].strip().lower()
     start = fetched.body.content[:512].lstrip()
@@ -412,19 +412,19 @@ def kind_of(fetched: Fetched) -> str:
     return "binary"
 
 
-def read_out(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
+def read_answer(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
     """What the answer says, by its kind. For a process that may be killed over it."""
-    kind = kind_of(fetched)
+    kind = content_kind(fetched)
     reading = Reading(kind=kind, is_raw=raw)
     content = fetched.body.content
     if kind == "binary" or not content:
         return reading
     if kind == "pdf":
-        reading.page = page_of_pdf(content, seconds)
+        reading.page = parse_pdf(content, seconds)
         return reading
-    text, reading.charset = text_of(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
+    text, reading.charset = decode_text(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
     if kind == "html" and not raw:
-        reading.page = page_of_html(text, fetched.target.url, seconds)
+        reading.page = parse_html(text, fetched.target.url, seconds)
         return reading
     reading.page.text = text.replace("\x00", "�")
     if kind == "json":
@@ -449,32 +449,32 @@ _READING_SHARE = 0.25
 """Of the time there is, kept for reading what was fetched."""
 
 
-async def fetched(
+async def fetch_page(
     ctx: Context, url: str, *, method: str, headers: Any, body: Any, max_bytes: int | None, max_characters: int, raw: bool, save: bool
 ) -> dict[str, Any]:
     settings = load_settings(ctx.root).web
     if method.upper() not in METHODS:
         raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(METHODS)}.")
-    data, sent = body_of(body, headers_of(headers))
+    data, sent = encode_body(body, build_headers(headers))
     request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     trail = Trail()
     with bounded_memory():
         try:
             seconds = ctx.remaining * (1 - _READING_SHARE)
-            answer = await fetch(request, network_of(ctx, settings), most=most, seconds=seconds, trail=trail)
+            answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
         except (Unreached, BodyError, TimeoutError) as error:
             return unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
-        reading: Reading = read_out(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
-    file = ctx.scratch / kept_as(answer) if save else None
+        reading: Reading = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
+    file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
         ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
     return fetched_return(request.target, answer, reading, max_characters, file)
 
 
-def network_of(ctx: Context, settings: Web) -> Network:
+def build_network(ctx: Context, settings: Web) -> Network:
     file = ctx.root / settings.ca_file if settings.ca_file is not None else None
     return Network(permit=ctx.permit, tls=cache(lambda: tls_context(file)))
 
@@ -510,7 +510,7 @@ def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_charac
         "wireBytes": body.wire_bytes,
         "truncated": bool(body.cut) or len(text) > max_characters,
         "lastModified": fetched.headers.get("last-modified"),
-        "fetchedAt": utc(fetched.fetched_at),
+        "fetchedAt": utc_time(fetched.fetched_at),
         "file": file.name if file is not None else None,
         "notes": notes,
     }
@@ -532,9 +532,9 @@ def _outcome(fetched: Fetched) -> dict[str, Any]:
 
 def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
     kind = fetched.content_type.partition(";")[0] or "no stated type"
-    sentences = [f"{fetched.target.authority} answered {fetched.status} with {len(fetched.body.content):,} bytes ({plain_words(kind, 60)})"]
+    sentences = [f"{fetched.target.authority} answered {fetched.status} with {len(fetched.body.content):,} bytes ({plain_text(kind, 60)})"]
     if data["title"]:
-        sentences.append(f"The title is “{plain_words(data['title'], 100)}”")
+        sentences.append(f"The title is “{plain_text(data['title'], 100)}”")
     match data["kind"]:
         case "html" | "text" | "pdf":
             links = f" and {format_count(len(data['links']), 'link')}" if data["links"] else ""
@@ -552,7 +552,7 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
     return ". ".join(sentences) + "."
 
 
-def plain_words(text: str, most: int) -> str:
+def plain_text(text: str, most: int) -> str:
     """Words of strangers, fit for a summary."""
     return one_line(_MARKUP.sub("", text), most)
 
@@ -568,12 +568,12 @@ def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str,
     return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [told]}
 
 
-def kept_as(fetched: Fetched) -> str:
+def file_name(fetched: Fetched) -> str:
     """A name for the file: of the address, and harmless."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(fetched.target.path.partition("?")[0]).name).strip("-.")[:80] or "page"
     ending = _ENDINGS.get(fetched.content_type.partition(";")[0].strip().lower(), "")
     return name if "." in name or not ending else name + ending
 
 
-def utc(moment: float | None = None) -> str:
+def utc_time(moment: float | None = None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() if moment is None else moment))

@@ -24,7 +24,7 @@ _Headers = Annotated[
         }
     ),
 ]
-"""Judged by `headers_of` alone: words about a wrong parameter repeat its value, and here that is a key."""
+"""Judged by `build_headers` alone: words about a wrong parameter repeat its value, and here that is a key."""
 _MOST_CHARACTERS = 200_000
 
 
@@ -41,10 +41,10 @@ async def web_fetch(
     save: Annotated[bool, Field(description="Write what was sent to a file, as an artifact.")] = False,
 ) -> dict[str, Any]:
     """Fetch a page, JSON or a PDF from the web, and hand back its readable text, title and links."""
-    from remit.builtin.worker.pages import fetched
+    from remit.builtin.worker.pages import fetch_page
 
     how = {"method": method, "headers": headers, "body": body, "raw": raw, "save": save}
-    return await fetched(ctx, url, max_bytes=max_bytes, max_characters=max_characters, **how)
+    return await fetch_page(ctx, url, max_bytes=max_bytes, max_characters=max_characters, **how)
 
 
 @agent("worker.web_search", isolation="process", workspace="none", effects=("network",))
@@ -54,9 +54,9 @@ async def web_search(
     max_results: Annotated[int, Field(ge=1, le=50, description="To hand back, at most.")] = 10,
 ) -> dict[str, Any]:
     """Search the web, by the first search provider that answers: titles, addresses and snippets."""
-    from remit.builtin.worker.web_search import searched
+    from remit.builtin.worker.web_search import search_web
 
-    return await searched(ctx, query, max_results)
+    return await search_web(ctx, query, max_results)
 
 
 def __getattr__(name: str) -> Any:

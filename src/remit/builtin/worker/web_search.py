@@ -5,7 +5,6 @@ given (`Reaching`), which are guarded like every fetch.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import hashlib
 import importlib
@@ -13,13 +12,13 @@ import importlib.metadata
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from remit.builtin.worker.pages import bounded_memory, fetch, headers_of, network_of, plain_words, read_json, text_of, utc
+from remit.builtin.worker.pages import bounded_memory, build_headers, build_network, decode_text, fetch, plain_text, read_json, utc_time
 from remit.builtin.worker.workspace import format_count
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
@@ -80,122 +79,90 @@ class Reaching:
     environ: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SearXNG:
-    reaching: Reaching
-    url: str
-    name: str = "searxng"
+    name = "searxng"
+
+    def __init__(self, reaching: Reaching) -> None:
+        if reaching.settings.searxng_url is None:
+            raise NotSetUp("set search.searxng_url to the address of a SearXNG that gives JSON")
+        self._reaching, self._url = reaching, reaching.settings.searxng_url.rstrip("/")
 
     async def search(self, query: str, max_results: int) -> list[Hit]:
-        asked = urlencode({"q": query, "format": "json"})
-        found = await self.reaching.get_json(f"{self.url.rstrip('/')}/search?{asked}", {})
+        found = await self._reaching.get_json(f"{self._url}/search?{urlencode({'q': query, 'format': 'json'})}", {})
         results = found.get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
             raise Unanswered("it gave JSON without results: is `json` among the formats of its settings?")
         return _hits(results, title="title", url="url", snippet="content", date="publishedDate")[:max_results]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Brave:
-    reaching: Reaching
-    key: str
-    url: str = BRAVE
-    name: str = "brave"
+    name = "brave"
 
-    def __repr__(self) -> str:
-        return "Brave(…)"  # a traceback must not show the key
+    def __init__(self, reaching: Reaching, url: str = BRAVE) -> None:
+        variable = reaching.settings.brave_key_variable
+        self._reaching, self._url, self._key = reaching, url, reaching.environ.get(variable, "").strip()
+        if not self._key:
+            raise NotSetUp(f"set {variable} in the environment to a key of the Brave Search API")
 
     async def search(self, query: str, max_results: int) -> list[Hit]:
         asked = urlencode({"q": query, "count": min(max_results, 20)})
-        found = await self.reaching.get_json(f"{self.url}?{asked}", {"X-Subscription-Token": self.key})
+        found = await self._reaching.get_json(f"{self._url}?{asked}", {"X-Subscription-Token": self._key})
         web = found.get("web") if isinstance(found, dict) else None
         results = web.get("results", []) if isinstance(web, dict) else []
         return _hits(results, title="title", url="url", snippet="description", date="page_age")[:max_results]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DuckDuckGo:
     """By the package ddgs, which has an HTTP client of its own: the policy is asked for its host, but the connection is that client's."""
 
-    reaching: Reaching
-    name: str = "duckduckgo"
+    name = "duckduckgo"
+
+    def __init__(self, reaching: Reaching) -> None:
+        self._reaching = reaching
 
     async def search(self, query: str, max_results: int) -> list[Hit]:
-        await self.reaching.permit(DUCKDUCKGO)
+        await self._reaching.permit(DUCKDUCKGO)
 
         def ask() -> list[Any]:
             from ddgs import DDGS
             from ddgs.exceptions import DDGSException
 
+            for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+                del os.environ[name]  # a proxy would bypass the policy; this process does nothing else
             try:
-                with _without_proxies():
-                    return list(DDGS(timeout=10).text(query, max_results=max_results, backend="duckduckgo"))
+                return list(DDGS(timeout=10).text(query, max_results=max_results, backend="duckduckgo"))
             except DDGSException as error:
                 if "No results" in str(error):
                     return []
                 raise Unanswered(f"it could not be reached ({type(error).__name__}: {str(error)[:150]})", back_off_seconds=5) from None
 
         try:
-            results = await self.reaching.blocking(ask)
+            results = await self._reaching.blocking(ask)
         except ImportError:
             raise NotSetUp("install its client: pip install 'remit[web]'") from None
         return _hits(results, title="title", url="href", snippet="body", date="date")[:max_results]
 
 
-@contextlib.contextmanager
-def _without_proxies() -> Iterator[None]:
-    """A client that takes a proxy from the environment would go past the policy."""
-    hidden = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-    for name in hidden:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
-
-
-def searxng(reaching: Reaching) -> SearchProvider:
-    if reaching.settings.searxng_url is None:
-        raise NotSetUp("set search.searxng_url to the address of a SearXNG that gives JSON")
-    return SearXNG(reaching=reaching, url=reaching.settings.searxng_url)
-
-
-def brave(reaching: Reaching) -> SearchProvider:
-    variable = reaching.settings.brave_key_variable
-    key = reaching.environ.get(variable, "").strip()
-    if not key:
-        raise NotSetUp(f"set {variable} in the environment to a key of the Brave Search API")
-    return Brave(reaching=reaching, key=key)
-
-
 Make = Callable[[Reaching], SearchProvider]
-BUILT_IN: Mapping[str, Make] = {"searxng": searxng, "brave": brave, "duckduckgo": lambda reaching: DuckDuckGo(reaching=reaching)}
+BUILT_IN: Mapping[str, Make] = {"searxng": SearXNG, "brave": Brave, "duckduckgo": DuckDuckGo}
 
 
-def provider(name: str, reaching: Reaching) -> SearchProvider:
-    """The provider of that name: one of ours, one that a package offers, or `module:function`. Raises `NotSetUp`."""
-    make = BUILT_IN.get(name) or _offered(name)
+def make_provider(name: str, reaching: Reaching) -> SearchProvider:
+    """A built-in provider, one that a package offers, or `module:function`. Raises `NotSetUp`."""
+    known = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in BUILT_IN and name not in known and ":" not in name:
+        listed = ", ".join([*BUILT_IN, *sorted(known)])
+        raise NotSetUp(f"there is no such provider; known are {listed}, or name a function as module:function")
+    step = "cannot be loaded"
     try:
+        module, _, function = name.partition(":")
+        make: Make = BUILT_IN.get(name) or (getattr(importlib.import_module(module), function) if function else known[name].load())
+        step = "cannot be made"
         return make(reaching)
     except (NotSetUp, RemitError):
         raise
-    except Exception as error:  # noqa: BLE001 - users' code: a provider that cannot be made is passed over, and said to be
-        raise NotSetUp(f"put its code right: it raised {type(error).__name__}: {str(error)[:150]}") from None
-
-
-def _offered(name: str) -> Make:
-    try:
-        if ":" in name:
-            module, _, function = name.partition(":")
-            make: Make = getattr(importlib.import_module(module), function)
-            return make
-        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
-            loaded: Make = entry.load()
-            return loaded
-    except Exception as error:  # noqa: BLE001 - users' code again, at import
-        raise NotSetUp(f"put its code right: it cannot be loaded ({type(error).__name__}: {str(error)[:150]})") from None
-    known = [*BUILT_IN, *sorted(entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))]
-    raise NotSetUp(f"there is no such provider; known are {', '.join(known)}, or name a function as module:function")
+    except Exception as error:  # noqa: BLE001 - users' code
+        raise NotSetUp(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
 
 
 def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[Hit]:
@@ -220,40 +187,40 @@ def _line(value: object) -> str:
 # ---- pace
 
 LONGEST_WAIT = 3600.0
-"""A turn further off is a clock that was set back, or a file that somebody wrote: it does not count."""
+"""A turn that is further away is ignored: the clock was set back, or the file is damaged."""
 
 
-def turn(folder: Path, provider: str, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
-    """Seconds to wait until this request may go; its turn is taken with it, unless that is longer than it would wait."""
-    now = time.time()
-    return _move_turn(folder, provider, now, lambda start: start + seconds_between if start - now <= longest else start) - now
+class Pace:
+    """Spaces requests to a provider out over all processes of a project, by a file with the time of the next turn."""
 
+    def __init__(self, folder: Path, provider: str) -> None:
+        plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
+        self._path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
 
-def back_off(folder: Path, provider: str, seconds: float) -> None:
-    """A provider said that it is too much: nobody asks it before that."""
-    now = time.time()
-    _move_turn(folder, provider, now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
+    def take_turn(self, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
+        """Seconds to wait until this request may go. Its turn is taken unless that is longer than `longest`."""
+        now = time.time()
+        return self._move(now, lambda start: start + seconds_between if start - now <= longest else start) - now
 
+    def back_off(self, seconds: float) -> None:
+        """The provider reports too many requests: no request goes before that time."""
+        now = time.time()
+        self._move(now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
 
-def _move_turn(folder: Path, provider: str, now: float, following: Callable[[float], float]) -> float:
-    """When the next request may go; the turn after it is written to the provider's file, under a lock that is held for microseconds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
-    path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
-    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        try:
-            said = float(os.pread(descriptor, 64, 0))
-        except ValueError:
-            said = now
-        start = max(now, said) if said - now <= LONGEST_WAIT else now
-        data = f"{following(start):.3f}".encode()
-        os.pwrite(descriptor, data, 0)
-        os.ftruncate(descriptor, len(data))
-    finally:
-        os.close(descriptor)
-    return start
+    def _move(self, now: float, following: Callable[[float], float]) -> float:
+        """The next turn; the one after it is written, under a lock that is held for microseconds."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(open_regular(self._path, os.O_RDWR | os.O_CREAT), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                said = float(file.read(64))
+            except ValueError:
+                said = now
+            start = max(now, said) if said - now <= LONGEST_WAIT else now
+            file.seek(0)
+            file.write(f"{following(start):.3f}".encode())
+            file.truncate()
+        return start
 
 
 # ---- one search
@@ -275,7 +242,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searching:
+class WebSearch:
     settings: Search
     network: Network
     run_folder: Path
@@ -287,7 +254,7 @@ class Searching:
         found = Found()
         for name in self.settings.providers:
             try:
-                asked = provider(name, self._reaching())
+                asked = make_provider(name, self._reaching())
                 await self._wait_for_turn(name)
                 found.hits = await self._ask(asked, query, max_results)
                 found.provider = name
@@ -297,7 +264,7 @@ class Searching:
             except Unanswered as error:
                 found.tried[name] = str(error)
                 if error.back_off_seconds:
-                    await off_loop(back_off, self.run_folder, name, error.back_off_seconds)
+                    await off_loop(Pace(self.run_folder, name).back_off, error.back_off_seconds)
             except Refused as refusal:
                 found.tried[name] = refusal.message
                 found.refusals.append(refusal)
@@ -321,7 +288,7 @@ class Searching:
 
     async def _wait_for_turn(self, name: str) -> None:
         longest = self.remaining() * 0.5
-        wait = await off_loop(turn, self.run_folder, name, self.settings.seconds_between, longest)
+        wait = await off_loop(Pace(self.run_folder, name).take_turn, self.settings.seconds_between, longest)
         if wait > longest:
             raise Unanswered(f"too many requests wait for it already ({wait:.0f} s)")
         await asyncio.sleep(wait)
@@ -331,7 +298,7 @@ class Searching:
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
-            request = WebRequest(target=parse_target(url), headers=headers_of({"Accept": "application/json", **headers}))
+            request = WebRequest(target=parse_target(url), headers=build_headers({"Accept": "application/json", **headers}))
             fetched = await fetch(request, self.network, most=MOST_BYTES, seconds=self._seconds())
         except (Unreached, BodyError, Misused) as error:
             raise Unanswered(str(error)) from None
@@ -343,7 +310,7 @@ class Searching:
             raise Unanswered(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
         if fetched.status != 200:
             raise Unanswered(f"it answers with status {fetched.status}")
-        value, fault = read_json(text_of(fetched.body.content, fetched.content_type)[0])
+        value, fault = read_json(decode_text(fetched.body.content, fetched.content_type)[0])
         if fault or fetched.body.cut:
             raise Unanswered(fetched.body.cut or "what it answers is no JSON")
         return value
@@ -362,24 +329,24 @@ def _is_hit(hit: object) -> bool:
 # ---- the operation
 
 
-async def searched(ctx: Context, query: str, max_results: int) -> dict[str, Any]:
+async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, Any]:
     settings = load_settings(ctx.root)
     query = " ".join(query.split())
     if not query:
         raise Misused("query: there is nothing to search for.", advice="Give some words.")
     with bounded_memory():
-        found = await Searching(
+        found = await WebSearch(
             settings=settings.search,
-            network=network_of(ctx, settings.web),
+            network=build_network(ctx, settings.web),
             run_folder=ctx.root / ".remit" / "run",
             remaining=lambda: ctx.remaining,
         ).search(query, max_results)
     if not found.provider:
-        raise _unsearched(found, settings)
-    return searched_return(query, found, utc())
+        raise _no_provider(found, settings)
+    return search_return(query, found, utc_time())
 
 
-def _unsearched(found: Found, settings: Settings) -> Exception:
+def _no_provider(found: Found, settings: Settings) -> Exception:
     if found.refusals and len(found.refusals) == len(found.tried):
         return found.refusals[0]
     tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
@@ -391,14 +358,14 @@ def _unsearched(found: Found, settings: Settings) -> Exception:
     )
 
 
-def searched_return(query: str, found: Found, at: str) -> dict[str, Any]:
+def search_return(query: str, found: Found, at: str) -> dict[str, Any]:
     results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
     count = format_count(len(results), "result") if results else "no results"
     passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""
-    first = f" The first is “{plain_words(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
+    first = f" The first is “{plain_text(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
     return {
         "status": "completed",
-        "summary": f"{found.provider} gave {count} for “{plain_words(query, 100)}”.{first}{passed}",
+        "summary": f"{found.provider} gave {count} for “{plain_text(query, 100)}”.{first}{passed}",
         "data": {"query": query, "provider": found.provider, "results": results, "tried": found.tried, "searchedAt": at},
         "artifacts": [],
         "errors": [],

@@ -15,11 +15,11 @@ from typing import Any
 
 from remit.system.files import lock_folder, sweep_folders
 from remit.system.processes import MARK
-from remit.system.sandbox import bubblewrap, landlock, recipe, seccomp
+from remit.system.sandbox import bubblewrap, landlock, recipes, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.keeper import clear
-from remit.system.sandbox.limits import Grants, Limits
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
+from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
 
@@ -31,7 +31,7 @@ _PREFIX = "remit-box-"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     language: str
-    """As `recipe.language_of` gives it."""
+    """As `recipes.language_of` gives it."""
     code: str
     stdin: bytes | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "filter": seccomp.program(seccomp.Filter(families=families)) if offer.seccomp else b"",
         "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
     }
-    python = [str(recipe.python().program), *_INTERPRETER]
+    python = [str(recipes.python().program), *_INTERPRETER]
     argv = bubblewrap.command(offer.bubblewrap, job.limits, job.grants, job.hidden, locks_namespaces=offer.locks_namespaces)
     return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
 
@@ -89,19 +89,19 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             place.mkdir(mode=0o700)
         for place in (workspace, temporary, folder) if uid else ():
             os.chown(place, uid, uid)  # the whole box: should we be killed, the keeper removes it
-        names = recipe.SYSTEM_FOLDERS + recipe.SYSTEM_FILES + (recipe.NETWORK_FILES if job.grants.network else ())
-        shown = landlock.readable([*map(Path, names), *recipe.folders()], job.hidden)
+        names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.grants.network else ())
+        shown = landlock.readable([*map(Path, names), *recipes.folders()], job.hidden)
         own = landlock.everything(offer.landlock)
         rules = [*((str(path), landlock.READ) for path in (*shown, *job.grants.read_only)), (str(workspace), own), (str(temporary), own)]
-        program = recipe.python().program
+        program = recipes.python().program
         environment = {**_environment(str(workspace), str(temporary)), MARK: folder.name}
-        if uid and not _is_reachable(recipe.python().prefix):
+        if uid and not _is_reachable(recipes.python().prefix):
             # The interpreter lies where only root gets to: it is reached through an open folder.
-            opened.append(os.open(recipe.python().prefix, os.O_PATH))
+            opened.append(os.open(recipes.python().prefix, os.O_PATH))
             prefix = Path(f"/proc/self/fd/{opened[0]}")
-            program = prefix / program.relative_to(recipe.python().prefix)
+            program = prefix / program.relative_to(recipes.python().prefix)
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
-            rules = [(path.replace(str(recipe.python().prefix), str(prefix), 1), bits) for path, bits in rules]
+            rules = [(path.replace(str(recipes.python().prefix), str(prefix), 1), bits) for path, bits in rules]
         families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
         wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=not uid)
         orders = {
@@ -129,7 +129,7 @@ _INTERPRETER = ("-I", "-S", "-B", "-X", "utf8", "-c", BOOT)
 def _environment(workspace: str, temporary: str) -> dict[str, str]:
     """All there is of one inside."""
     return {
-        "PATH": recipe.search_path(),
+        "PATH": recipes.search_path(),
         "HOME": workspace,
         "TMPDIR": temporary,
         "USER": "sandbox",

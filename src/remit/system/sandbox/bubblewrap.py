@@ -7,9 +7,9 @@ exists nowhere else, because limits on processes do not bind root, and because f
 import os
 from pathlib import Path
 
-from remit.system.sandbox import recipe
+from remit.system.sandbox import recipes
 from remit.system.sandbox.identity import changes_user
-from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.recipes import Grants, Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
@@ -27,11 +27,11 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
         argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     else:
         argv += ["--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY, *(["--disable-userns"] if locks_namespaces else [])]
-    shown = [Path(path) for path in recipe.SYSTEM_FOLDERS]
+    shown = [Path(path) for path in recipes.SYSTEM_FOLDERS]
     for folder in shown:
         argv += _system(folder)
-    more = [*recipe.folders(), *grants.read_only]
-    files = [Path(name) for name in recipe.SYSTEM_FILES + (recipe.NETWORK_FILES if grants.network else ())]
+    more = [*recipes.folders(), *grants.read_only]
+    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if grants.network else ())]
     above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
     for folder in sorted(above - {Path("/")}):
         argv += ["--perms", "0755", "--dir", str(folder)]  # made by bubblewrap itself, they would be root's alone

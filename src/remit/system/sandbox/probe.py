@@ -17,10 +17,10 @@ from pathlib import Path
 
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, kill_tree
-from remit.system.sandbox import landlock, recipe, seccomp
+from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.bubblewrap import command
 from remit.system.sandbox.identity import is_powerless_root
-from remit.system.sandbox.limits import Grants, Limits
+from remit.system.sandbox.recipes import Grants, Limits
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21
@@ -113,7 +113,7 @@ def required(offer: Offer) -> Offer:
 def _look() -> Offer:
     if sys.platform != "linux":
         return Offer(fault="it is for Linux")
-    recipe.node()  # looked for here, where it may take a moment
+    recipes.node()  # looked for here, where it may take a moment
     program, fault, locks = None, "", False
     for one in find():
         faulty, locking = _try(one)

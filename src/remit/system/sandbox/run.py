@@ -16,11 +16,11 @@ from typing import Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, kill_tree_async
-from remit.system.sandbox import landlock, recipe, seccomp
+from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
 from remit.system.sandbox.keeper import STOP_OUTPUT
-from remit.system.sandbox.limits import FLOOD
 from remit.system.sandbox.probe import Offer
+from remit.system.sandbox.recipes import FLOOD
 from remit.system.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
 
 END_SECONDS = 3.0
@@ -104,7 +104,7 @@ Hear = Callable[[str, bytes], None]
 
 async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> Ran:
     """The files that `choose` picks among those it left are in `out` afterwards. Raises `Unavailable` when no sandbox could be built."""
-    made = recipe.recipe_for(job.language, job.code, job.limits)
+    made = recipes.recipe_for(job.language, job.code, job.limits)
     script = _script_name(made.script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
     _check(files, job)

@@ -20,7 +20,7 @@ from typing import Any
 
 from remit.core.errors import Unavailable
 from remit.system.sandbox import keeper
-from remit.system.sandbox.limits import LIMIT_NAMES
+from remit.system.sandbox.recipes import LIMIT_NAMES
 from remit.system.threads import off_loop
 
 LINE_BYTES = 64 << 10
