@@ -1,12 +1,13 @@
-"""Cedar asked: the decision on one action, and the words for it."""
+"""Decisions of the policy: Cedar evaluates the rules of a project; modes, messages and the audit log are added here."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import cedarpy
 from pydantic_core import to_json
 
 from remit.core.deadline import Clock
@@ -15,7 +16,6 @@ from remit.core.errors import RemitError
 from remit.core.policy import Decision, Mode, Policy, PolicyRequest, Verdict
 from remit.core.redaction import redact_text
 from remit.policy.audit import AuditLog, entry_text
-from remit.policy.evaluator import Condition, Entity, EvaluationError, NotSupported, Variables, compile_rule, is_supported
 from remit.policy.rules import (
     CALLER,
     CALLERS,
@@ -32,9 +32,6 @@ from remit.policy.rules import (
     source_of,
 )
 from remit.runtime.policy_facts import COMPUTED
-
-# ---- Cedar asked: the decision on one action, and the words for it.
-
 
 _MEND = "Mend the rules: `remit policy check` says what is wrong."
 _SHOWN = 300
@@ -89,7 +86,7 @@ def _shown(value: Any) -> Any:
 
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
 """Facts that nearly every request has its own value of."""
-SUBSETS_KEPT = 4096
+OUTCOMES_KEPT = 4096
 _LARGEST = 2**63 - 1
 
 
@@ -104,20 +101,22 @@ class Outcome:
     """A rule that forbids could not be evaluated: then it counts as if it did."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSubset:
-    """The rules that can apply to one kind of action."""
+    """The rules that can apply to one kind of action, prepared for Cedar."""
 
-    rules: tuple[Rule, ...]
-    conditions: tuple[Condition, ...] | None
-    """Of each rule; None: they use more of Cedar than `evaluator` knows."""
+    rules: dict[str, Rule]
+    """By the names that Cedar gives them in this subset."""
     mentions: Mentions
-    action: str
-    groups: tuple[str, ...]
+    policies: Any
+    entities: Any
+    action: dict[str, str]
+    outcomes: dict[Any, Outcome] = field(default_factory=dict)
+    """By everything that the outcome can depend on."""
 
 
 class PolicyEvaluator:
-    """The rules of one text. Raises `PolicyError` when they cannot be read."""
+    """The rules of one text, evaluated by Cedar. Raises `PolicyError` when they cannot be read."""
 
     def __init__(self, text: str) -> None:
         self.rules = read_rules(text)
@@ -125,42 +124,65 @@ class PolicyEvaluator:
 
     def judge(self, asked: PolicyRequest) -> Outcome:
         subset = self.subset_for(asked.action, asked.effects, asked.is_delegation)
-        context = context_of(asked, None if subset.mentions.everything else subset.mentions.facts)
+        if not subset.rules:
+            return Outcome(verdict=Verdict.DENY)
+        mentions = subset.mentions
+        context = to_json(context_of(asked, None if mentions.everything else mentions.facts), inf_nan_mode="null").decode()
         resource = resource_of(asked)
-        if subset.conditions is None or not all(map(is_supported, context.values())):
-            return _ask_cedar(subset, asked.caller, resource, context)
-        variables = Variables(
-            context, Entity(kind_of_principal(asked.caller), clean(asked.caller)), Entity(resource["type"], clean(resource["id"]))
+        key = (
+            asked.caller if mentions.principal else None,
+            (resource["type"], resource["id"]) if mentions.resource else None,
+            context,
         )
-        satisfied, faults = [], []
-        for rule, holds in zip(subset.rules, subset.conditions, strict=True):
-            try:
-                if holds(variables):
-                    satisfied.append(rule)
-            except EvaluationError as error:
-                faults.append((rule, str(error)))
-        return _outcome(satisfied, faults)
+        known = subset.outcomes.get(key)
+        if known is None:
+            if len(subset.outcomes) >= OUTCOMES_KEPT:
+                subset.outcomes.clear()
+            known = subset.outcomes[key] = _evaluate(subset, asked.caller, resource, context)
+        return known
 
     def subset_for(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         key = (action, effects, is_delegation)
         known = self._subsets.get(key)
         if known is None:
-            if len(self._subsets) >= SUBSETS_KEPT:
+            if len(self._subsets) >= OUTCOMES_KEPT:
                 self._subsets.clear()
             known = self._subsets[key] = self._subset(*key)
         return known
 
     def _subset(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> RuleSubset:
         name, groups = action_id(action), groups_of(action, effects, is_delegation)
-        chosen = tuple(rule for rule in self.rules if rule.covers(name, groups))
+        chosen = [rule for rule in self.rules if rule.covers(name, groups)]
         mentions = Mentions()
         for rule in chosen:
             mentions |= rule.mentions
-        try:
-            conditions = tuple([compile_rule(rule.body) for rule in chosen])
-        except (NotSupported, RecursionError):
-            conditions = None
-        return RuleSubset(chosen, conditions, mentions, name, groups)
+        uid = {"type": "Action", "id": name}
+        parents = [{"type": "Action", "id": group} for group in groups if group != name]
+        return RuleSubset(
+            rules={f"policy{number}": rule for number, rule in enumerate(chosen)},  # as Cedar counts them in this text
+            mentions=mentions,
+            policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
+            entities=cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()),
+            action=uid,
+        )
+
+
+def _evaluate(subset: RuleSubset, caller: str, resource: dict[str, str], context: str) -> Outcome:
+    request = {
+        "principal": {"type": kind_of_principal(caller), "id": clean(caller)},
+        "action": subset.action,
+        "resource": {"type": resource["type"], "id": clean(resource["id"])},
+        "context": context,
+    }
+    answer = cedarpy.is_authorized(request, subset.policies, subset.entities)
+    satisfied = [rule for number, rule in subset.rules.items() if number in answer.diagnostics.reasons]
+    faults = []
+    for error in answer.diagnostics.errors:
+        named = [rule for number, rule in subset.rules.items() if f"`{number}`" in error]
+        if not named:  # any other error denies
+            return Outcome(verdict=Verdict.DENY, fault=error)
+        faults += [(rule, error) for rule in named]
+    return _outcome(satisfied, faults)
 
 
 def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> Outcome:
@@ -173,31 +195,6 @@ def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> O
     if asking:
         return Outcome(verdict=Verdict.ASK, rules=asking)
     return Outcome(verdict=Verdict.ALLOW if satisfied else Verdict.DENY, rules=tuple(satisfied))
-
-
-def _ask_cedar(subset: RuleSubset, caller: str, resource: dict[str, str], context: dict[str, Any]) -> Outcome:
-    """For rules that use more of Cedar than `evaluator` knows."""
-    import cedarpy
-
-    numbered = {f"policy{number}": rule for number, rule in enumerate(subset.rules)}  # as Cedar counts them in this text
-    uid = {"type": "Action", "id": subset.action}
-    parents = [{"type": "Action", "id": group} for group in subset.groups if group != subset.action]
-    request = {
-        "principal": {"type": kind_of_principal(caller), "id": clean(caller)},
-        "action": uid,
-        "resource": {"type": resource["type"], "id": clean(resource["id"])},
-        "context": to_json(context, inf_nan_mode="null").decode(),
-    }
-    entities = to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()
-    answer = cedarpy.is_authorized(request, "\n".join(rule.text for rule in subset.rules), entities)
-    decided = [rule for number, rule in numbered.items() if number in answer.diagnostics.reasons]
-    faults = []
-    for error in answer.diagnostics.errors:
-        named = [rule for number, rule in numbered.items() if f"`{number}`" in error]
-        if not named:  # whatever else went wrong counts as a no
-            return Outcome(verdict=Verdict.DENY, fault=error)
-        faults += [(rule, error) for rule in named]
-    return _outcome(decided, faults)
 
 
 def kind_of_principal(caller: str) -> str:
@@ -296,7 +293,7 @@ class ProjectPolicy:
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
             if not decision.because and self._is_plain(asked):  # the words of a refusal may speak of what is this one's alone
-                if len(self._plain) >= SUBSETS_KEPT:
+                if len(self._plain) >= OUTCOMES_KEPT:
                     self._plain = {}
                 known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters
                 self._plain[asked.caller, asked.action, asked.depth, asked.effects] = known

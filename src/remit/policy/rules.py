@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
+import cedarpy
+
 from remit.core.errors import Misused
 from remit.core.policy import Effect
 
@@ -104,7 +106,7 @@ class Rule:
 def read_rules(text: str) -> list[Rule]:
     """In the order they stand. Raises `PolicyError`."""
     spans = list(_statements(text))
-    bodies = _parsed_default() if text == default_text() else _parse(text, spans)
+    bodies = _parse(text, spans)
     numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
     rules = [
         _rule(number, bodies[number], _line(text, start), text[start:end]) for number, (start, end) in zip(numbered, spans, strict=True)
@@ -119,15 +121,7 @@ def read_rules(text: str) -> list[Rule]:
     return rules
 
 
-def _parsed_default() -> dict[str, dict[str, Any]]:
-    """The default rules as Cedar's JSON, parsed beforehand: loading Cedar takes longer than most commands."""
-    bodies: dict[str, dict[str, Any]] = json.loads(files("remit.policy").joinpath("default.json").read_bytes())
-    return bodies
-
-
 def _parse(text: str, spans: Sequence[tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    import cedarpy
-
     try:
         document = json.loads(cedarpy.policies_to_json_str(text))
     except ValueError as error:
@@ -185,8 +179,6 @@ def _nested(word: str, depth: int) -> tuple[int, int]:
 
 def _faulty(text: str, message: str) -> PolicyError:
     """Where it is: Cedar names no line, so each rule is read by itself."""
-    import cedarpy
-
     for start, end in _statements(text):
         try:
             cedarpy.policies_to_json_str(text[start:end])
