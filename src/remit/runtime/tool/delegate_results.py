@@ -1,7 +1,7 @@
 """What the delegate tool answers: the result of a delegation in one shape, as it grows, and its chunks."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -283,20 +283,18 @@ def _words(kind: EventKind, body: Mapping[str, Any]) -> str:
     return ""
 
 
-# ---- Large results: shortened for a reader with a limit, and read again by ranges.
+# ---- large results: shortened for a reader with a limit, and read on by ranges
 
 
 READ = "results.read"
 """The agent that reads on."""
 SUMMARISE = "results.summarise"
-"""The one that has a model say the whole in few words."""
+"""The agent that has a model summarise the whole."""
 SHOWN_CHARACTERS = 16_000
-"""How much of one result a model is shown, where nothing else is said."""
+"""How much of one result a model is shown by default."""
 LEAST_CHARACTERS = 600
-"""In less than this no JSON is tried: the first words of it say more than a frame without a picture."""
+"""With less, a result is a sentence instead of JSON."""
 _ARTIFACTS_SHOWN = 20
-_SHARES = {"output": 0.3, "artifacts": 0.4, "data": 1.0}
-"""Of the room, where something comes after it."""
 
 
 def checked_limit(characters: int) -> int:
@@ -306,44 +304,40 @@ def checked_limit(characters: int) -> int:
 
 
 def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
-    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether whoever sees it has `results.read`."""
+    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether the reader has `results.read`."""
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
             return shorten_range(result.data, characters)
-        shown = _fitted(result, characters, can_read)
+        shown = _longest(_Shortening(result, can_read).render, characters)
         if shown is not None:
             return shown
-    return _shortening_words(result, can_read)[: max(0, characters)]
+    return _sentence(result, can_read)[: max(0, characters)]
 
 
 def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
-    """What is wrong with a request, and as much as fits of what is allowed."""
-    whole = json_text({"success": False, "taskId": None, "error": error.to_dict()})
-    if len(whole) <= characters:
-        return whole
-    words = {"message": clean_text(error.message), "recommendation": clean_text(error.advice)}
-    for share in (4, 8, 16):
-        short = {"code": error.code, **{name: _head_and_tail(text, characters // share).text for name, text in words.items()}}
-        told = json_text({"success": False, "taskId": None, "error": short})
-        if len(told) <= characters:
-            return told
-    return json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
+    """An invalid request: what is wrong, and as much as fits of what is allowed."""
+
+    def render(limit: int | None) -> str:
+        document = error.to_dict()
+        if limit is not None:
+            message, advice = (_head_and_tail(clean_text(text), limit).text for text in (error.message, error.advice))
+            document = {"code": error.code[:60], "message": message, "recommendation": advice}
+        return json_text({"success": False, "taskId": None, "error": document})
+
+    return _longest(render, characters) or json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
 
 
 def shorten_range(data: Mapping[str, Any], characters: int) -> str:
-    """A range that was read (`results.read`), as much of it as fits, and where it goes on: never the beginning and the end of a range."""
+    """A range that was read by `results.read`: as much of its beginning as fits, and where it goes on."""
     text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
 
-    def drawn(length: int) -> str:
+    def render(limit: int | None) -> str:
+        length = len(text) if limit is None else min(limit, len(text))
         end = offset + length
-        told = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
-        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**told, "text": text[:length]}})
+        part = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
+        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**part, "text": text[:length]}})
 
-    low, high = 0, min(len(text), characters)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(drawn(middle)) <= characters else (low, middle - 1)
-    return drawn(low)
+    return _longest(render, characters) or render(0)
 
 
 def text_of(value: Any) -> str:
@@ -351,138 +345,106 @@ def text_of(value: Any) -> str:
     return clean_text(value) if isinstance(value, str) else json_text(value)
 
 
-def _fitted(result: DelegateResult, characters: int, can_read: bool) -> str | None:
-    parts = {name: value for name, value in _parts(result).items() if value not in (None, "", (), [])}
-    whole = json_text({**_first(result), **parts})
+def _longest(render: Callable[[int | None], str], characters: int) -> str | None:
+    """What `render` makes with the largest limit that keeps it within `characters`; None where none does. `None` is no limit."""
+    whole = render(None)
     if len(whole) <= characters:
         return whole
-    for room in (characters, int(characters * 0.8), int(characters * 0.6)):  # what is escaped grows: seldom more than one try
-        shown = json_text(_cut(result, parts, room, can_read))
+    best, least, most = None, 0, characters
+    while least <= most:
+        middle = (least + most) // 2
+        shown = render(middle)
         if len(shown) <= characters:
-            return shown
-    return None
+            best, least = shown, middle + 1
+        else:
+            most = middle - 1
+    return best
 
 
-def _first(result: DelegateResult, room: int | None = None) -> dict[str, Any]:
-    """What stands first, and stays whatever else is left out."""
-    first: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
-    if result.error is not None:
-        own = result.error.details.get("code")
-        first["error"] = {
-            "code": result.error.code,
-            **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
-            "message": _bounded(result.error.message, room, 4),
-            "recommendation": _bounded(result.error.recommendation, room, 8),
-        }
-    if result.metadata.status not in (None, "completed", "failed"):
-        first["status"] = result.metadata.status
-    return first
+class _Shortening:
+    """One result, rendered with different limits on its parts."""
 
+    def __init__(self, result: DelegateResult, can_read: bool) -> None:
+        self._result = result
+        self._can_read = can_read and result.task_id is not None
+        self._data = text_of(result.data)
+        output = clean_text(result.output)
+        is_beginning = isinstance(result.data, str) and _flat(self._data[:2000]).startswith(_flat(output.partition(" … (")[0]))
+        is_error = result.error is not None and _flat(result.error.message) in _flat(result.output)
+        self._output = "" if is_beginning or is_error else output
+        """Empty where the data or the error says the same."""
+        self._artifacts = [
+            {"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts
+        ]
 
-def _bounded(text: str, room: int | None, share: int) -> str:
-    return clean_text(text) if room is None else _head_and_tail(clean_text(text), room // share).text
-
-
-def _parts(result: DelegateResult) -> dict[str, Any]:
-    output = "" if _is_said_by_data(result) or _is_said_by_error(result) else clean_text(result.output)
-    artifacts = [{"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts]
-    return {"output": output, "artifacts": artifacts, "data": result.data}
-
-
-def _is_said_by_data(result: DelegateResult) -> bool:
-    """Of an agent that hands back words the summary is the beginning of them."""
-    if not isinstance(result.data, str) or not result.output:
-        return False
-    return _flat(result.data[:2000]).startswith(_flat(result.output.partition(" … (")[0]))
-
-
-def _is_said_by_error(result: DelegateResult) -> bool:
-    return result.error is not None and _flat(result.error.message) in _flat(result.output)
+    def render(self, limit: int | None) -> str:
+        result = self._result
+        document: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
+        if result.error is not None:
+            own = result.error.details.get("code")
+            document["error"] = {
+                "code": result.error.code,
+                **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
+                "message": _head_and_tail(clean_text(result.error.message), limit and max(40, limit // 4)).text,
+                "recommendation": _head_and_tail(clean_text(result.error.recommendation), limit and limit // 8).text,
+            }
+        if result.metadata.status not in (None, "completed", "failed"):
+            document["status"] = result.metadata.status
+        output = _head_and_tail(self._output, None if limit is None else limit // 2)
+        artifacts = self._artifacts if limit is None else _fitting(self._artifacts, limit // 2)
+        data = _head_and_tail(self._data, limit)
+        shown = {"output": output.text, "artifacts": artifacts, "data": data.text if data.missing else result.data}
+        document |= {name: value for name, value in shown.items() if value not in (None, "", [])}
+        left = {"output": output.missing, "artifacts": len(self._artifacts) - len(artifacts), "data": data.missing}
+        left_out = {name: missing for name, missing in left.items() if missing}
+        if left_out:
+            document["leftOut"] = left_out
+            if self._can_read:
+                part = max(left_out, key=lambda name: (name == "data", left_out[name]))
+                offset = {"output": output.head, "data": data.head}.get(part, 0)
+                parameters = {"taskId": result.task_id, "part": part, "offset": offset}
+                document["readOn"] = {"target": "results", "operation": "read", "parameters": parameters}
+        return json_text(document)
 
 
 def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _cut(result: DelegateResult, parts: Mapping[str, Any], room: int, can_read: bool) -> dict[str, Any]:
-    """As much of each part as has room: the last has whatever the others leave."""
-    document = _first(result, room)
-    most = 10**12
-    room -= len(json_text({**document, "leftOut": dict.fromkeys(_SHARES, most), "readOn": _read_on(result, "artifacts", most)})) + 40
-    left_out: dict[str, int] = {}
-    heads: dict[str, int] = {}
-    for name, value in parts.items():
-        share = int(room * (1.0 if name == list(parts)[-1] else _SHARES[name]))
-        shown, missing = _listed(value, share) if name == "artifacts" else (value, 0)
-        if name != "artifacts" and not _fits(value, share):
-            cut = _head_and_tail(text_of(value), share)
-            shown, missing, heads[name] = cut.text, cut.missing, cut.head
-        if shown not in (None, "", []):
-            document[name] = shown
-            room -= len(json_text({name: shown}))
-        if missing:
-            left_out[name] = missing
-    if left_out:
-        name = max(left_out, key=lambda one: (one == "data", left_out[one]))
-        document["leftOut"] = left_out
-        if result.task_id is not None and can_read:
-            document["readOn"] = _read_on(result, name, heads.get(name, 0))
-    return document
-
-
-def _read_on(result: DelegateResult, part: str, offset: int) -> dict[str, Any]:
-    """The arguments of the call that reads what is left out."""
-    return {"target": "results", "operation": "read", "parameters": {"taskId": result.task_id, "part": part, "offset": offset}}
-
-
-def _listed(artifacts: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+def _fitting(artifacts: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     for one in artifacts[:_ARTIFACTS_SHOWN]:
-        room -= len(json_text(one)) + 1
-        if room < 0:
+        limit -= len(json_text(one)) + 1
+        if limit < 0:
             break
         shown.append(one)
-    return shown, len(artifacts) - len(shown)
+    return shown
 
 
-def _fits(value: Any, room: int) -> bool:
-    return not (isinstance(value, str) and len(value) > room) and len(json_text(value)) <= room
-
-
-class _Shown(NamedTuple):
+class _Cut(NamedTuple):
     text: str
     head: int
     """So many characters of the beginning."""
     missing: int
 
 
-def _head_and_tail(text: str, room: int) -> _Shown:
-    """At most `room` characters once it is JSON: the beginning, what is left out in words, the end."""
-    if _fits(text, room):
-        return _Shown(text, len(text), 0)
-    least, most = 0, max(0, min(room, len(text)))
-    while least < most:
-        middle = (least + most + 1) // 2
-        if _fits(_joined(text, middle).text, room):
-            least = middle
-        else:
-            most = middle - 1
-    return _joined(text, least) if least else _Shown("", 0, len(text))
+def _head_and_tail(text: str, limit: int | None) -> _Cut:
+    """The beginning, how much is left out, and the end: `limit` characters of the text."""
+    if limit is None or len(text) <= limit:
+        return _Cut(text, len(text), 0)
+    if limit == 0:
+        return _Cut("", 0, len(text))
+    tail = limit // 4
+    missing = len(text) - limit
+    return _Cut(f"{text[: limit - tail]} … ({missing} characters are left out) … {text[len(text) - tail :]}", limit - tail, missing)
 
 
-def _joined(text: str, kept: int) -> _Shown:
-    tail = kept // 4
-    head = kept - tail
-    missing = len(text) - kept
-    return _Shown(f"{text[:head]} … ({missing} characters are left out) … {text[len(text) - tail :]}", head, missing)
-
-
-def _shortening_words(result: DelegateResult, can_read: bool) -> str:
+def _sentence(result: DelegateResult, can_read: bool) -> str:
     words = f"{result.task_id or 'It'} {result.task_state}."
     if result.error is not None:
         words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
     words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
-    return clean_text(" ".join(f"{words} {result.output}".split()))
+    return clean_text(_flat(f"{words} {result.output}"))
 
 
 KEPT = 10_000
