@@ -141,32 +141,3 @@ def test_what_the_schema_accepts_the_tool_accepts(runner: tuple[asyncio.Runner, 
 
 def _validator(tool: DelegateTool) -> Draft202012Validator:
     return Draft202012Validator(tool.schema()["inputSchema"])
-
-
-PARAMETERS = {
-    ("text", "cut"): st.fixed_dictionaries(
-        {"text": st.text(max_size=9), "span": st.fixed_dictionaries({"first_line": st.integers()})},
-        optional={"maxLength": st.integers(), "how": st.sampled_from(["head", "tail"])},
-    ),
-    ("text", "join"): st.fixed_dictionaries(
-        {"texts": st.lists(st.text(max_size=3), max_size=3)}, optional={"putBetween": st.none() | st.text(max_size=2)}
-    ),
-    ("any", None): st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=3), max_size=3),
-    ("bare", None): st.just({}),
-}
-
-
-@st.composite
-def valid_requests(draw: st.DrawFn) -> dict[str, Any]:
-    (target, operation), parameters = draw(st.sampled_from(sorted(PARAMETERS.items(), key=str)))
-    asked = {"target": target, "parameters": draw(parameters)} | ({} if operation is None else {"operation": operation})
-    rest = {"timeout": st.integers(1, 7_200_000), "priority": st.sampled_from(["low", "normal", "high", "critical", 0, 1, 2, 3, 4])}
-    return asked | draw(st.fixed_dictionaries({}, optional=rest))
-
-
-@settings(max_examples=100, deadline=None)
-@given(arguments=valid_requests())
-def test_a_valid_request_pleases_both(runner: tuple[asyncio.Runner, DelegateTool], arguments: dict[str, Any]) -> None:
-    _, tool = runner
-    _validator(tool).validate(arguments)
-    tool.read(arguments)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import TimeLimits, effective_deadline
 from remit.core.delegation import Delegation
-from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
+from remit.core.errors import CODES, ErrorInfo, Misused
 from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
-from remit.runtime.accept import LADDER, GuardInput, accept, first_refusal
+from remit.runtime.accept import GuardInput, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, Tree
 from remit.testing import ManualClock, Scripted
 
@@ -63,16 +63,6 @@ def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: Gu
         assert error.code in CODES
         assert error.message
         assert error.recommendation
-
-
-@given(cases())
-def test_the_first_rung_that_objects_is_the_one_that_answers(case: GuardInput) -> None:
-    objections = [error for error in (rung(case) for rung in LADDER) if error is not None]
-    assert first_refusal(case) == (objections[0] if objections else None)
-
-
-def test_the_order_of_the_ladder() -> None:
-    assert [rung.__name__ for rung in LADDER] == ["expired", "too_deep", "cycle", "budget", "unknown_agent", "bad_parameters"]
 
 
 @given(cases())
@@ -184,13 +174,3 @@ def test_a_narrower_scope_never_gives_back_what_was_drawn(budget: Budget, narrow
         had, has = getattr(before, kind), getattr(after, kind)
         assert (had is None) == (has is None)
         assert had is None or has <= had
-
-
-def test_spending_cannot_be_negative() -> None:
-    budget = Budget(Limits(tokens=1), opened_at=0.0)
-    for wrong in ({"tokens": -1}, {"cost": -0.1}, {"cost": float("nan")}):
-        try:
-            budget.charge(**wrong)  # type: ignore[arg-type]
-        except RemitError:
-            continue
-        raise AssertionError(f"{wrong} was taken")

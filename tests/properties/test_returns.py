@@ -1,4 +1,4 @@
-"""Whatever an agent hands back: either a return that obeys the contract (S3), or its faults, never another exception."""
+"""Whatever an agent hands back: either a return that obeys the contract, or its faults, never another exception."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The error ledger's file (S4.7)."""
+"""The error ledger's file."""
 
 import json
 import subprocess
@@ -44,7 +44,6 @@ def only(ledger: ErrorLedger) -> Entry:
 
 
 def test_the_file_is_created_and_has_the_shape_of_the_specification(ledger: ErrorLedger) -> None:
-    """S4.7"""
     ledger.note(
         [
             noted(
@@ -71,7 +70,6 @@ def test_the_file_is_created_and_has_the_shape_of_the_specification(ledger: Erro
 
 
 def test_similar_errors_are_one_entry_seen_more_often(ledger: ErrorLedger, wall: Wall) -> None:
-    """S4.7"""
     ledger.note([noted("Cannot read 'a.txt' in /tmp/x1 after 3 s (sess_1766743200_abc123)", session_id="first")])
     wall.now += 60
     ledger.note([noted('Cannot read "b" in ./docs/y.md after 0.5 s (sess_1766743299_zzzzzz)', session_id="second")])
@@ -85,7 +83,6 @@ def test_similar_errors_are_one_entry_seen_more_often(ledger: ErrorLedger, wall:
     "different", [noted(type="validation"), noted(code="BUILD_ERROR"), noted(agent="other"), noted("Another thing broke.")]
 )
 def test_another_type_code_agent_or_message_is_another_entry(ledger: ErrorLedger, different: ErrorOccurrence) -> None:
-    """S4.7"""
     ledger.note([noted(), different])
     assert len(ledger.entries()) == 2
 
@@ -96,7 +93,6 @@ def test_without_an_agent_the_command_counts(ledger: ErrorLedger) -> None:
 
 
 def test_severity_is_high_and_medium_for_timeouts(ledger: ErrorLedger) -> None:
-    """S4.7"""
     ledger.note([noted(), noted(type="timeout", code="TIMEOUT")])
     assert {e.type: e.severity for e in ledger.entries()} == {"execution": "high", "timeout": "medium"}
 
@@ -110,7 +106,6 @@ def test_severity_is_high_and_medium_for_timeouts(ledger: ErrorLedger) -> None:
     ],
 )
 def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: ErrorOccurrence) -> None:
-    """S4.7"""
     ledger.note([nothing])
     assert not ledger.path.exists()
     assert ledger.entries() == []
@@ -123,7 +118,6 @@ def test_an_error_that_only_mentions_it_is_one(ledger: ErrorLedger) -> None:
 
 @pytest.mark.parametrize("damaged", [b"", b'{"errors": [{"id"', b"[]", b'{"errors": {}}', b"\xff\x00"])
 def test_a_damaged_file_is_set_aside_and_never_overwritten(ledger: ErrorLedger, damaged: bytes) -> None:
-    """S4.7"""
     ledger.path.parent.mkdir()
     ledger.path.write_bytes(damaged)
     ledger.note([noted()])
@@ -226,7 +220,7 @@ for turn in range(25):
 
 
 def test_several_processes_lose_no_error(tmp_path: Path) -> None:
-    """S4.7, and several processes may use one project at once."""
+    """And several processes may use one project at once."""
     path = tmp_path / "errors.json"
     processes = [subprocess.Popen([sys.executable, "-c", PROCESS, str(path), f"own-{n}"]) for n in "abcd"]
     assert [p.wait(60) for p in processes] == [0] * 4

@@ -66,13 +66,12 @@ def test_everything_that_holds_can_be_told_with_its_source(tmp_path: Path) -> No
     ],
 )
 def test_each_command_and_target_has_its_time_limits(name: str, default: float, maximum: float) -> None:
-    """S2.2"""
     limits = Settings().limits_for(name)
     assert (limits.default_seconds, limits.maximum_seconds) == (default, maximum)
 
 
 def test_time_limits_can_be_set_in_part_and_for_new_names(tmp_path: Path) -> None:
-    """S2.2: all are settings."""
+    """All are settings."""
     toml = """
         [timeouts]
         other.maximum = 9000
@@ -177,22 +176,6 @@ def test_slots_of_an_agent_come_from_its_name_its_target_or_the_default(tmp_path
     settings = load(tmp_path, "slots_per_agent_default = 9\n[slots_per_agent]\nworker = 4\n'worker.web_fetch' = 1")
     assert [settings.slots_for(a) for a in ("worker.web_fetch", "worker.read_file", "digest")] == [1, 4, 9]
     assert Settings().slots_for("digest") is None
-
-
-def test_arguments_that_are_none_were_not_given(tmp_path: Path) -> None:
-    settings = load(tmp_path, "slots_total = 3", slots_total=None, budget=Limits(alive=5))
-    assert settings.slots_total == 3
-    assert settings.budget == Limits(alive=5)
-
-
-def test_the_source_of_a_default_is_told_too(tmp_path: Path) -> None:
-    assert load(tmp_path).sources["timeouts.other.default"] == "default"
-    assert load(tmp_path, "[[routing.meta]]\nagent = 'm'").sources["routing.meta"] == "remit.toml:[routing].meta"
-
-
-def test_a_pyproject_without_our_table_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'")
-    assert load(tmp_path) == Settings()
 
 
 def test_the_real_environment_is_read_when_none_is_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Budgets as nested scopes: every draw goes up the chain, and the limit that fired is named (S8)."""
+"""Budgets as nested scopes: every draw goes up the chain, and the limit that fired is named."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Metrics of S5.9: their numbers, their alerts, and percentiles that need no more room for more delegations."""
+"""The metrics: their numbers, their alerts, and percentiles that need no more room for more delegations."""
 
 import math
 
@@ -39,7 +39,6 @@ def test_what_is_longer_than_a_week_or_negative_is_counted_too() -> None:
 
 
 def test_the_table_has_the_names_and_thresholds_of_the_spec() -> None:
-    """S5.9."""
     assert {one.name: (one.below, one.above) for one in METRICS} == {
         "delegation.total": (None, None),
         "delegation.success_rate": (0.95, None),

@@ -1,4 +1,4 @@
-"""Secrets in the queries of addresses are struck out of whatever is kept, and words that only look so are not (S5.10; issue 4, item 7)."""
+"""Secrets in the queries of addresses are struck out of whatever is kept, and words that only look so are not."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""camelCase and snake_case name the same parameter (S5.2)."""
+"""camelCase and snake_case name the same parameter."""
 
 import pytest
 from hypothesis import given
@@ -22,11 +22,6 @@ def test_whatever_is_emitted_leads_back_to_its_own_name_alone(names: list[str]) 
     assert own_spelling({emitted[name]: name for name in names}, names, "it") == {name: name for name in names}
 
 
-@given(names=NAMES)
-def test_an_exact_name_goes_first(names: list[str]) -> None:
-    assert own_spelling(dict.fromkeys(names, 1), names, "it") == dict.fromkeys(names, 1)
-
-
 def test_a_name_in_both_spellings_at_once_is_refused() -> None:
     with pytest.raises(Misused, match="max_depth is given twice, as maxDepth and as max_depth") as caught:
         own_spelling({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
@@ -34,7 +29,7 @@ def test_a_name_in_both_spellings_at_once_is_refused() -> None:
 
 
 def test_functions_take_either_spelling_and_keep_a_name_that_is_theirs() -> None:
-    """S5.2: everywhere, so also in Python."""
+    """Everywhere, so also in Python."""
 
     @agent("both")
     async def both(max_depth: int, maxWidth: int = 0, **rest: int) -> None: ...

@@ -1,4 +1,4 @@
-"""Trace and span ids, derived from session ids (issue 7 item 6)."""
+"""Trace and span ids, derived from session ids."""
 
 from remit.core.deadline import Deadline
 from remit.core.delegation import CallerInfo, Delegation, Lineage

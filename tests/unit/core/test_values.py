@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.deadline import TimeLimits, allowed_timeout, deadline_in, effective_deadline, iso
+from remit.core.deadline import TimeLimits, allowed_timeout, deadline_in, iso
 from remit.core.delegation import Lineage
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, code_of_type
+from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.core.states import LIVE, MOVES, Priority, State, move, priority_of
+from remit.core.states import MOVES, Priority, State, move, priority_of
 
 METADATA = Metadata(
     session_id="sess_1766700000_abc123", agent_type="a", delegation_depth=1, delegation_path=("o", "a"), duration_seconds=0.5
@@ -20,15 +20,10 @@ METADATA = Metadata(
 
 
 def test_session_ids_have_their_form_and_hardly_ever_meet() -> None:
-    """S1.1: one of 36^6 a second. Of 20,000 in one second a pair meets in every eleventh run; three pairs in one of ten thousand."""
+    """One of 36^6 a second. Of 20,000 in one second a pair meets in every eleventh run; three pairs in one of ten thousand."""
     made = {new_session_id(1_766_700_000.9) for _ in range(20_000)}
     assert len(made) > 20_000 - 5
     assert all(is_session_id(one) and one.startswith("sess_1766700000_") for one in made)
-
-
-@pytest.mark.parametrize("text", ["sess_20251226_abc123", "sess_1766700000_abc123"])
-def test_older_ids_are_read_too(text: str) -> None:
-    assert is_session_id(text)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +34,6 @@ def test_what_is_no_id_is_none(text: object) -> None:
 
 
 def test_a_child_stands_one_deeper_below_its_caller() -> None:
-    """S1.2-S1.4"""
     root = Lineage.root("r", "implement")
     child = root.child("c", "coder")
     assert (root.depth, root.path, root.root_id, root.parent_id) == (1, ("orchestrator", "implement"), "r", None)
@@ -48,17 +42,12 @@ def test_a_child_stands_one_deeper_below_its_caller() -> None:
 
 @given(st.sampled_from(State), st.sampled_from(State))
 def test_moves_are_those_of_the_table_and_settled_is_the_end(before: State, after: State) -> None:
-    """S4.6"""
     if after in MOVES[before]:
         assert move(before, after) is after
         assert not before.is_settled
     else:
         with pytest.raises(Misused, match="cannot go"):
             move(before, after)
-
-
-def test_only_queued_and_running_are_not_settled() -> None:
-    assert {state for state in State if not state.is_settled} == LIVE
 
 
 @pytest.mark.parametrize(
@@ -81,7 +70,6 @@ def test_an_unknown_priority_names_those_there_are(value: object) -> None:
 
 @given(st.floats(0.001, 1e5), st.floats(0, 1e6))
 def test_the_grace_is_a_tenth_and_at_most_thirty_seconds(timeout: float, now: float) -> None:
-    """S2.4"""
     deadline = deadline_in(timeout, now)
     grace = deadline.hard_at - deadline.soft_at
     assert grace <= 30.0 + 1e-6
@@ -92,7 +80,6 @@ LIMITS = TimeLimits(default_seconds=60, maximum_seconds=300)
 
 
 def test_a_timeout_is_the_default_or_what_was_asked_up_to_the_maximum() -> None:
-    """S2.2"""
     assert allowed_timeout(None, LIMITS) == 60
     assert allowed_timeout(300, LIMITS) == 300
     for wrong in (300.1, 0, -1, float("nan"), float("inf"), "soon", True, [1]):
@@ -102,12 +89,6 @@ def test_a_timeout_is_the_default_or_what_was_asked_up_to_the_maximum() -> None:
         assert caught.value.advice
 
 
-def test_a_child_of_an_expired_caller_has_no_time() -> None:
-    deadline = effective_deadline(10, now=100.0, caller_hard_at=90.0)
-    assert deadline.timeout_seconds == 0
-    assert deadline.remaining(100.0) == 0
-
-
 def test_moments_are_written_in_utc_to_the_millisecond() -> None:
     assert iso(1_766_700_000.1239) == "2025-12-25T22:00:00.123Z"
 
@@ -115,18 +96,8 @@ def test_moments_are_written_in_utc_to_the_millisecond() -> None:
 # ---- errors and returns
 
 
-def test_errors_say_what_and_what_next() -> None:
-    error = Misused("A wrong thing.", advice="Do the right one.")
-    assert (str(error), error.code) == ("A wrong thing. Do the right one.", "INVALID_PARAMETERS")
-    assert isinstance(InvalidReturn(["a", "b"]), Failed)
-    assert InvalidReturn(["a", "b"]).faults == ("a", "b")
-    assert AgentCrashed("x", exit_code=3, stderr_tail="oh").exit_code == 3
-    assert issubclass(Refused, RemitError)
-    assert (code_of_type("timeout"), code_of_type("who knows")) == ("TIMEOUT", "UNKNOWN_ERROR")
-
-
 def test_a_return_survives_json() -> None:
-    """S3.1: unknown fields are kept."""
+    """Unknown fields are kept."""
     error = ErrorInfo(type="timeout", message="m", code="TIMEOUT", recoverable=True, recommendation="r")
     artifact = Artifact(type="report", path="a.md", evidence=Evidence.CHECKED, size=3, sha256="00", mtime=1.5)
     given_back = Return(

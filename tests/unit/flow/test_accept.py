@@ -1,4 +1,4 @@
-"""From a request to an order: what is read, what is recorded, and that everything wrong becomes a refusal (S4, first five steps)."""
+"""From a request to an order: what is read, what is recorded, and that everything wrong becomes a refusal."""
 
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,12 @@ def test_what_was_asked_is_made_precise() -> None:
 def test_an_agents_own_declaration_stands_where_nothing_was_asked() -> None:
     delegation = order_for("slow").delegation
     assert (delegation.deadline.timeout_seconds, delegation.idle_seconds) == (200.0, 3.0)
-    assert order_for("too-slow").delegation.deadline.timeout_seconds == 300, "never beyond the maximum (S2.3)"
+    assert order_for("too-slow").delegation.deadline.timeout_seconds == 300, "never beyond the maximum"
     assert order_for("worker").delegation.deadline.timeout_seconds == 60
 
 
 def test_a_command_is_routed_by_the_tasks_language() -> None:
-    """S4.3: and the command stands in the path."""
+    """And the command stands in the path."""
     order = order_for("/research", task={"task_number": 195, "language": "lean"})
     assert (order.delegation.agent, order.delegation.command, order.delegation.caller) == ("lean-research-agent", "research", "research")
     assert order.delegation.lineage.path == ("orchestrator", "research", "lean-research-agent")
@@ -130,7 +130,6 @@ def test_a_task_is_the_same_however_it_is_spelt_and_a_call_only_to_the_letter() 
 
 
 def test_a_redrawn_order_keeps_all_but_its_id() -> None:
-    """S1.1"""
     order = order_for("worker", n=1)
     before = order.delegation
     redrawn(order)

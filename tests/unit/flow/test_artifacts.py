@@ -1,4 +1,4 @@
-"""Looking at artifacts (S3.4): inside the root, regular, bounded, never hanging."""
+"""Looking at artifacts: inside the root, regular, bounded, never hanging."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What rules may know of an action: paths, addresses and commands, taken apart (S5.10)."""
+"""What rules may know of an action: paths, addresses and commands, taken apart."""
 
 from pathlib import Path
 
@@ -135,10 +135,6 @@ def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
     assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT)[0] == {
         "url": "http://example.com/", "scheme": "http", "host": "example.com", "port": 80, "address": "private", "weight": "1.5",
     }  # fmt: skip
-
-
-def test_a_list_of_paths_is_asked_about_one_by_one() -> None:
-    assert [facts["path"] for facts in facts_said({"path": ["a", "b/.env"], "recursive": True}, ROOT)] == ["a", "b/.env"]
 
 
 def test_a_path_that_goes_back_through_a_link_is_not_held_to_be_inside(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The format instruction (S3.8)."""
+"""The format instruction."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The harvest (S2.6): everything a stopped agent left, quickly, and nobody else's."""
+"""The harvest: everything a stopped agent left, quickly, and nobody else's."""
 
 import asyncio
 import os

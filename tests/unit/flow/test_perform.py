@@ -1,4 +1,4 @@
-"""How exceptions and children's errors become part of a return (S3.11)."""
+"""How exceptions and children's errors become part of a return."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The ladder of receiving (S3.7): what is found where, and that nothing an agent hands back can break it."""
+"""The ladder of receiving: what is found where, and that nothing an agent hands back can break it."""
 
 import json
 import os
@@ -51,10 +51,6 @@ def test_the_last_fenced_block_wins() -> None:
     assert (received.found, received.candidate) == ("fence", FIELDS)
 
 
-def test_a_fence_that_never_closes_is_read_to_the_end() -> None:
-    assert read_answer(f"Here:\n```json\n{TEXT}\n").candidate == FIELDS
-
-
 def test_other_languages_in_fences_are_passed_over() -> None:
     received = read_answer(f"```python\nx = {{}}\n```\n{TEXT}\nBye.")
     assert (received.found, received.candidate) == ("prose", FIELDS)
@@ -74,11 +70,6 @@ def test_other_languages_in_fences_are_passed_over() -> None:
 def test_the_last_balanced_object_in_prose_that_looks_like_a_return_is_found(prose: str) -> None:
     received = read_answer(prose.format(TEXT))
     assert (received.found, received.candidate) == ("prose", FIELDS)
-
-
-def test_of_two_returns_in_prose_the_last_is_taken() -> None:
-    received = read_answer(f"{TEXT} no, wait: {TEXT.replace('done', 'undone')} so.")
-    assert received.candidate == {**FIELDS, "summary": "It is undone. All is well."}
 
 
 def test_braces_and_quotes_inside_strings_do_not_mislead() -> None:

@@ -1,4 +1,4 @@
-"""The one builder of returns: whatever became of a delegation, its return obeys the contract (S3.10)."""
+"""The one builder of returns: whatever became of a delegation, its return obeys the contract."""
 
 import time
 from pathlib import Path
@@ -44,14 +44,14 @@ def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
 
 
 def test_a_shortened_summary_says_so() -> None:
-    """S3.3: never cut silently."""
+    """Never cut silently."""
     assert shorten_with_count("word " * 200).endswith("(1000 characters in all)")
     assert shorten_with_count("  a  b ") == "a b"
 
 
 @pytest.mark.parametrize("reason", [r for r in StopReason if r not in (StopReason.FINISHED, StopReason.REFUSED, StopReason.INVALID_RETURN)])
 def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason, tmp_path: Path) -> None:
-    """S2.6: where nothing exists it is still not failed."""
+    """Where nothing exists it is still not failed."""
     stop = Stop(reason=reason, source="a person", detail="no need")
     result = reply.stopped_return(DELEGATION, stop, reply.NOTHING_LEFT, duration_seconds=1.0, resumable=True)
     assert result.status is Status.PARTIAL
@@ -79,14 +79,12 @@ def test_a_failure_with_something_to_show_is_partial() -> None:
 
 
 def test_an_error_nobody_can_recover_from_asks_for_a_person() -> None:
-    """S3.11"""
     final = ErrorInfo(type="x", message="m", code="X", recoverable=False, recommendation="Look.")
     result = reply.failed_return(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
     assert result.next_steps.startswith("Manual intervention")
 
 
 def test_a_refusal_is_remembered_and_said_plainly_after_three_repeats() -> None:
-    """S1.5"""
     first = reply.refused_return(DELEGATION, ERROR)
     assert (first.status, first.stop_reason, reply.state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
     assert reply.repeated_refusal(first, 3) is first

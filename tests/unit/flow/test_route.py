@@ -1,4 +1,4 @@
-"""Routing a command to its agent, and the context that goes with it (S4.1-S4.3)."""
+"""Routing a command to its agent, and the context that goes with it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from remit.runtime.context import context_files, level_of
     ],
 )
 def test_each_command_goes_where_the_table_says(command: str, language: str, has_plan: bool, agent: str | None, mode: str) -> None:
-    """S4.3"""
     chosen = route(command, language, has_plan, DEFAULT_TABLE)
     assert (chosen.agent, chosen.mode) == (agent, mode)
     check_route(chosen, language, has_plan, DEFAULT_TABLE)
@@ -52,25 +51,13 @@ def test_each_command_goes_where_the_table_says(command: str, language: str, has
     ],
 )
 def test_each_decision_is_logged_with_what_it_rests_on(command: str, language: str, has_plan: bool, line: str) -> None:
-    """S4.3"""
     assert route(command, language, has_plan, DEFAULT_TABLE, task_number=195).log_line == line
 
 
-def test_without_a_task_the_line_names_none() -> None:
-    assert route("review", "general", False, DEFAULT_TABLE).log_line == "Routing /review to reviewer"
-
-
 def test_a_mismatch_before_dispatch_is_refused_with_language_plan_and_agent() -> None:
-    """S4.3"""
     wrong = replace(route("implement", "lean", True, DEFAULT_TABLE), agent="implementer")
     with pytest.raises(Refused, match="language=lean, has_plan=true, agent=implementer; the table says lean-implementation-agent"):
         check_route(wrong, "lean", True, DEFAULT_TABLE)
-
-
-def test_a_plan_that_appeared_after_the_decision_is_noticed() -> None:
-    early = route("implement", "python", False, DEFAULT_TABLE)
-    with pytest.raises(Refused, match="has_plan=true, agent=implementer"):
-        check_route(early, "python", True, DEFAULT_TABLE)
 
 
 def test_an_unknown_command_names_the_known_ones_and_the_nearest() -> None:
@@ -79,7 +66,6 @@ def test_an_unknown_command_names_the_known_ones_and_the_nearest() -> None:
 
 
 def test_languages_agents_and_commands_can_be_added() -> None:
-    """S4.3"""
     table = DEFAULT_TABLE.extended(
         {"research": [Rule(language="rust", agent="rust-researcher")], "meta": [Rule(agent="meta-agent")]},
     )
@@ -95,12 +81,10 @@ def test_rules_that_leave_a_gap_are_reported_with_the_missing_case() -> None:
 
 
 def test_the_language_is_the_tasks_own_field_exactly() -> None:
-    """S4.2"""
     assert language_of(TaskContext(language="Lean", title="about python")) == ("Lean", None)
 
 
 def test_an_absent_language_is_general_with_a_warning_and_never_read_from_text() -> None:
-    """S4.2"""
     language, warning = language_of(TaskContext(task_number=7, title="A lean proof", description="Language: lean"))
     assert language == "general"
     assert warning == "Task 7 names no language: 'general' is used."
@@ -124,7 +108,6 @@ def standards(tmp_path: Path) -> Path:
 
 
 def test_complexity_gives_the_level_and_the_level_the_files(standards: Path) -> None:
-    """S4.1"""
     paths = {c: context_files(standards, level_of(c), "lean").paths for c in ("simple", "moderate", "complex")}
     assert paths["simple"] == ("common/a.md", "common/b.md")
     assert paths["moderate"] == ("common/a.md", "common/b.md", "lean/tactics.md")
@@ -132,7 +115,6 @@ def test_complexity_gives_the_level_and_the_level_the_files(standards: Path) -> 
 
 
 def test_the_text_stays_within_the_stated_size_and_says_what_was_left_out(standards: Path) -> None:
-    """S4.1"""
     (standards / "common/a.md").write_text("x" * 1000)
     loaded = context_files(standards, 1, "lean", limit_bytes=100)
     assert loaded.paths == ("common/b.md",)

@@ -1,4 +1,4 @@
-"""The judge of returns (S3.1-S3.6, S3.9, S3.12)."""
+"""The judge of returns."""
 
 import json
 import os
@@ -47,16 +47,9 @@ def test_a_good_return_passes_with_our_duration(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["status", "summary", "artifacts", "metadata"])
 def test_each_required_field_is_missed_by_name(tmp_path: Path, field: str) -> None:
-    """S3.2."""
     fields = answer()
     del fields[field]
     assert faults_of(fields, expected(tmp_path)) == (f"{field}: is missing",)
-
-
-def test_session_id_is_missed_by_name(tmp_path: Path) -> None:
-    metadata = answer()["metadata"]
-    del metadata["session_id"]
-    assert faults_of(answer(metadata=metadata), expected(tmp_path)) == ("metadata.session_id: is missing",)
 
 
 @pytest.mark.parametrize("field", ["agent_type", "delegation_depth", "delegation_path"])
@@ -72,7 +65,6 @@ def test_place_in_the_tree_is_filled_in_with_a_warning(tmp_path: Path, field: st
 
 @pytest.mark.parametrize("status", ["Completed", "COMPLETED", "done", "", None, 1, ["completed"]])
 def test_a_status_is_one_of_four_words_in_lower_case(tmp_path: Path, status: object) -> None:
-    """S3.1."""
     (fault,) = faults_of(answer(status=status), expected(tmp_path))
     assert fault.startswith("status: ")
 
@@ -93,12 +85,6 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         assert any(fault.startswith(start) for fault in faults), start
 
 
-def test_another_session_id_is_invalid(tmp_path: Path) -> None:
-    """S3.8."""
-    (fault,) = faults_of(answer(metadata=metadata_with(session_id="sess_1700000000_zzzzzz")), expected(tmp_path))
-    assert fault.startswith("metadata.session_id: must be 'sess_1700000000_abc123'")
-
-
 def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path) -> None:
     result = validate_return(answer(metadata=metadata_with(agent_type="me", delegation_depth=7, delegation_path=[])), expected(tmp_path))
     assert result.metadata.agent_type == "digest"
@@ -107,7 +93,6 @@ def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path
 
 
 def test_unknown_fields_and_optional_metadata_are_kept(tmp_path: Path) -> None:
-    """S3.1, S3.2."""
     metadata = metadata_with(phase_count=3, duration_seconds=99999)
     result = validate_return(answer(task_number=195, phase_statuses=["a"], metadata=metadata), expected(tmp_path))
     assert result.extra == {"task_number": 195, "phase_statuses": ["a"]}
@@ -116,7 +101,6 @@ def test_unknown_fields_and_optional_metadata_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_artifact_is_recorded_with_what_we_saw_and_not_with_what_was_claimed(tmp_path: Path) -> None:
-    """S3.4, S3.12."""
     (tmp_path / "a.md").write_text("hello")
     lie = {"type": "research", "path": "./a.md", "evidence": "verified", "size": 1, "sha256": "00", "mtime": 1, "mood": "good"}
     result = validate_return(answer(artifacts=[lie], evidence="verified"), expected(tmp_path))
@@ -130,7 +114,6 @@ def test_an_artifact_is_recorded_with_what_we_saw_and_not_with_what_was_claimed(
 
 @pytest.mark.parametrize("path", ["absent.md", "empty.md", "folder", "../x", "/etc/passwd", "a\0b", "out", "", "pipe"])
 def test_completed_needs_every_artifact_to_be_a_file_inside_that_holds_something(tmp_path: Path, path: str) -> None:
-    """S3.4, S3.5."""
     (tmp_path / "empty.md").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "out").symlink_to("/etc/passwd")
@@ -140,7 +123,6 @@ def test_completed_needs_every_artifact_to_be_a_file_inside_that_holds_something
 
 
 def test_missing_artifacts_of_unfinished_work_are_dropped_with_a_warning(tmp_path: Path) -> None:
-    """S3.5."""
     (tmp_path / "half.md").write_text("half")
     both = [{"type": "report", "path": "half.md"}, {"type": "report", "path": "absent.md"}]
     result = validate_return(answer(status="partial", errors=[ERROR], artifacts=both), expected(tmp_path))
@@ -154,7 +136,6 @@ def test_a_path_that_leads_out_is_a_fault_whatever_the_status(tmp_path: Path) ->
 
 
 def test_phantom_work_is_refused(tmp_path: Path) -> None:
-    """S3.5."""
     now = time.time()
     known = expected(tmp_path, requires_artifacts=True, started_at=now)
     (fault,) = faults_of(answer(), known)
@@ -169,23 +150,13 @@ def test_phantom_work_is_refused(tmp_path: Path) -> None:
     assert validate_return(answer(artifacts=[*listed, {"type": "report", "path": "new.md"}]), known).ok
 
 
-def test_a_file_written_just_after_the_start_is_no_phantom(tmp_path: Path) -> None:
-    for _ in range(50):
-        started_at = time.time()
-        (tmp_path / "new.md").write_text("new")
-        known = expected(tmp_path, requires_artifacts=True, started_at=started_at)
-        assert validate_return(answer(artifacts=[{"type": "report", "path": "new.md"}]), known).ok
-
-
 def test_errors_and_status_must_fit(tmp_path: Path) -> None:
-    """S3.5."""
     assert faults_of(answer(errors=[ERROR]), expected(tmp_path)) == ("errors: must be empty when status is completed, holds 1",)
     for status in ("partial", "failed", "blocked"):
         assert faults_of(answer(status=status), expected(tmp_path)) == (f"errors: must not be empty when status is {status}",)
 
 
 def test_a_missing_code_is_derived_and_a_foreign_one_kept(tmp_path: Path) -> None:
-    """S3.6."""
     errors = [ERROR, {"type": "odd", "message": "m"}, {"type": "timeout", "message": "m", "code": "MINE"}]
     result = validate_return(answer(status="failed", errors=errors), expected(tmp_path))
     assert [error.code for error in result.errors] == ["TIMEOUT", "UNKNOWN_ERROR", "MINE"]
@@ -199,23 +170,9 @@ def test_a_valid_stop_reason_is_kept_and_any_other_is_finished_with_a_warning(tm
         assert any("stop_reason" in warning for warning in result.warnings)
 
 
-def test_a_summary_that_is_only_remarked_on_is_kept_whole(tmp_path: Path) -> None:
-    """S3.3."""
-    result = validate_return(answer(summary="x" * 450), expected(tmp_path))
-    assert result.summary == "x" * 450
-    assert any("450 characters" in warning for warning in result.warnings)
-
-
 def test_an_agent_that_echoes_its_prompt_has_not_answered(tmp_path: Path) -> None:
     (fault,) = faults_of(answer(summary=EXAMPLE_SUMMARY), expected(tmp_path))
     assert fault.startswith("summary: is that of the example")
-
-
-def test_the_advice_names_the_agent_to_fix(tmp_path: Path) -> None:
-    """S3.7."""
-    with pytest.raises(InvalidReturn) as caught:
-        validate_return({}, expected(tmp_path))
-    assert caught.value.advice == "Fix digest subagent return format."
 
 
 def test_judging_a_return_again_changes_nothing(tmp_path: Path) -> None:
@@ -228,7 +185,6 @@ def test_judging_a_return_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_check_return_reads_text_and_objects_and_lists_the_faults(tmp_path: Path) -> None:
-    """S3.9."""
     assert check_return(json.dumps(answer()), SESSION, tmp_path).ok
     assert check_return(answer(), root=str(tmp_path)).ok
     with pytest.raises(InvalidReturn, match="Return is not valid JSON"):

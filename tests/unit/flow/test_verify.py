@@ -1,4 +1,4 @@
-"""Acceptance commands (S3.12): run here, bounded, killed whole."""
+"""Acceptance commands: run here, bounded, killed whole."""
 
 import asyncio
 import os

@@ -40,27 +40,6 @@ def _hand(folder: str, name: str) -> None:
     write(Path(folder), *(f"{name}{number}" for number in range(50)))
 
 
-def test_several_processes_keep_one_chain(tmp_path: Path) -> None:
-    hands = [multiprocessing.get_context("spawn").Process(target=_hand, args=(str(tmp_path), name)) for name in "abc"]
-    for hand in hands:
-        hand.start()
-    for hand in hands:
-        hand.join(30)
-    checked = check_log(tmp_path)
-    assert checked.findings == []
-    assert len(checked.sessions) == 150
-
-
-def test_two_hands_in_turn_see_each_other(tmp_path: Path) -> None:
-    one, two = AuditLog(tmp_path), AuditLog(tmp_path)
-    for _ in range(3):
-        one.write([entry_text({"event": "decided", "sessions": ["x"]})])
-        two.write([entry_text({"event": "decided", "sessions": ["y"]}), entry_text({"event": "decided", "sessions": ["z"]})])
-    assert (findings(tmp_path), check_log(tmp_path).lines) == ([], 9)
-    one.close()
-    two.close()
-
-
 @pytest.mark.parametrize("kept", [1, 40, 100])
 def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -> None:
     write(tmp_path, "a", "b")
@@ -72,12 +51,6 @@ def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -
     assert (checked.findings, checked.torn) == ([], 1)
     assert (tmp_path / FILE).read_bytes().startswith(cut)
     assert [entry["event"] for entry in entries(tmp_path)] == ["decided", "recovered", "decided"]
-
-
-def test_the_first_line_of_all_may_be_torn_too(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b'{"number":1,"at"')
-    write(tmp_path, "a")
-    assert findings(tmp_path) == []
 
 
 def test_a_full_file_is_followed_by_another_and_the_chain_goes_on(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rules and what they decide: deny beats ask, ask beats allow, and whatever cannot be relied on is a no (S5.10)."""
+"""Rules and what they decide: deny beats ask, ask beats allow, and whatever cannot be relied on is a no."""
 
 import contextlib
 from typing import Any

@@ -60,11 +60,6 @@ def test_a_directory_in_its_place_is_named(tmp_path: Path) -> None:
     refusal_of(tmp_path / "remit.db")
 
 
-def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
-    (tmp_path / "folder").write_text("")
-    refusal_of(tmp_path / "folder" / "remit.db")
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("mode", [0o000, 0o400])
 def test_a_file_without_permission_is_named(tmp_path: Path, mode: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from remit.core.record import RecordDelegation
 from remit.stores import SqliteStore
-from remit.stores.database import VERSION, migrations_after, statements_of
+from remit.stores.database import migrations_after, statements_of
 from remit.testing.store_samples import record
 
 Schema = list[tuple[str, str, str]]
@@ -35,15 +35,6 @@ def without_comments(sql: str) -> str:
 
 def test_the_migrated_schema_equals_the_fresh_one() -> None:
     assert schema_made_by(*migrations_after(0)) == schema_made_by("schema.sql")
-
-
-def test_a_new_database_has_the_fresh_schema_and_its_version(tmp_path: Path) -> None:
-    path = tmp_path / "made" / "on demand" / "remit.db"
-    SqliteStore(path).close()
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert schema_of(connection) == schema_made_by("schema.sql")
 
 
 def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:

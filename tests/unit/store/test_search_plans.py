@@ -85,7 +85,7 @@ def test_every_history_query_is_answered_from_its_index(store: SqliteStore) -> N
 
 
 def test_what_a_visitor_asked_for_is_found_by_its_index(store: SqliteStore) -> None:
-    """Issue 7 item 1: lists with filters and pages stay quick, whoever has asked for how much."""
+    """Lists with filters and pages stay quick, whoever has asked for how much."""
     for query in VISITED:
         by_principal = plan_of(store, searching.principal_statement(query))
         assert "INDEX delegations_by_principal (principal=?" in by_principal

@@ -1,4 +1,4 @@
-"""JSON, times, results and chunks as messages of gRPC, there and back (issue 7 item 1, S2.1, S5.4, S5.7)."""
+"""JSON, times, results and chunks as messages of gRPC, there and back."""
 
 import math
 from typing import Any
@@ -44,7 +44,7 @@ def test_an_integer_comes_back_as_an_integer(number: int) -> None:
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**64 - 1, 10**400])
 def test_an_integer_that_a_double_would_round_goes_as_its_digits(number: int) -> None:
-    """Issue 7 item 1: nothing is corrupted silently."""
+    """Nothing is corrupted silently."""
     assert over_the_wire({"n": number}) == {"n": str(number)}
 
 
@@ -71,7 +71,7 @@ def test_a_struct_is_an_object() -> None:
 @given(st.floats(0.0, 4e9))
 @settings(max_examples=60, deadline=None)
 def test_a_moment_comes_back_to_the_nanosecond(moment: float) -> None:
-    """S2.1: converted once, at the border."""
+    """Converted once, at the border."""
     assert (seconds(nanoseconds(moment)) or 0.0) == pytest.approx(moment, abs=1e-9)
 
 
@@ -113,7 +113,7 @@ def whole_result() -> DelegateResult:
 
 
 def test_a_result_comes_back_whole() -> None:
-    """S5.4: the same object by every way."""
+    """The same object by every way."""
     place = Place("sess_1", "sess_2", 2, ("orchestrator", "a", "worker.read_file"), 3, 1766000060.5, "token:ci", "talk-7")
     task = pb.Task.FromString(task_of(whole_result(), place).SerializeToString())
     assert result_of_task(task) == whole_result()
@@ -139,5 +139,4 @@ def test_a_result_of_something_that_still_runs_comes_back() -> None:
     ],
 )
 def test_a_chunk_comes_back_as_it_went(chunk: Chunk) -> None:
-    """S5.7."""
     assert chunk_of_message(pb.TaskChunk.FromString(message_of_chunk(chunk).SerializeToString())) == chunk

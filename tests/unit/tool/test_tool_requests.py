@@ -1,4 +1,4 @@
-"""Requests to the delegate tool are judged before anything runs, in the order of S5.3, and say as data what is allowed."""
+"""Requests to the delegate tool are judged before anything runs, in a fixed order, and say as data what is allowed."""
 
 from typing import Any
 
@@ -57,13 +57,11 @@ def test_a_request_is_read_with_its_defaults() -> None:
     ],
 )
 def test_names_are_understood_in_both_spellings_and_become_the_agents_own(given: dict[str, Any]) -> None:
-    """S5.2"""
     asked = reader().read(given)
     assert (asked.agent, asked.parameters) == ("worker.read_file", {"path": "a", "max_bytes": 3})
 
 
 def test_milliseconds_become_seconds_once() -> None:
-    """S2.1"""
     given = {"target": "hello", "parameters": {}, "timeout": 1500}
     assert reader().read(given).timeout_seconds == 1.5
 
@@ -73,7 +71,7 @@ def test_milliseconds_become_seconds_once() -> None:
     [("low", 1), ("normal", 2), ("HIGH", 3), ("critical", 4), (0, 2), (1, 1), (2, 2), (3, 3), (4, 4), (None, 2)],
 )
 def test_priorities_are_names_or_numbers(given: object, priority: int) -> None:
-    """S5.6: 1-4; 0 unspecified = normal."""
+    """1-4; 0 unspecified = normal."""
     assert reader().read({"target": "hello", "parameters": {}, "priority": given}).priority == priority
 
 
@@ -118,7 +116,7 @@ def test_then_the_parameters_of_the_operation() -> None:
 
 
 def test_what_is_wrong_with_a_parameter_is_told_in_the_spelling_of_this_border() -> None:
-    """S5.2: camelCase is emitted."""
+    """CamelCase is emitted."""
     found = fault(target="worker", operation="read_file", parameters={"path": "a", "max_bytes": "x", "max_byte": 1})
     assert found.message.startswith("Parameters of worker.read_file: maxBytes must be a whole number")
     assert "max_byte: there is no such parameter (did you mean maxBytes?)" in found.message
@@ -145,7 +143,6 @@ def test_then_the_rest() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 300_001, "5", True, [], float("nan"), float("inf"), 10**400])
 def test_a_timeout_above_the_maximum_or_that_is_none_is_an_error(wrong: object) -> None:
-    """S2.2"""
     assert fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong).code == "INVALID_PARAMETERS"
     if wrong == 300_001:
         found = fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong)
@@ -176,48 +173,10 @@ def test_parameters_that_would_take_for_ever_to_read_are_refused() -> None:
 
 
 def test_a_catalogue_follows_the_directory() -> None:
-    """S5.1: a new agent appears by being registered."""
+    """A new agent appears by being registered."""
     directory = Directory(lambda declared: declared)
     catalogue = Catalogue(directory.specs)
     with pytest.raises(DelegateError, match="no target 'hello'"):
         catalogue.find("hello", None)
     directory.register(hello)
     assert catalogue.find("hello", None).name == "hello"
-
-
-def test_an_agent_of_ones_own_takes_the_place_of_a_built_in_one_whenever_it_comes() -> None:
-    from remit.agents.function import FunctionAgent
-    from remit.core.agents import is_built_in
-
-    built_in = FunctionAgent(read_file.function, read_file.spec)
-    built_in.spec = type(built_in.spec)(name="worker.read_file", source="remit.builtin.worker.files:read_file")
-    for order in ((built_in, read_file), (read_file, None)):
-        directory = Directory(lambda declared: declared)
-        for one in order:
-            if one is not None:
-                directory.register(one)
-        directory.offer("worker", lambda: [built_in])
-        found = directory.find("worker.read_file")
-        assert found is not None
-        assert not is_built_in(found.spec)
-
-
-def test_whoever_wants_to_know_of_each_agent_hears_of_those_that_are_loaded_later_too() -> None:
-    directory = Directory(lambda declared: declared)
-    heard: list[str] = []
-    directory.register(hello)
-    directory.offer("worker", lambda: [read_file, list_files])
-    directory.each(lambda spec: heard.append(spec.name))
-    assert heard == ["hello"], "nothing is loaded for it"
-    directory.register(analyze_code)
-    directory.find("worker.read_file")
-    assert heard == ["hello", "coder.analyze_code", "worker.read_file", "worker.list_files"]
-
-
-def test_a_target_that_cannot_be_loaded_is_a_problem_and_takes_no_other_with_it() -> None:
-    directory = Directory(lambda declared: declared)
-    directory.register(hello)
-    directory.offer("broken", lambda: [1 // 0])  # type: ignore[list-item]
-    assert directory.find("broken.one") is None
-    assert directory.names() == ("hello",)
-    assert directory.problems == ["target broken: ZeroDivisionError: integer division or modulo by zero"]

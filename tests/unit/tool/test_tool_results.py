@@ -1,4 +1,4 @@
-"""What the delegate tool answers (S5.4, S5.5): the same shape for every ending, metadata always there."""
+"""What the delegate tool answers: the same shape for every ending, metadata always there."""
 
 import json
 from dataclasses import replace
@@ -72,7 +72,7 @@ def test_a_completed_one() -> None:
 def test_every_other_ending_is_no_success_and_keeps_what_was_done(
     status: Status, reason: StopReason, code: str, state: str, told: str
 ) -> None:
-    """S5.3: TASK_TIMEOUT, TASK_FAILED, AGENT_UNAVAILABLE come inside a result."""
+    """TASK_TIMEOUT, TASK_FAILED, AGENT_UNAVAILABLE come inside a result."""
     result = result_of(returned(status, reason, code), 0.0)
     assert (result.success, str(result.task_state)) == (False, state)
     assert result.task_state.is_terminal
@@ -119,7 +119,6 @@ def test_what_could_not_be_begun_is_a_result_too() -> None:
 
 
 def test_states_are_those_of_the_specification_the_last_four_terminal() -> None:
-    """S5.5"""
     assert list(TaskState) == ["PENDING", "QUEUED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"]
     assert [state for state in TaskState if state.is_terminal] == list(TaskState)[4:]
 
