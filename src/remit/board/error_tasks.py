@@ -5,10 +5,10 @@ filed as any research and plan are (`research_plan.work_on`), by the agents of t
 plan yet. A task names the entries it was made for (`error_ids`); the board is the truth, and `settle_ledger` sets the ledger by it.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
@@ -18,7 +18,7 @@ from remit.board.board import Board
 from remit.board.command_lifecycle import Find, require_agent, route_task
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.board.task import ENDED, Priority, State, Status, Task, is_legal
+from remit.board.task import ENDED, Priority, Status, Task, is_legal
 from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
@@ -36,25 +36,22 @@ TRACE_LENGTH = 2_000
 IDS = "error_ids"
 """The key of a task's entry in state.json that names the errors it was made for."""
 OPEN, BEING_FIXED, FIXED = "not_addressed", "in_progress", "resolved"
-_SAID = ("code", "agent", "command", "recommendation")
-AT_MOST = 100
-GROUPS_AT_MOST = 12
+_SHOWN_CONTEXT = ("code", "agent", "command", "recommendation")
+MAX_ERRORS = 100
+MAX_GROUPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Errors of one type, code and agent: probably of one cause."""
 
-    type: str
-    code: str
-    origin: str
     entries: tuple[Entry, ...]
     """The one seen last comes first."""
 
     @property
     def name(self) -> str:
-        what = self.code or self.type
-        return f"{what} of {self.origin}" if self.origin else what
+        first = self.entries[0]
+        return f"{first.code or first.type} of {first.origin}" if first.origin else first.code or first.type
 
     @property
     def count(self) -> int:
@@ -65,17 +62,10 @@ class Group:
         return any(entry.severity == "high" for entry in self.entries)
 
     def to_dict(self) -> dict[str, Any]:
-        together = {other for entry in self.entries for other in entry.related_errors} - {entry.id for entry in self.entries}
-        return {
-            "name": self.name,
-            "type": self.type,
-            "code": self.code,
-            "agent": self.origin,
-            "count": self.count,
-            "errors": [entry.id for entry in self.entries],
-            "seen_together_with": sorted(together),
-            "message": self.entries[0].message,
-        }
+        first, ids = self.entries[0], [entry.id for entry in self.entries]
+        together = {other for entry in self.entries for other in entry.related_errors} - {*ids}
+        facts = {"name": self.name, "type": first.type, "code": first.code, "agent": first.origin, "count": self.count}
+        return {**facts, "errors": ids, "seen_together_with": sorted(together), "message": first.message}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +91,21 @@ async def errors(
     remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = wait_for_result
 ) -> Outcome:
     """`kind`: only errors of this type, or with this code. Raises `Refused` before anything is written where no agent can diagnose them."""
-    seconds = allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
-    ends_at = time.monotonic() + seconds
-    found = await off_loop(find_errors, board, remit.ledger, kind)
+    ends_at = time.monotonic() + allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
+    ledger, find = remit.ledger, remit.directory.find
+    found = await off_loop(find_errors, board, ledger, kind)
     if found.groups:
-        require_agent(remit.directory.find, _route(remit.settings, found.task))
+        require_agent(find, _route(remit.settings, found.task))
     recovered = await off_loop(board.recover)
-    await off_loop(settle_ledger, board, remit.ledger)
-    found = await off_loop(find_errors, board, remit.ledger, kind)
+    await off_loop(settle_ledger, board, ledger)
+    found = await off_loop(find_errors, board, ledger, kind)
     if not found.groups:
-        return replace(await off_loop(nothing_to_do, remit.ledger, kind), warnings=recovered)
+        return replace(await off_loop(nothing_to_do, ledger, kind), warnings=recovered)
     chosen = _route(remit.settings, found.task)
-    require_agent(remit.directory.find, chosen)
+    require_agent(find, chosen)
     task, notices = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
-    found = replace(found, groups=tuple(group_entries([entry for entry in found.entries if entry.id in ids_of(task)])))
-    await off_loop(settle_ledger, board, remit.ledger)
+    found = replace(found, groups=group_entries([entry for entry in found.entries if entry.id in ids_of(task)]))
+    await off_loop(settle_ledger, board, ledger)
     outcomes: list[Outcome] = []
     is_diagnosed = any(one.type == "research" and not one.extra.get("partial") for one in task.artifacts)
     if not is_diagnosed and task.status is not Status.PLANNING:
@@ -124,12 +114,17 @@ async def errors(
         if outcomes and outcomes[-1].status != "completed":
             break
         now = (await off_loop(board.look)).state.task(task.number)
-        diagnosis = outcomes[0].summary if outcomes else ""
         left = max(1.0, min(ends_at - time.monotonic(), remit.settings.limits_for(agent).maximum_seconds))
-        name = "revise" if now.has_plan else "plan"
-        command = DocumentCommand(name=name, number=task.number, timeout=left, route=COMMAND, agent=agent, more=(("diagnosis", diagnosis),))
+        command = DocumentCommand(
+            name="revise" if now.has_plan else "plan",
+            number=task.number,
+            timeout=left,
+            route=COMMAND,
+            agent=agent,
+            more=(("diagnosis", outcomes[0].summary if outcomes else ""),),
+        )
         outcomes.append(await work_on(remit, board, command, waiting=waiting))
-    await off_loop(settle_ledger, board, remit.ledger)
+    await off_loop(settle_ledger, board, ledger)
     return _outcome(found, task.number, outcomes, (*recovered, *notices))
 
 
@@ -138,26 +133,30 @@ def _route(settings: Settings, task: Task | None) -> Route:
 
 
 def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> OpenErrors:
-    """What `errors` would take up: a task that it left without a plan, else what is open."""
+    """The errors of a task that has no plan yet, else those that are open."""
     known = {entry.id: entry for entry in ledger.entries()}
     for task in board.look().state.tasks:
         mine = [known[one] for one in ids_of(task) if one in known]
-        is_meant = kind is None or any(kind in (entry.type, entry.code) for entry in mine)
+        is_meant = any(_is_of(entry, kind) for entry in mine)
         can_be_planned = task.status in (Status.RESEARCHING, Status.PLANNING) or is_legal(task.status, Status.PLANNING)
-        if mine and is_meant and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
-            return OpenErrors(groups=_presentable(mine), task=task)
-    fitting = open_entries(list(known.values()), kind)
-    taken = [entry for group in choose_groups(group_entries(fitting)) for entry in group.entries]
-    return OpenErrors(groups=_presentable(taken), waiting=len(fitting) - len(taken))
+        if is_meant and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
+            return OpenErrors(groups=group_entries(map(presentable, mine)), task=task)
+    fitting = [entry for entry in known.values() if entry.fix_status == OPEN and _is_of(entry, kind)]
+    taken: list[Entry] = []
+    for group in group_entries(fitting)[:MAX_GROUPS]:
+        if taken and len(taken) + len(group.entries) > MAX_ERRORS:
+            break
+        taken += group.entries[:MAX_ERRORS]
+    return OpenErrors(groups=group_entries(map(presentable, taken)), waiting=len(fitting) - len(taken))
 
 
-def _presentable(entries: Sequence[Entry]) -> tuple[Group, ...]:
-    return tuple(group_entries([presentable(entry) for entry in entries]))
+def _is_of(entry: Entry, kind: str | None) -> bool:
+    return kind is None or kind in (entry.type, entry.code)
 
 
 def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
-    entries = [entry for entry in ledger.entries() if kind is None or kind in (entry.type, entry.code)]
-    tasks = sorted({entry.fix_task_ref for entry in entries if entry.fix_status == "in_progress" and isinstance(entry.fix_task_ref, int)})
+    entries = [entry for entry in ledger.entries() if _is_of(entry, kind)]
+    tasks = sorted({entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED and isinstance(entry.fix_task_ref, int)})
     of_kind = f" of type {kind}" if kind else ""
     if not entries:
         words = f"The error ledger has no error{of_kind}. There is nothing to do."
@@ -165,13 +164,9 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
         words = f"No error{of_kind} is open: task {', '.join(map(str, tasks))} fixes those in the ledger."
     else:
         words = f"No error{of_kind} is open: all {len(entries)} are settled."
-    return Outcome(
-        command=COMMAND,
-        status="completed",
-        summary=words,
-        next_steps=f"`remit implement {tasks[0]}` carries out the plan." if tasks else "",
-        data={"groups": [], "error_ids": [], "tasks": tasks},
-    )
+    steps = f"`remit implement {tasks[0]}` carries out the plan." if tasks else ""
+    data = {"groups": [], "error_ids": [], "tasks": tasks}
+    return Outcome(command=COMMAND, status="completed", summary=words, next_steps=steps, data=data)
 
 
 def dry_run_errors(
@@ -185,12 +180,9 @@ def dry_run_errors(
     chosen = _route(settings, found.task)
     require_agent(find, chosen)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
-    return Outcome(
-        command=COMMAND,
-        status="completed",
-        summary=f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.",
-        data={**found.to_dict(), "dry_run": True, "route": chosen.log_line},
-    )
+    summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
+    data = {**found.to_dict(), "dry_run": True, "route": chosen.log_line}
+    return Outcome(command=COMMAND, status="completed", summary=summary, data=data)
 
 
 # ---- the task
@@ -198,40 +190,20 @@ def dry_run_errors(
 
 def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
     with board.change(make=True) as draft:
-        ours = _without_taken(found, draft.state)
-        task = number_task(board, draft.state, _new_task(ours), at=draft.at)
-        task = replace(task, extra={**task.extra, IDS: [entry.id for entry in ours.entries]})
+        # Another `errors` may have taken some of them up a moment ago.
+        theirs = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in ids_of(task)}
+        entries = [entry for entry in found.entries if entry.id not in theirs]
+        if not entries:
+            number = theirs[found.entries[0].id]
+            raise Refused(f"Task {number} was made for these errors a moment ago.", advice=f"`remit task {number}` shows it.")
+        task = number_task(board, draft.state, _new_task(group_entries(entries)), at=draft.at)
+        task = replace(task, extra={**task.extra, IDS: [entry.id for entry in entries]})
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create from errors", command=COMMAND, task_number=task.number)
     return task, draft.warnings
 
 
-def _without_taken(found: OpenErrors, state: State) -> OpenErrors:
-    """Under the board's lock: without what another `errors` has taken up a moment ago."""
-    theirs = {one: task.number for task in state.tasks if task.status not in ENDED for one in ids_of(task)}
-    left = [entry for entry in found.entries if entry.id not in theirs]
-    if not left:
-        number = next(theirs[entry.id] for entry in found.entries)
-        raise Refused(f"Task {number} was made for these errors a moment ago.", advice=f"`remit task {number}` shows it.")
-    return replace(found, groups=tuple(group_entries(left)))
-
-
-def _new_task(found: OpenErrors) -> NewTask:
-    names = [group.name for group in found.groups]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    ids = [one_line(entry.id) for entry in found.entries]
-    rest = f" and {len(ids) - MAX_NAMES} more" if len(ids) > MAX_NAMES else ""
-    return NewTask(
-        text=_description(found.groups),
-        title=f"Fix {', '.join(names[:MAX_NAMES])}{more}",
-        priority=Priority.HIGH if any(group.is_grave for group in found.groups) else Priority.MEDIUM,
-        language="general",
-        type="bugfix",
-        source=f"error ledger: {', '.join(ids[:MAX_NAMES])}{rest}",
-    )
-
-
-def _description(groups: Sequence[Group]) -> str:
+def _new_task(groups: Sequence[Group]) -> NewTask:
     lines = [f"The error ledger (`remit ledger`) has {count_words(len(groups), 'group')} of errors without a fix:", ""]
     for group in groups:
         newest = group.entries[0]
@@ -240,7 +212,18 @@ def _description(groups: Sequence[Group]) -> str:
         if advice := str(newest.context.get("recommendation") or ""):
             lines.append(f"  - Recommended then: {one_line(advice, MESSAGE_LENGTH)}")
         lines.append(f"  - Ledger: {', '.join(one_line(entry.id) for entry in group.entries[:MAX_NAMES])}")
-    return "\n".join(lines)
+    return NewTask(
+        text="\n".join(lines),
+        title=f"Fix {_first([group.name for group in groups])}",
+        priority=Priority.HIGH if any(group.is_grave for group in groups) else Priority.MEDIUM,
+        language="general",
+        type="bugfix",
+        source=f"error ledger: {_first([one_line(entry.id) for group in groups for entry in group.entries])}",
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> DocumentCommand:
@@ -249,9 +232,8 @@ def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Document
         "of errors into data.groups as well, each with its cause and what to do: a plan is made of them."
     )
     entries = [{**entry.to_dict(), "stack_trace": entry.stack_trace[-TRACE_LENGTH:]} for entry in found.entries]
-    return DocumentCommand(
-        name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=(("errors", entries),)
-    )
+    more = (("errors", entries),)
+    return DocumentCommand(name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=more)
 
 
 def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
@@ -277,42 +259,28 @@ def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notice
 # ---- the ledger
 
 
-def group_entries(entries: Sequence[Entry]) -> list[Group]:
+def group_entries(entries: Iterable[Entry]) -> tuple[Group, ...]:
     """The gravest and most frequent first."""
     found: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         found.setdefault((entry.type, entry.code, entry.origin), []).append(entry)
-    groups = [Group(type=kind, code=code, origin=origin, entries=tuple(some)) for (kind, code, origin), some in found.items()]
-    return sorted(groups, key=lambda group: (not group.is_grave, -group.count, group.name))
-
-
-def choose_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
-    """As many as one task can hold; the rest waits for the next."""
-    some: list[Group] = []
-    for group in groups[:GROUPS_AT_MOST]:
-        if some and sum(len(one.entries) for one in some) + len(group.entries) > AT_MOST:
-            break
-        some.append(Group(type=group.type, code=group.code, origin=group.origin, entries=group.entries[:AT_MOST]))
-    return tuple(some)
+    groups = (Group(entries=tuple(some)) for some in found.values())
+    return tuple(sorted(groups, key=lambda group: (not group.is_grave, -group.count, group.name)))
 
 
 def presentable(entry: Entry) -> Entry:
-    """As it may stand in files that are committed, on a terminal and in a prompt.
+    """Fit for files that are committed, for a terminal and for a prompt.
 
-    Secrets are struck out where an error is entered; but a ledger is a file that people and other programs write too.
+    Secrets are removed when an error is entered; but people and other programs write the ledger too.
     """
 
     def plain(text: str) -> str:
         return one_line(redact_text(text))
 
-    context = {key: plain(value) if key in _SAID and isinstance(value, str) else value for key, value in entry.context.items()}
+    context = {key: plain(value) if key in _SHOWN_CONTEXT and isinstance(value, str) else value for key, value in entry.context.items()}
     lines = redact_text(entry.stack_trace).splitlines()
     trace = "\n".join("".join(sign if sign.isprintable() else " " for sign in line).rstrip() for line in lines)
     return replace(entry, type=plain(entry.type), message=plain(entry.message), context=context, stack_trace=trace)
-
-
-def open_entries(entries: Sequence[Entry], kind: str | None = None) -> list[Entry]:
-    return [entry for entry in entries if entry.fix_status == OPEN and (kind is None or kind in (entry.type, entry.code))]
 
 
 def ids_of(task: Task) -> tuple[str, ...]:
@@ -324,7 +292,7 @@ def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
     """Set the ledger by what became of the tasks that were made for its entries; the ids of what changed."""
     entries = ledger.entries()
     seen = board.look()
-    # An error that came again has two tasks: the one that is still to be done counts, wherever a person puts it in TODO.md.
+    # An error that came again has two tasks: the open one counts, wherever a person puts it in TODO.md.
     living = sorted((task for task in seen.state.tasks if task.status is not Status.ABANDONED), key=lambda task: task.status not in ENDED)
     by_id = {one: task for task in living for one in ids_of(task)}
     referred = {entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED}
@@ -335,20 +303,11 @@ def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
     return ledger.set_fixes(changes) if changes else ()
 
 
-def note_fixed(ledger: ErrorLedger | Path, task: Task) -> tuple[str, ...]:
-    """Its task is completed: the errors it was made for are fixed, until one of them is seen again. `ledger` may be the project's root.
-
-    Never at the price of whoever completed it: a ledger that cannot be written is set right by the next `errors`.
-    """
-    ids = set(ids_of(task))
-    if not ids or task.status is not Status.COMPLETED:
-        return ()
-    errors = ErrorLedger(ledger / ".remit" / "errors.json") if isinstance(ledger, Path) else ledger
-    try:
-        mine = [one for one in errors.entries() if one.id in ids and one.fix_status == BEING_FIXED and one.fix_task_ref == task.number]
-        return errors.set_fixes({one.id: Fix(status=FIXED, plan_ref=one.fix_plan_ref, task_ref=task.number) for one in mine})
-    except RemitError:
-        return ()
+def note_fixed(board: Board, task: Task) -> tuple[str, ...]:
+    """The task is completed: its errors are fixed, until one is seen again. An unwritable ledger is corrected by the next `errors`."""
+    with contextlib.suppress(RemitError):
+        return settle_ledger(board, ErrorLedger(board.root / ".remit" / "errors.json")) if ids_of(task) else ()
+    return ()
 
 
 def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> Fix | None:
@@ -359,12 +318,10 @@ def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> 
     if task is not None and task.status is not Status.COMPLETED:
         due = Fix(status=BEING_FIXED, plan_ref=task.plan_path or entry.fix_plan_ref, task_ref=task.number)
         return due if due.of(entry) != entry else None
-    if entry.fix_status == OPEN:  # also one that came again after its task was completed
+    if entry.fix_status == OPEN or not isinstance(entry.fix_task_ref, int):
+        return None  # it came again after its task was completed, or a person says that it is being fixed
+    task = known.get(entry.fix_task_ref)
+    if task is not None and task.status not in (Status.COMPLETED, Status.ABANDONED):
         return None
-    task = known.get(entry.fix_task_ref) if isinstance(entry.fix_task_ref, int) else None
-    if task is None and not isinstance(entry.fix_task_ref, int):
-        return None  # somebody says by hand that it is being fixed
-    if task is not None and task.status is Status.COMPLETED:
-        return Fix(status=FIXED, plan_ref=entry.fix_plan_ref, task_ref=task.number)
-    is_given_up = task is None or task.status is Status.ABANDONED
-    return Fix(status=OPEN, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref) if is_given_up else None
+    status = FIXED if task is not None and task.status is Status.COMPLETED else OPEN
+    return Fix(status=status, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)

@@ -320,7 +320,7 @@ class ImplementRun(TaskRun):
             paths=(*whole, path, *([task.plan_path] if task.plan_path else [])),
         )
         if filed is not None:
-            note_fixed(board.root, filed)
+            note_fixed(board, filed)
         artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
         listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
         accepted = {one for record in records if record.accept or task.accept for one in record.files}

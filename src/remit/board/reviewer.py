@@ -15,7 +15,8 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, shorten, title_of
+from remit.board.outcome import one_line
+from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, title_of
 from remit.builtin.coder.review.change import open_git, walk
 from remit.core.errors import Misused
 from remit.core.result import Return
@@ -70,7 +71,7 @@ async def reviewer(
         report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
         body = (await read(ctx, report.path) if report is not None else "").partition("\n")[2].strip()  # without its own title
         if not body:
-            change.not_seen.append(f"The change: {shorten(review.errors[0].message if review.errors else review.summary, 300)}")
+            change.not_seen.append(f"The change: {one_line(review.errors[0].message if review.errors else review.summary, 300)}")
     title = title_of(ctx, task) if number is not None else f"`{path or '.'}`"
     text = "\n".join(_report(title, number, focus, change, body)) + "\n"
     place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
@@ -78,7 +79,7 @@ async def reviewer(
     if review is None:
         return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
     summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
-    returned = {**review.forwarded(), "summary": shorten(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
+    returned = {**review.forwarded(), "summary": one_line(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}
 
 

@@ -1,4 +1,8 @@
-"""What the built-in roles share: their return, the file they write, and what they read of the task."""
+"""The built-in agents of the board's roles: planner, researchers, task-executor, committer, status and numbering of tasks.
+
+None of them asks a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
+report; the others do one step by the rules of the board. `agents.roles` names them; `reviewer` is a module of its own.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,11 +23,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.board.task import Status as TaskStatus
-    from remit.board.task import Task
     from remit.core.settings import Settings
-
-
-# ---- What the built-in roles share: their return, the file they write, and what they read of the task.
 
 
 Words = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
@@ -32,14 +32,10 @@ READ_BYTES = 512 * 1024
 """Of one report or plan that is read."""
 
 
-def shorten(text: str, most: int) -> str:
-    return one_line(text, most, at_word=True)
-
-
 def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
     return {
         "status": status,
-        "summary": shorten(summary, SUMMARY_LENGTH),
+        "summary": one_line(summary, SUMMARY_LENGTH, at_word=True),
         "artifacts": [],
         "errors": [error.to_dict() for error in errors],
         **more,
@@ -83,8 +79,8 @@ async def read(ctx: Context, path: str) -> str:
 def title_of(ctx: Context, task: str) -> str:
     """The title of the board's task, else the first line of the request."""
     if ctx.task is not None and ctx.task.title.strip():
-        return shorten(ctx.task.title, 200)
-    return shorten(task.strip().partition("\n")[0], 120) or "Task"
+        return one_line(ctx.task.title, 200, at_word=True)
+    return one_line(task.strip().partition("\n")[0], 120) or "Task"
 
 
 def description_of(ctx: Context, task: str) -> str:
@@ -114,7 +110,7 @@ def _inside(root: Path, path: str) -> Path:
     return place
 
 
-# ---- The built-in planner: a template of a plan, for projects that have no agent or model for the role.
+# ---- planner
 
 
 NAME_LENGTH = 60
@@ -196,23 +192,23 @@ def carry_over(request: PlanRequest, old: str) -> str:
 
 def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> str:
     lines = [f"### Phase {number}: {_name(name or goal, NAME_LENGTH)} [{PhaseStatus.NOT_STARTED}]", ""]
-    lines.append(f"- **Goal**: {shorten(goal, GOAL_LENGTH)}")
-    lines += ["- **Tasks**:", *(f"  - [ ] {shorten(step, GOAL_LENGTH)}" for step in steps)] if steps else []
+    lines.append(f"- **Goal**: {one_line(goal, GOAL_LENGTH, at_word=True)}")
+    lines += ["- **Tasks**:", *(f"  - [ ] {one_line(step, GOAL_LENGTH, at_word=True)}" for step in steps)] if steps else []
     lines.append("- **Timing**: not estimated")
     return "\n".join(lines)
 
 
 def _name(words: str, most: int) -> str:
     """A heading: one line, without brackets, which would read as a marker."""
-    return shorten(words.replace("[", "(").replace("]", ")"), most).strip(" .,;:#") or "Task"
+    return one_line(words.replace("[", "(").replace("]", ")"), most).strip(" .,;:#") or "Task"
 
 
 def _quoted(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()][:DESCRIPTION_LINES]
-    return "\n".join(f"> {shorten(line, GOAL_LENGTH)}" for line in lines)
+    return "\n".join(f"> {one_line(line, GOAL_LENGTH, at_word=True)}" for line in lines)
 
 
-# ---- The built-in researchers: a study of a task by `researcher.deep_research`.
+# ---- researchers
 
 
 QUESTION_LENGTH = 1_500
@@ -255,7 +251,7 @@ async def _study(
     question = question_of(title, description_of(ctx, task), focus)
     if not question:
         raise Misused("The task names nothing to look for.", code="INVALID_PARAMETERS", advice="Say in words what is to be found out.")
-    ctx.progress(f"Looking for: {shorten(question, 120)}")
+    ctx.progress(f"Looking for: {one_line(question, 120, at_word=True)}")
     # The board's own files repeat the task: without this they would be quoted as the answer to it.
     asked = {"query": question, "max_depth": min(5, max(1, max_depth)), "sources": [*sources, "!specs"]}
     found = await ctx.delegate("researcher.deep_research", parameters=asked)
@@ -277,7 +273,7 @@ def question_of(title: str, description: str, focus: str) -> str:
     whole = next((line for line in lines if title.strip() and line.startswith(title.strip().rstrip("\u2026. "))), "")
     parts[1] = whole or parts[1]  # the title may be the first sentence of that line, cut short
     asked = [f"{part.rstrip(' .?!;:,')}?" for part in dict.fromkeys(parts) if part.strip(" .?!;:,-*+")]
-    return shorten(" ".join(asked), QUESTION_LENGTH)
+    return one_line(" ".join(asked), QUESTION_LENGTH, at_word=True)
 
 
 def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str], found: Return) -> str:
@@ -288,7 +284,7 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
         f"# Research: {title}",
         "",
         *([f"- **Task number**: {number}"] if number is not None else []),
-        *([f"- **Asked for in particular**: {shorten(focus, 400)}"] if focus.strip() else []),
+        *([f"- **Asked for in particular**: {one_line(focus, 400, at_word=True)}"] if focus.strip() else []),
         f"- **Question**: {question}",
         *(f"- **Earlier report**: {path}" for path in earlier),
         f"- **Made by**: the researcher that comes with remit. {made_by}",
@@ -299,7 +295,7 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
 def _unfinished(found: Return) -> dict[str, Any]:
     """The study as far as it came, with the errors of the search."""
     begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
-    return {**found.forwarded(), "artifacts": [], "summary": shorten(f"{begun} {found.summary}", SUMMARY_LENGTH)}
+    return {**found.forwarded(), "artifacts": [], "summary": one_line(f"{begun} {found.summary}", SUMMARY_LENGTH, at_word=True)}
 
 
 def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
@@ -311,12 +307,12 @@ def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
         return answered("completed", words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_unfinished(found), "data": data}
-    asked = shorten(focus, 80)
+    asked = one_line(focus, 80, at_word=True)
     about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
     return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
 
 
-# ---- Built-in roles that do one step: commit named files, move a task's status, number a task, hand a phase to the implemente
+# ---- single steps
 
 
 TITLE_LENGTH = 120
@@ -394,45 +390,19 @@ async def numberer(
 ) -> dict[str, Any]:
     """Record a new task on the board under the next free number; it is recorded and nothing else."""
     from remit.board.board import Board
-    from remit.board.task import Priority, Task, slug_of
+    from remit.board.task import Priority
+    from remit.board.task_commands import NewTask, record
 
-    words = (description or task).strip()
-    name = shorten(title.strip() or _first_sentence(words), TITLE_LENGTH)
-    if not name:
-        raise Misused("A task needs a title or a description.", code="INVALID_PARAMETERS", advice='Say what is to be done: task="…".')
     try:
         level = Priority(priority.strip().lower())
     except ValueError:
         known = ", ".join(Priority)
         raise Misused(f"There is no priority {priority!r}.", code="INVALID_PARAMETERS", advice=f"Use one of {known}.") from None
-
-    def record() -> "Task":
-        with Board(ctx.root).change(f"Task created: {name}", make=True) as draft:
-            new = Task(
-                number=draft.state.next_number,
-                title=name,
-                slug=slug_of(name),
-                priority=level,
-                language=language,
-                description=words or name,
-                effort=effort,
-                created=draft.at,
-                last_updated=draft.at,
-            )
-            draft.state = draft.state.with_task(new)
-            return new
-
-    made = await off_loop(record)
-    said = f"Task {made.number} is recorded: {made.title.rstrip('.')}. Nothing of it was carried out."
-    return answered(
-        "completed", said, data={"number": made.number, "title": made.title, "status": str(made.status)}, task_number=made.number
-    )
-
-
-def _first_sentence(text: str) -> str:
-    flat = " ".join(text.split())
-    end = min((place for mark in (". ", "? ", "! ") if (place := flat.find(mark)) > 0), default=len(flat))
-    return flat[: end + 1].rstrip(". ")
+    new = NewTask(text=description or task, title=one_line(title, TITLE_LENGTH, at_word=True), priority=level, language=language, effort=effort)
+    made = await off_loop(record, Board(ctx.root), new)
+    data = {"number": made.task_number, "title": made.data["title"], "status": "not_started"}
+    summary = f"{made.summary.partition(chr(10))[0].rstrip('.')}. Nothing of it was carried out."
+    return answered("completed", summary, data=data, task_number=made.task_number)
 
 
 COMMITTER: FunctionAgent = committer

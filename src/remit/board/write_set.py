@@ -15,13 +15,14 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.edits import exchange, name_new
+from remit.system.files import write_beside
 
 LARGEST_BYTES = 256 << 20
 NOTHING = ""
@@ -143,25 +144,20 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
 
 def check_path(path: str) -> None:
     parts = Path(path).parts
-    if not parts or Path(path).is_absolute() or ".." in parts:
+    if not parts or Path(path).is_absolute() or ".." in parts or "\0" in path:
         raise Misused(f"{path!r} is not inside the project.", advice="Paths of a change are relative to the project's root.")
 
 
 def _parse_journal(raw: bytes, folder: Path) -> dict[str, Any]:
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         entry: dict[str, Any] = json.loads(raw)
-        is_complete = (
-            all(all(isinstance(step[name], str) for name in _STEP) and isinstance(step["expected"], str | None) for step in entry["pieces"])
-            and all(len(move) == 2 and all(isinstance(one, str) for one in move) for move in entry["moves"])
-            and all(len(one) == 3 and all(isinstance(part, str) for part in one) for one in entry["consumed"])
-        )
-        if entry["format"] == 1 and is_complete:
+        steps = entry["pieces"]
+        is_complete = all(all(isinstance(step[name], str) for name in _STEP) and isinstance(step["expected"], str | None) for step in steps)
+        pairs = (*((move, 2) for move in entry["moves"]), *((one, 3) for one in entry["consumed"]))
+        are_texts = all(len(texts) == count and all(isinstance(text, str) for text in texts) for texts, count in pairs)
+        if entry["format"] == 1 and is_complete and are_texts:
             return entry
-    raise Unavailable(
-        f"{folder / JOURNAL} cannot be read: an interrupted change of the board cannot be finished.",
-        code="STATUS_SYNC_FAILED",
-        advice=f"Compare the files in {folder} with specs/, then move that folder away.",
-    )
+    raise _refused(folder / JOURNAL, "it cannot be read.")
 
 
 def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
@@ -170,40 +166,24 @@ def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
     Where a link leads out (people link their TODO.md), the journal counts only as the very file that was written here: a copy has another
     inode.
     """
+    names = [step[name] for step in entry["pieces"] for name in ("staged", "kept_as")]
+    paths = [path for step in entry["pieces"] for path in (step["path"], step["displaced_to"] or step["path"])]
+    paths += [path for move in entry["moves"] for path in move] + [path for *both, _ in entry["consumed"] for path in both]
     try:
-        for step in entry["pieces"]:
-            _check_name(step["staged"])
-            _check_name(step["kept_as"])
-        paths = list(_paths_of(entry))
         for path in paths:
             check_path(path)
-        inside = _target(root, ".")
-        leads_out = next((path for path in paths if not _target(root, path).is_relative_to(inside)), None)
+        leads_out = next((path for path in paths if not _target(root, path).is_relative_to(_target(root, "."))), None)
     except (Misused, ValueError) as error:  # ValueError: characters that no path has
         raise _refused(journal, f"{error}") from None
+    if bad := next((name for name in names if name != Path(name).name or "\0" in name), None):
+        raise _refused(journal, f"{bad!r} is not a file name.")
     if leads_out is not None and entry.get("inode") != journal.stat().st_ino:
         raise _refused(journal, f"{leads_out!r} leads out of the project, and the journal was not written here.")
 
 
-def _paths_of(entry: dict[str, Any]) -> Iterator[str]:
-    for step in entry["pieces"]:
-        yield step["path"]
-        if step["displaced_to"]:
-            yield step["displaced_to"]
-    for move in entry["moves"]:
-        yield from move
-    for path, place, _ in entry["consumed"]:
-        yield from (path, place)
-
-
-def _check_name(name: str) -> None:
-    if name != Path(name).name or "\0" in name:
-        raise Misused(f"{name!r} is not a file name.")
-
-
 def _refused(journal: Path, why: str) -> Unavailable:
     return Unavailable(
-        f"{journal} names an interrupted change of the board that is not finished: {why}",
+        f"An interrupted change of the board cannot be finished from {journal}: {why}",
         code="STATUS_SYNC_FAILED",
         advice=f"If it is yours, compare the files in {journal.parent} with specs/; then move that folder away.",
     )
@@ -233,6 +213,7 @@ def _stage(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> dic
 
 
 def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
+    """Put the file in place and read it back. A difference because somebody has saved there since is not an error."""
     target = _target(root, step["path"])
     _make_folders(target.parent)
     before = staged.stat()
@@ -244,39 +225,6 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
             continue
     else:
         raise Unavailable(f"{target} is being replaced by others all the time.", code="STATUS_SYNC_FAILED", advice="Try again.")
-    _verify(step, target, before)
-
-
-def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
-    displaced = _displaced_at(staged)
-    try:
-        if not target.exists():
-            name_new(staged, target)
-        elif not exchange(staged, target):
-            displaced.unlink(missing_ok=True)
-            _copy_or_link(target, displaced)
-            os.replace(staged, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        _put_across(step, staged, target, displaced)
-
-
-def _put_across(step: dict[str, Any], staged: Path, target: Path, displaced: Path) -> None:
-    """The target is on another disk: copied there first. `staged` is removed last, since its presence says that this is not done."""
-    standing = read_or_none(target)
-    if hash_of(standing) != step["new"]:
-        if standing is not None:
-            _copy_or_link(target, displaced)
-        beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
-        beside.unlink(missing_ok=True)
-        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
-        os.replace(beside, target)
-    staged.unlink()
-
-
-def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
-    """Read back. A difference because somebody has saved there since is theirs, and fine."""
     if hash_of(read_or_none(target)) == step["new"]:
         return
     with contextlib.suppress(FileNotFoundError):
@@ -285,8 +233,33 @@ def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
             raise Unavailable(
                 f"{target} was written, and reads back as something else.",
                 code="STATUS_SYNC_FAILED",
-                advice="Check the disk; `git diff` shows what is there now.",
+                advice="Check the disk; `git diff` shows the difference.",
             )
+
+
+def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
+    try:
+        if not target.exists():
+            name_new(staged, target)
+            return
+        if exchange(staged, target):
+            return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    # Names cannot be exchanged here, or the target is on another disk. `staged` is removed last: its presence says that this is not done.
+    found = read_or_none(target)
+    if hash_of(found) != step["new"]:
+        if found is not None:
+            _displaced_at(staged).unlink(missing_ok=True)
+            try:
+                os.link(target, _displaced_at(staged))  # an editor may still be writing to it
+            except OSError:  # another disk, or one without links
+                shutil.copyfile(target, _displaced_at(staged))
+        beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
+        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
+        os.replace(beside, target)
+    staged.unlink()
 
 
 def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
@@ -298,7 +271,8 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
     data = read_or_none(displaced)
     if data is None or step["expected"] is None or hash_of(data) in (step["expected"], step["new"]):
         return []
-    kept = _keep_beside(displaced, _target(root, step["path"]).with_name(step["kept_as"]))
+    kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
+    displaced.unlink()
     return [f"{step['path']} was changed by somebody else while it was written: their version is kept as {kept.name}."]
 
 
@@ -316,36 +290,18 @@ def _lay_aside(file: Path, place: Path, expected: str) -> None:
     os.replace(file, place)
 
 
-def _keep_beside(file: Path, wanted: Path) -> Path:
-    for number in range(1, 1000):
-        place = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        try:
-            name_new(file, place)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            shutil.copyfile(file, place)
-            file.unlink()
-        return place
-    raise Unavailable(f"Too many files named {wanted} are kept already.", code="STATUS_SYNC_FAILED", advice="Look at them.")
-
-
 def _displaced_at(staged: Path) -> Path:
     """Where the displaced file is when names could not be exchanged."""
     return staged.with_name(f"{staged.name}.out")
 
 
 def _move_all(root: Path, moves: Iterable[Sequence[str]]) -> None:
-    touched: set[Path] = set()
     for source, target in moves:
         old, new = root / source, root / target
         if old.exists() and not new.exists():
             _make_folders(new.parent)
             os.rename(old, new)
-            touched |= {old.parent, new.parent}
-    _sync_all(touched)
+            _sync_all((old.parent, new.parent))
 
 
 def _empty(folder: Path) -> None:
@@ -403,13 +359,6 @@ def _make_folders(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         _sync(folder.parent)
-
-
-def _copy_or_link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(source, target)
 
 
 def _sync_all(folders: Iterable[Path]) -> None:

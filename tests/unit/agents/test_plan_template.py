@@ -4,8 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remit.board.outcome import one_line
 from remit.board.plans import list_items, read_plan, with_phase
-from remit.board.role_agents import TEMPLATE, PlanRequest, carry_over, plan_template, question_of, shorten
+from remit.board.role_agents import TEMPLATE, PlanRequest, carry_over, plan_template, question_of
 from remit.board.task import PhaseStatus
 
 lines = st.text(max_size=120) | st.sampled_from(
@@ -67,4 +68,4 @@ def test_a_question_begins_with_the_focus_and_repeats_no_title() -> None:
         "signs? Fix add. It returns the difference? Why?"
     )
     assert question_of("Fix add", "", "") == "Fix add?"
-    assert shorten("x" * 500, 10) == "x" * 9 + "…"
+    assert one_line("x" * 500, 10) == "x" * 9 + "…"

@@ -193,7 +193,7 @@ async def test_completed_means_resolved_and_an_error_that_comes_again_is_open_ag
     async with Remit.open(tmp_path, agents=crew()) as remit:
         await errors(remit, board)
     task = moved(board, Status.COMPLETED).task(1)
-    assert len(note_fixed(tmp_path, task)) == 2
+    assert len(note_fixed(board, task)) == 2
     assert {entry.fix_status for entry in ledger.entries()} == {"resolved"}
     ledger.note([noted("reader", "no such file")])
     assert settle_ledger(board, ledger) == ()
