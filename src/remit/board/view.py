@@ -122,7 +122,7 @@ def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -
 _RANK = {priority: rank for rank, priority in enumerate(Priority)}
 
 
-class Standing(StrEnum):
+class TaskState(StrEnum):
     """In the order in which they are shown."""
 
     RUNNING = "running"
@@ -138,7 +138,7 @@ class Standing(StrEnum):
 class View:
     tasks: tuple[Task, ...]
     """Those that were asked for: by standing, then by priority, then as they stand on the board."""
-    standing: Mapping[int, Standing]
+    states: Mapping[int, TaskState]
     """Of all tasks, shown or not."""
     graph: Graph
     holders: Mapping[int, Holder] = field(default_factory=dict)
@@ -152,19 +152,19 @@ class View:
     is_chosen: bool = False
     """Some were left out because of what was asked for."""
 
-    def group(self, standing: Standing) -> list[Task]:
-        return [task for task in self.tasks if self.standing[task.number] is standing]
+    def group(self, state: TaskState) -> list[Task]:
+        return [task for task in self.tasks if self.states[task.number] is state]
 
     def counts(self) -> dict[str, int]:
         """How many tasks of the board stand how; those of the archive are not among them."""
-        found = dict.fromkeys(map(str, Standing), 0)
-        for number, standing in self.standing.items():
-            found[standing] += number not in self.archived
+        found = dict.fromkeys(map(str, TaskState), 0)
+        for number, state in self.states.items():
+            found[state] += number not in self.archived
         return found
 
     def next_command(self, task: Task) -> str:
         """What to type for it now; empty while it runs, waits or is done."""
-        return next_command(task) if self.standing[task.number] in (Standing.READY, Standing.STOPPED) else ""
+        return next_command(task) if self.states[task.number] in (TaskState.READY, TaskState.STOPPED) else ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -179,7 +179,7 @@ class View:
         running = {"command": holder.command, "pid": holder.pid, "since": holder.since, "session_id": holder.session_id} if holder else None
         return {
             **task_to_entry(task),
-            "standing": str(self.standing[task.number]),
+            "standing": str(self.states[task.number]),
             "waits_for": list(self.graph.unmet(task)),
             "running": running,
             "next": self.next_command(task),
@@ -195,11 +195,11 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
     working = holders(board)
     shown = [*seen.state.tasks, *(away if with_archive else [])]
     archived = frozenset(task.number for task in away) - graph.tasks.keys()
-    standing = {task.number: _standing(task, graph, working, archived) for task in shown}
-    order = {one: place for place, one in enumerate(Standing)}
+    states = {task.number: _state_of(task, graph, working, archived) for task in shown}
+    order = {one: place for place, one in enumerate(TaskState)}
     return View(
-        tasks=tuple(sorted(shown, key=lambda task: (order[standing[task.number]], _RANK[task.priority]))),
-        standing=standing,
+        tasks=tuple(sorted(shown, key=lambda task: (order[states[task.number]], _RANK[task.priority]))),
+        states=states,
         graph=graph,
         holders=working,
         circles=tuple(cycles(task for task in seen.state.tasks if task.status not in CLOSED)),
@@ -211,46 +211,46 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
 
 
 def chosen(view: View, *, status: str = "", priority: str = "", language: str = "") -> View:
-    """Only what was asked for: statuses or standings separated by commas. Raises `Misused` for a word that is neither."""
+    """Only what was asked for: statuses or states separated by commas. Raises `Misused` for a word that is neither."""
     if not (status or priority or language):
         return view
-    standings, statuses = _asked_statuses(status)
+    states, statuses = _asked_statuses(status)
     priorities = {_priority(part) for part in _parts(priority)}
     languages = {part.casefold() for part in _parts(language)}
 
     def fits(task: Task) -> bool:
-        stands = not (standings or statuses) or view.standing[task.number] in standings or task.status in statuses
+        stands = not (states or statuses) or view.states[task.number] in states or task.status in statuses
         is_urgent = not priorities or task.priority in priorities
         return stands and is_urgent and (not languages or (task.language or "general").casefold() in languages)
 
     return replace(view, tasks=tuple(filter(fits, view.tasks)), is_chosen=True)
 
 
-def _standing(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> Standing:
+def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> TaskState:
     if task.number in archived or (task.status in CLOSED and not graph.open_parts(task.number)):
-        return Standing.DONE
+        return TaskState.DONE
     if task.number in working:
-        return Standing.RUNNING
+        return TaskState.RUNNING
     if task.status in IN_PROGRESS:
-        return Standing.STOPPED
+        return TaskState.STOPPED
     if task.status is Status.BLOCKED:
-        return Standing.BLOCKED
-    return Standing.WAITING if graph.unmet(task) or task.status in CLOSED else Standing.READY  # divided: it waits for its parts
+        return TaskState.BLOCKED
+    return TaskState.WAITING if graph.unmet(task) or task.status in CLOSED else TaskState.READY  # divided: it waits for its parts
 
 
-def _asked_statuses(text: str) -> tuple[set[Standing], set[Status]]:
-    standings, statuses = set(), set()
+def _asked_statuses(text: str) -> tuple[set[TaskState], set[Status]]:
+    states, statuses = set(), set()
     for part in _parts(text):
         word = part.lower()
-        if word in set(Standing) and word != Standing.BLOCKED:
-            standings.add(Standing(word))
+        if word in set(TaskState) and word != TaskState.BLOCKED:
+            states.add(TaskState(word))
             continue
         try:
             statuses.add(status_of(part))
         except Misused as misused:
-            more = ", ".join(one for one in Standing if one != Standing.BLOCKED)
+            more = ", ".join(one for one in TaskState if one != TaskState.BLOCKED)
             raise Misused(misused.message, advice=f"{misused.advice} Or how tasks stand: {more}.") from None
-    return standings, statuses
+    return states, statuses
 
 
 def _priority(text: str) -> Priority:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remit.board.task import Priority, Status, Task
-from remit.board.view import Standing, View, circle_words
+from remit.board.view import TaskState, View, circle_words
 from remit.cli.arguments import DryRun
 from remit.cli.completion import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
@@ -102,12 +102,12 @@ ROOMY = 72
 """From this width on a task takes one line."""
 CIRCLES_SHOWN = 5
 _HEADINGS = {
-    Standing.RUNNING: ("● Running now", "cyan"),
-    Standing.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
-    Standing.READY: ("○ Ready", "green"),
-    Standing.WAITING: ("◔ Waiting for others", "blue"),
-    Standing.BLOCKED: ("■ Blocked", "magenta"),
-    Standing.DONE: ("✓ Done", "dim"),
+    TaskState.RUNNING: ("● Running now", "cyan"),
+    TaskState.STOPPED: ("◌ Stopped: no process works on these", "yellow"),
+    TaskState.READY: ("○ Ready", "green"),
+    TaskState.WAITING: ("◔ Waiting for others", "blue"),
+    TaskState.BLOCKED: ("■ Blocked", "magenta"),
+    TaskState.DONE: ("✓ Done", "dim"),
 }
 _MARKS = {Priority.HIGH: ("!", "red"), Priority.MEDIUM: (" ", ""), Priority.LOW: ("·", "dim")}
 _STYLES = {Status.COMPLETED: "green", Status.ABANDONED: "dim", Status.EXPANDED: "dim", Status.BLOCKED: "magenta", Status.PARTIAL: "yellow"}
@@ -134,11 +134,11 @@ def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
         return
     yield from _head(view, wide)
     layout = _layout(view, wide)
-    for standing in Standing:
-        tasks = view.group(standing)
+    for state in TaskState:
+        tasks = view.group(state)
         if tasks:
             yield ""
-            yield from _group(view, standing, tasks, layout, every=every)
+            yield from _group(view, state, tasks, layout, every=every)
     if not view.tasks:
         yield "No task matches." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
     yield from _foot(view, wide)
@@ -162,11 +162,11 @@ def _layout(view: View, wide: int) -> Layout:
     return Layout(wide, number, marker, left - note - 2, note)
 
 
-def _group(view: View, standing: Standing, tasks: list[Task], layout: Layout, *, every: bool) -> Iterator[str]:
-    heading, style = _HEADINGS[standing]
+def _group(view: View, state: TaskState, tasks: list[Task], layout: Layout, *, every: bool) -> Iterator[str]:
+    heading, style = _HEADINGS[state]
     yield painted(cut_cells(heading, layout.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
-    limit = len(tasks) if every else DONE_SHOWN if standing is Standing.DONE else SHOWN
-    ordered = _latest_first(tasks) if standing is Standing.DONE and not every else tasks
+    limit = len(tasks) if every else DONE_SHOWN if state is TaskState.DONE else SHOWN
+    ordered = _latest_first(tasks) if state is TaskState.DONE and not every else tasks
     for task in ordered[:limit]:
         yield from _task(view, task, layout)
     if len(tasks) > limit:
@@ -195,17 +195,17 @@ def _task(view: View, task: Task, layout: Layout) -> Iterator[str]:
 
 def _note(view: View, task: Task) -> str:
     """The most important fact about its state."""
-    standing = view.standing[task.number]
-    if standing is Standing.RUNNING:
+    state = view.states[task.number]
+    if state is TaskState.RUNNING:
         holder = view.holders[task.number]
         session = f" · {short(holder.session_id)}" if holder.session_id else ""
         return f"{holder.command} · {duration(time.time() - holder.since)}{session}"
     if task.status is Status.EXPANDED:
         left = view.graph.open_parts(task.number)
         return f"divided; open: {_numbers(left)}" if left else "divided; all parts done"
-    if standing is Standing.WAITING:
+    if state is TaskState.WAITING:
         return f"waits for {_numbers([_waited(view, number) for number in view.graph.unmet(task)])}"
-    if standing is Standing.BLOCKED or task.status is Status.ABANDONED:
+    if state is TaskState.BLOCKED or task.status is Status.ABANDONED:
         return task.blocking_reason or "no reason given"
     command = view.next_command(task)
     return f"→ {command}" if command else task.completed[:10]

@@ -34,7 +34,6 @@ EXTRAS = {
     "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
-    "pictures": ("grandalf", "`remit board --svg` and `--html`"),
     "sandbox": ("", "coder.execute_code in bubblewrap"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),

@@ -12,7 +12,7 @@ import typer
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.task import PhaseStatus, Task
-from remit.board.view import Standing, View, next_command, view_of
+from remit.board.view import TaskState, View, next_command, view_of
 from remit.board.write_set import read_or_none
 from remit.cli.arguments import number_of, numbers_of
 from remit.cli.completion import some_languages, some_priorities, some_tasks
@@ -228,7 +228,7 @@ def _lines(view: View, task: Task, plan: "Plan | None", delegations: list[Record
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
-    marker = f"[{task.status.marker}] {view.standing[task.number]}{archived}"
+    marker = f"[{task.status.marker}] {view.states[task.number]}{archived}"
     yield fitting(f"{marker} · {task.priority} priority · {task.language or 'no language'}")
     for label, words in _facts(view, task):
         first, *more = fitting(cut_cells(words, FACT_CELLS), less=15).split("\n")
@@ -246,7 +246,7 @@ def _lines(view: View, task: Task, plan: "Plan | None", delegations: list[Record
         yield from ("", painted("Description", "bold"), *_description(task, wide))
     if command := view.next_command(task):
         yield from ("", f"  {painted('next', 'cyan')}  {command}")
-    elif view.standing[task.number] is Standing.BLOCKED:
+    elif view.states[task.number] is TaskState.BLOCKED:
         yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when it is no longer blocked")
 
 
@@ -260,7 +260,7 @@ def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
     if parts := view.graph.parts.get(task.number):
         yield "parts", "; ".join(_named(view, number) for number in parts[:NAMED]) + _rest(parts)
     holder = view.holders.get(task.number)
-    if holder is not None and view.standing[task.number] is Standing.RUNNING:
+    if holder is not None and view.states[task.number] is TaskState.RUNNING:
         yield "works on it", f"remit {holder.command}, process {holder.pid}"
     if task.blocking_reason:
         yield "reason", task.blocking_reason

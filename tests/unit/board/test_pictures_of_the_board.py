@@ -1,7 +1,6 @@
 """The board drawn: in a terminal of any width, as SVG, as a page. Titles are anybody's words."""
 
 import re
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,13 +13,12 @@ from rich.cells import cell_len
 
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.graph_svg import safe, wrap
-from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw, page
+from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw, page, safe, wrap
 from remit.board.task import Priority, Status, Task
-from remit.board.view import Standing, View, chosen, view_of
+from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import cut_cells, width
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +52,7 @@ def view(tmp_path: Path) -> View:
 
 
 def test_every_task_stands_somewhere(view: View) -> None:
-    assert {number: str(standing) for number, standing in view.standing.items()} == {
+    assert {number: str(standing) for number, standing in view.states.items()} == {
         1: "done", 2: "ready", 3: "waiting", 4: "blocked", 5: "stopped", 6: "waiting", 7: "waiting",
     }  # fmt: skip
     assert view.circles == ((6, 7),)
@@ -75,7 +73,7 @@ def test_who_works_on_a_task_is_shown(tmp_path: Path) -> None:
     with claims.claim(board, 1, "research", seconds=60) as claim:
         claim.name_session("sess_1700000000_abc123")
         seen = view_of(board)
-        assert seen.standing[1] is Standing.RUNNING
+        assert seen.states[1] is TaskState.RUNNING
         assert re.search(r"research · 0\.\d\d s · abc123", "\n".join(lines_of(seen, 100)))
         assert seen.to_dict()["tasks"][0]["running"]["command"] == "research"
 
@@ -178,13 +176,6 @@ def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
     assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
     assert re.search(r"[\d,]+ left out of the picture", text)
     assert "Task 3001 waits for itself" in text
-
-
-def test_without_the_layout_library_the_message_names_the_extra(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "grandalf.graphs", None)
-    with pytest.raises(Unavailable, match="grandalf") as raised:
-        draw(view, "Tasks of it")
-    assert raised.value.advice == "pip install 'remit[pictures]'"
 
 
 def _view(*tasks: Task) -> View:
