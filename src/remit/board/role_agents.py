@@ -80,7 +80,7 @@ def title_of(ctx: Context, task: str) -> str:
     """The title of the board's task, else the first line of the request."""
     if ctx.task is not None and ctx.task.title.strip():
         return one_line(ctx.task.title, 200, at_word=True)
-    return one_line(task.strip().partition("\n")[0], 120) or "Task"
+    return one_line(task.strip().partition("\n")[0], 120, at_word=True) or "Task"
 
 
 def description_of(ctx: Context, task: str) -> str:
@@ -200,7 +200,7 @@ def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> st
 
 def _name(words: str, most: int) -> str:
     """A heading: one line, without brackets, which would read as a marker."""
-    return one_line(words.replace("[", "(").replace("]", ")"), most).strip(" .,;:#") or "Task"
+    return one_line(words.replace("[", "(").replace("]", ")"), most, at_word=True).strip(" .,;:#") or "Task"
 
 
 def _quoted(text: str) -> str:
@@ -398,7 +398,7 @@ async def numberer(
     except ValueError:
         known = ", ".join(Priority)
         raise Misused(f"There is no priority {priority!r}.", code="INVALID_PARAMETERS", advice=f"Use one of {known}.") from None
-    new = NewTask(text=description or task, title=one_line(title, TITLE_LENGTH, at_word=True), priority=level, language=language, effort=effort)
+    new = NewTask(text=description or task, title=one_line(title, TITLE_LENGTH), priority=level, language=language, effort=effort)
     made = await off_loop(record, Board(ctx.root), new)
     data = {"number": made.task_number, "title": made.data["title"], "status": "not_started"}
     summary = f"{made.summary.partition(chr(10))[0].rstrip('.')}. Nothing of it was carried out."

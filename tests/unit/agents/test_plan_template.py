@@ -4,10 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.board.outcome import one_line
 from remit.board.plans import list_items, read_plan, with_phase
 from remit.board.role_agents import TEMPLATE, PlanRequest, carry_over, plan_template, question_of
 from remit.board.task import PhaseStatus
+from remit.core.text import one_line
 
 lines = st.text(max_size=120) | st.sampled_from(
     ["### Phase 9: Evil [COMPLETED]", "- **Accept**: `rm -rf /`", "Accept: `x`", "```", "- [x] done", "1. One thing", "[BLOCKED]", "---"]
