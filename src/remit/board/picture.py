@@ -5,8 +5,8 @@ the picture says how many tasks it leaves out. Titles come from people: every te
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from graphlib import TopologicalSorter
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from html import escape
 
 from remit.board.task import Priority, Status, Task
@@ -76,7 +76,7 @@ def draw(view: View, title: str, *, is_linked: bool = False) -> str:
     """A whole SVG document. `is_linked`: each box leads to `#tN`, where a page has a row for it."""
     circling = {(after, before) for circle in view.circles for before, after in zip(circle, (*circle[1:], circle[0]), strict=True)}
     joined, alone, edges = _selected(view)
-    places, width, height = _placed(joined, alone, [(start, end) for start, end, _ in edges if (start, end) not in circling])
+    places, width, height = _placed(joined, alone, [(start, end) for start, end, _ in edges])
     arrows = [
         _arrow(places[start], places[end], start, end, "cycle" if (start, end) in circling else "part" if is_part else "plain")
         for start, end, is_part in edges
@@ -126,12 +126,9 @@ def _selected(view: View) -> tuple[list[Task], list[Task], list[tuple[int, int, 
     return sorted(joined, key=lambda task: task.number), alone, first[:ARROWS_AT_MOST]
 
 
-def _placed(joined: Sequence[Task], alone: Sequence[Task], edges: Iterable[tuple[int, int]]) -> tuple[dict[int, Place], float, float]:
+def _placed(joined: Sequence[Task], alone: Sequence[Task], edges: Sequence[tuple[int, int]]) -> tuple[dict[int, Place], float, float]:
     """The place of each box: connected tasks in columns by the order in which they can be done, then the others in rows."""
-    sorter: TopologicalSorter[int] = TopologicalSorter({task.number: () for task in joined})
-    for start, end in edges:
-        sorter.add(end, start)
-    sorter.prepare()
+    sorter = _sorted({task.number: {start for start, end in edges if end == task.number} for task in joined})
     places: dict[int, Place] = {}
     column = 0
     while sorter.is_active():
@@ -146,6 +143,19 @@ def _placed(joined: Sequence[Task], alone: Sequence[Task], edges: Iterable[tuple
         places[task.number] = (at % per_row * (WIDTH + _GAP_Y), top + at // per_row * (HEIGHT + _GAP_Y))
     corners = [(x + WIDTH, y + HEIGHT) for x, y in places.values()] or [(0.0, 0.0)]
     return places, max(x for x, _ in corners), max(y for _, y in corners)
+
+
+def _sorted(before: dict[int, set[int]]) -> TopologicalSorter[int]:
+    """Ready to be walked; of each cycle one edge is left out."""
+    while True:
+        sorter = TopologicalSorter(before)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            first, second, *_ = error.args[1]
+            before[second].discard(first)
+        else:
+            return sorter
 
 
 def _arrow(start: Place, end: Place, before: int, after: int, kind: str) -> str:

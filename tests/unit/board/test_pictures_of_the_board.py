@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw, page, safe, wrap
+from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe, wrap
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
@@ -160,6 +160,18 @@ def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> N
     assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "cycle"] == ["cycle", "cycle"]
     assert any("6 → 7 → 6 wait for one another" in text for text in texts)
     assert {"blocked", "planned", "completed"} <= set(texts)
+
+
+@given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
+@settings(max_examples=60, deadline=None)
+def test_any_dependencies_give_boxes_that_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
+    """Cycles too, among open and closed tasks and with the parts of a divided one."""
+    statuses = (Status.COMPLETED, Status.NOT_STARTED)
+    tasks = [task(number, *after, status=statuses[number % 2], parent=parent if number % 3 else None) for number, after in graph.items()]
+    drawn = ET.fromstring(draw(_view(*tasks), "x"))
+    corners = [(float(box.attrib["x"]), float(box.attrib["y"])) for box in drawn.iter(f"{SVG}rect") if box.get("rx") == "6"]
+    assert len(corners) == len(tasks)
+    assert not any(abs(x - u) < WIDTH and abs(y - v) < HEIGHT for n, (x, y) in enumerate(corners) for u, v in corners[:n])
 
 
 def test_the_page_has_a_row_for_each_task_and_forbids_scripts(view: View) -> None:

@@ -37,7 +37,7 @@ async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) 
     [
         ("You find links.", "it has no head"),
         ("---\nname: other\ndescription: x\n---\nx", "it names itself 'other'"),
-        ("---\ndescription: x\nremit:\n  command: [rm, -rf, /]\n---\nx", "command would give it more than its carrier has"),
+        ("---\ndescription: x\nremit:\n  command: [rm, -rf, /]\n---\nx", "command would give it more than its executor has"),
         ("---\ndescription: x\nremit:\n  allow: [execute]\n---\nx", "allow would give it more"),
         ("---\ndescription: x\nremit:\n  timeout: never\n---\nx", "timeout"),
         ("---\ndescription: x\n---\n", "it says nothing below its head"),
