@@ -3,9 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from remit import Remit, agent
-from remit.board.command_files import find
-from remit.board.project_commands import bound, run
+from remit import Remit, agent, bind_command, find_command, run_command
 
 COMMAND = """\
 ---
@@ -25,11 +23,11 @@ async def librarian(task: str) -> str:
 
 
 async def main() -> None:
-    command = find(Path.cwd(), "about")
+    command = find_command(Path.cwd(), "about")
     assert command is not None
-    found = bound(Path.cwd(), command)
+    found = bind_command(Path.cwd(), command)
     async with Remit.open(".", agents=[librarian], settings=found.settings) as remit:
-        carried = await run(remit, command, ["README.md", "cost $5 and $ARGUMENTS"], found)
+        carried = await run_command(remit, command, ["README.md", "cost $5 and $ARGUMENTS"], found)
         print(carried.outcome.data["data"])
         record = await remit.describe(carried.outcome.session_id)
         print(" → ".join(record.path))

@@ -5,9 +5,8 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from remit import Remit
-from remit.runtime.tool.delegate_tool import Toolbox
-from remit.testing.models import Call, Say, ScriptedModels
+from remit import Remit, Toolbox
+from remit.testing import Call, Say, ScriptedModels
 
 
 async def main() -> None:

@@ -3,11 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from remit import Remit
-from remit.builtin.assistant.conversations import Conversations
-from remit.builtin.assistant.stream import ask
-from remit.testing.models import Call, Reply, Say, ScriptedModels
-from remit.testing.models.request import ModelRequest
+from remit import Conversations, Remit, ask
+from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels
 
 
 def answer(request: ModelRequest) -> Say | Call:

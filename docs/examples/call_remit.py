@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from remit.server.client import Client, discover
+from remit import Client, discover
 
 
 async def main() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from remit import Context, Remit, agent
-from remit.testing.models import Fail, Say, ScriptedModels
+from remit.testing import Fail, Say, ScriptedModels
 
 
 async def main() -> None:

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from remit.board.board import Board
-from remit.board.task import Status, Task
+from remit import Board, Task, TaskStatus
 
 board = Board(Path())
 with board.change("begun", make=True) as draft:
@@ -12,7 +11,7 @@ with board.change("begun", make=True) as draft:
 
 with board.change() as draft:
     task = draft.state.task(1)
-    draft.state = draft.state.with_task(replace(task.moved(Status.RESEARCHING, at=draft.at), language="python"))
+    draft.state = draft.state.with_task(replace(task.moved(TaskStatus.RESEARCHING, at=draft.at), language="python"))
     # A person saves now, and has not seen what we are about to write.
     text = board.todo_path.read_text()
     board.todo_path.write_text(text.replace("Medium\n", "High\n", 1).replace("Read the format", "Read the new format"))

@@ -2,9 +2,7 @@
 
 import asyncio
 
-from remit import Remit, agent
-from remit.board.board import Board
-from remit.board.error_tasks import errors
+from remit import Board, Remit, agent, errors_to_task
 
 
 @agent("reader")
@@ -31,12 +29,12 @@ async def main() -> None:
             await remit.delegate("reader", path=path)
         await remit.delegate("counter")
     async with Remit.open(".", agents=[diagnose]) as remit:
-        outcome = await errors(remit, Board(remit.root))
+        outcome = await errors_to_task(remit, Board(remit.root))
         print(f"task {outcome.task_number} [{outcome.task_status}]")
         for group in outcome.data["groups"]:
             print(f"- {group['name']}, seen {group['count']} times")
         print({entry.fix_status for entry in remit.ledger.entries()})
-        print((await errors(remit, Board(remit.root))).summary)
+        print((await errors_to_task(remit, Board(remit.root))).summary)
 
 
 asyncio.run(main())

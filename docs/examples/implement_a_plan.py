@@ -3,10 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
-from remit.board.implement import implement
-from remit.board.task import Task
+from remit import Board, Context, Remit, Task, agent, implement_task
 
 PLAN = """# Greetings
 
@@ -36,10 +33,10 @@ async def main() -> None:
         draft.write(PLAN_PATH, PLAN)
         draft.state = draft.state.with_task(Task(number=1, title="Greet", slug="greet", language="python", plan_path=PLAN_PATH))
     async with Remit.open(".", agents=[implementer]) as remit:
-        first = await implement(remit, board, 1, show=print)
+        first = await implement_task(remit, board, 1, show=print)
         print(first.status, first.task_status, first.data["phase_statuses"])
         (board.root / "dictionary").touch()
-        second = await implement(remit, board, 1, show=print)
+        second = await implement_task(remit, board, 1, show=print)
         print(second.status, second.task_status, [artifact.path for artifact in second.artifacts[:2]])
 
 

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from remit.board.board import Board
-from remit.board.importer import import_board
+from remit import Board, import_board
 
 old = Path(".opencode/specs")
 old.mkdir(parents=True)

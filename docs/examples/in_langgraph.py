@@ -6,10 +6,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 
-from remit import Remit
-from remit.agents.langgraph import langgraph_agent
-from remit.runtime.tool.langchain import delegate_tool
-from remit.testing.models import Call, Say, ScriptedModels
+from remit import Remit, langchain_tool, langgraph_agent
+from remit.testing import Call, Say, ScriptedModels
 
 
 async def main() -> None:
@@ -17,7 +15,7 @@ async def main() -> None:
     async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
         # in place of a real one: create_agent("anthropic:…", …)
         model = ChatOpenAI(model="scripted", base_url=models.openai_url, api_key="none")
-        reader = create_agent(model, tools=[delegate_tool(remit)], system_prompt="Answer from the files.")
+        reader = create_agent(model, tools=[langchain_tool(remit)], system_prompt="Answer from the files.")
         state = await reader.ainvoke({"messages": [HumanMessage("What is in README.md?")]})
         print(state["messages"][-1].text)
 

@@ -5,10 +5,8 @@ import asyncio
 from openai import AsyncOpenAI
 
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
-from remit import Remit
-from remit.agents.openai_agents import openai_agents_agent
-from remit.runtime.tool.openai_agents import delegate_tool
-from remit.testing.models import Call, Say, ScriptedModels
+from remit import Remit, openai_agents_agent, openai_agents_tool
+from remit.testing import Call, Say, ScriptedModels
 
 
 async def main() -> None:
@@ -16,7 +14,7 @@ async def main() -> None:
     async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
         # in place of a real one: Agent(model="gpt-…", …)
         model = OpenAIResponsesModel("scripted", AsyncOpenAI(base_url=models.openai_url, api_key="none"))
-        reader: Agent[None] = Agent(name="Reader", model=model, instructions="Answer from the files.", tools=[delegate_tool(remit)])
+        reader: Agent[None] = Agent(name="Reader", model=model, instructions="Answer from the files.", tools=[openai_agents_tool(remit)])
         answer = await Runner.run(reader, "What is in README.md?", run_config=RunConfig(tracing_disabled=True))
         print(answer.final_output)
 

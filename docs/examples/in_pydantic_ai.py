@@ -6,10 +6,8 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from remit import Remit
-from remit.agents.pydantic_ai import pydantic_ai_agent
-from remit.runtime.tool.pydantic_ai import delegate_toolset
-from remit.testing.models import Call, Say, ScriptedModels
+from remit import Remit, pydantic_ai_agent, pydantic_ai_toolset
+from remit.testing import Call, Say, ScriptedModels
 
 
 async def main() -> None:
@@ -17,7 +15,7 @@ async def main() -> None:
     async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
         # in place of a real one: Agent("anthropic:…", …)
         model = OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=models.openai_url, api_key="none"))
-        reader: Agent[None, str] = Agent(model, instructions="Answer from the files.", toolsets=[delegate_toolset(remit)])
+        reader: Agent[None, str] = Agent(model, instructions="Answer from the files.", toolsets=[pydantic_ai_toolset(remit)])
         answer = await reader.run("What is in README.md?")
         print(answer.output)
 

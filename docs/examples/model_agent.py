@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from remit import Remit
-from remit.testing.models import Call, Reply, Say, ScriptedModels, valid_return
-from remit.testing.models.request import ModelRequest
+from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
 
 FILE = """\
 ---

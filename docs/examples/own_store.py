@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from remit import Remit, agent
-from remit.core.record import Write, WriteResult
-from remit.stores import MemoryStore
-from remit.testing.store_suite import STORE_CHECKS
+from remit import MemoryStore, Remit, Write, WriteResult, agent
+from remit.testing import STORE_CHECKS
 
 
 class CountingStore(MemoryStore):

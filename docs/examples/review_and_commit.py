@@ -4,9 +4,7 @@ import asyncio
 import subprocess
 from pathlib import Path
 
-from remit import Remit
-from remit.board.board import Board
-from remit.board.review import ReviewRequest, review
+from remit import Board, Remit, ReviewRequest, review_work
 
 
 def git(*arguments: str) -> str:
@@ -27,7 +25,7 @@ def prepare() -> None:
 
 async def main() -> None:
     async with Remit.open() as remit:
-        outcome = await review(remit, Board(Path()), ReviewRequest(path="run.py", make_tasks=True))
+        outcome = await review_work(remit, Board(Path()), ReviewRequest(path="run.py", make_tasks=True))
     print(outcome.data["report"], outcome.data["counts"])
     for task in Board(Path()).look().state.tasks:
         print(f"task {task.number}: {task.title}, from {task.source}")

@@ -6,7 +6,7 @@ import os
 import urllib.request
 
 from remit import Remit, agent
-from remit.testing.models import Fail, Say, ScriptedModels, Silence
+from remit.testing import Fail, Say, ScriptedModels, Silence
 
 
 @agent("poet", timeout=30, isolation="thread", retries=1)

@@ -4,10 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
-from remit.board.research_plan import plan, research, revise
-from remit.board.task import State, Task
+from remit import Board, BoardState, Context, Remit, Task, agent, plan_task, research_task, revise_plan
 
 
 @agent("researcher")
@@ -27,12 +24,12 @@ async def planner(task: str) -> dict[str, Any]:
 async def main() -> None:
     board = Board(Path())
     with board.change(make=True) as draft:
-        draft.state = State(tasks=(Task(number=1, title="Fix the parser", slug="fix_the_parser", language="python"),), next_number=2)
+        draft.state = BoardState(tasks=(Task(number=1, title="Fix the parser", slug="fix_the_parser", language="python"),), next_number=2)
     async with Remit.open(".", agents=[researcher, planner]) as remit:
         for outcome in (
-            await research(remit, board, 1, focus="only tabs"),
-            await plan(remit, board, 1),
-            await revise(remit, board, 1, reason="spaces too"),
+            await research_task(remit, board, 1, focus="only tabs"),
+            await plan_task(remit, board, 1),
+            await revise_plan(remit, board, 1, reason="spaces too"),
         ):
             print(f"{outcome.command}: {outcome.status}, task 1 is [{outcome.task_status}], {outcome.artifacts[0].path}")
 

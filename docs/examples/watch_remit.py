@@ -2,9 +2,7 @@
 
 import asyncio
 
-from remit import Context, Remit, agent
-from remit.core.lifecycle import EVERYTHING, LifecycleEvent
-from remit.core.tracing import span_id_of
+from remit import Context, LifecycleEvent, LifecycleKind, Remit, agent, span_id_of
 
 
 @agent("shelf.look")
@@ -21,7 +19,7 @@ def show(one: LifecycleEvent) -> None:
 
 async def main() -> None:
     async with Remit.open(".", agents=[look]) as remit:
-        remit.on_event(show, EVERYTHING)
+        remit.on_event(show, frozenset(LifecycleKind))
         await remit.delegate("shelf.look", title="Emma")
 
 

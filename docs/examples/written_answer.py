@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from remit import Remit
-from remit.testing.models import ModelRequest, Say, ScriptedModels
+from remit.testing import ModelRequest, Say, ScriptedModels
 
 HANDBOOK = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water makes green tea bitter.\n"
 

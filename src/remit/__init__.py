@@ -1,6 +1,6 @@
 """remit: hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.
 
-The names below are loaded when they are first used, so that a command that needs few of them starts quickly.
+The public API is `remit` and `remit.testing`; everything else may change without notice. Names are imported when they are first used.
 """
 
 import importlib
@@ -8,76 +8,122 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.agents.function import agent
+    from remit.agents.langgraph import langgraph_agent
+    from remit.agents.openai_agents import openai_agents_agent
+    from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
+    from remit.agents.pydantic_ai import pydantic_ai_agent
     from remit.app import Remit, run
+    from remit.board.board import Board
+    from remit.board.command_files import find as find_command
+    from remit.board.error_tasks import errors as errors_to_task
+    from remit.board.implement import implement as implement_task
+    from remit.board.importer import import_board
+    from remit.board.project_commands import bound as bind_command
+    from remit.board.project_commands import run as run_command
+    from remit.board.research_plan import plan as plan_task
+    from remit.board.research_plan import research as research_task
+    from remit.board.research_plan import revise as revise_plan
+    from remit.board.review import ReviewRequest
+    from remit.board.review import review as review_work
+    from remit.board.task import State as BoardState
+    from remit.board.task import Status as TaskStatus
+    from remit.board.task import Task
+    from remit.builtin.assistant.conversations import Conversations
+    from remit.builtin.assistant.stream import ask
+    from remit.builtin.worker.web_search import Hit as SearchHit
+    from remit.builtin.worker.web_search import NotSetUp as SearchNotConfigured
+    from remit.builtin.worker.web_search import Reaching as SearchClient
+    from remit.builtin.worker.web_search import SearchProvider
     from remit.core.budget import Limits
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event
-    from remit.core.record import Record
+    from remit.core.lifecycle import LifecycleEvent, LifecycleKind
+    from remit.core.ports import Store
+    from remit.core.record import HistoryQuery, Record, Write, WriteResult
     from remit.core.request import call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
+    from remit.core.settings import Settings
+    from remit.core.tracing import span_id_of
     from remit.runtime.context import BlockingContext, Context
+    from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_requests import DelegateError
     from remit.runtime.tool.delegate_results import DelegateResult
-    from remit.runtime.tool.delegate_tool import DelegateTool
+    from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
+    from remit.runtime.tool.langchain import delegate_tool as langchain_tool
+    from remit.runtime.tool.openai_agents import delegate_tool as openai_agents_tool
+    from remit.runtime.tool.pydantic_ai import delegate_toolset as pydantic_ai_toolset
     from remit.runtime.validate import check_return
+    from remit.server.client import Client, discover
+    from remit.stores import MemoryStore, SqliteStore
+    from remit.system.settings_files import load_settings
 
 __all__ = [
-    "AgentCrashed",
-    "Artifact",
-    "BlockingContext",
-    "Context",
-    "DelegateError",
-    "DelegateResult",
-    "DelegateTool",
-    "ErrorInfo",
-    "Event",
-    "Evidence",
-    "Failed",
-    "InvalidReturn",
-    "Limits",
-    "Metadata",
-    "Misused",
-    "Record",
-    "Refused",
-    "Remit",
-    "RemitError",
-    "Return",
-    "Status",
-    "StopReason",
-    "Stopped",
-    "Unavailable",
-    "agent",
-    "call",
-    "check_return",
-    "run",
-]
-
-_HOMES = {
-    "remit.agents.function": ("agent",),
-    "remit.app": ("Remit", "run"),
-    "remit.core.budget": ("Limits",),
-    "remit.core.errors": (
-        "AgentCrashed", "ErrorInfo", "Failed", "InvalidReturn", "Misused", "Refused", "RemitError", "Stopped", "Unavailable",
-    ),
-    "remit.core.events": ("Event",),
-    "remit.core.record": ("Record",),
-    "remit.core.result": ("Artifact", "Evidence", "Metadata", "Return", "Status", "StopReason"),
-    "remit.runtime.context": ("BlockingContext", "Context"),
-    "remit.core.request": ("call",),
-    "remit.runtime.validate": ("check_return",),
-    "remit.runtime.tool.delegate_requests": ("DelegateError",),
-    "remit.runtime.tool.delegate_results": ("DelegateResult",),
-    "remit.runtime.tool.delegate_tool": ("DelegateTool",),
-}  # fmt: skip
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+    "AgentCrashed", "Artifact", "BlockingContext", "Board", "BoardState", "Client", "Context", "Conversations", "DelegateError",
+    "DelegateResult", "DelegateTool", "ErrorInfo", "Event", "Evidence", "Failed", "HistoryQuery", "InvalidReturn", "LifecycleEvent",
+    "LifecycleKind", "Limits", "MemoryStore", "Metadata", "Misused", "Record", "Refused", "Remit", "RemitError", "Return",
+    "ReviewRequest", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SqliteStore", "Status",
+    "StopReason", "Stopped", "Store", "Task", "TaskStatus", "Toolbox", "Unavailable", "Write", "WriteResult", "agent", "ask",
+    "bind_command", "call", "check_return", "discover", "errors_to_task", "find_command", "implement_task", "import_board",
+    "langchain_tool", "langgraph_agent", "load_settings", "openai_agents_agent", "openai_agents_tool", "plan_task",
+    "pydantic_ai_agent", "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "set_up_logs",
+    "span_id_of", "tasks_pb2", "tasks_pb2_grpc",
+]  # fmt: skip
+_PUBLIC = {
+    "remit.agents.function": "agent",
+    "remit.agents.langgraph": "langgraph_agent",
+    "remit.agents.openai_agents": "openai_agents_agent",
+    "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
+    "remit.agents.pydantic_ai": "pydantic_ai_agent",
+    "remit.app": "Remit run",
+    "remit.board.board": "Board",
+    "remit.board.command_files": "find=find_command",
+    "remit.board.error_tasks": "errors=errors_to_task",
+    "remit.board.implement": "implement=implement_task",
+    "remit.board.importer": "import_board",
+    "remit.board.project_commands": "bound=bind_command run=run_command",
+    "remit.board.research_plan": "research=research_task plan=plan_task revise=revise_plan",
+    "remit.board.review": "ReviewRequest review=review_work",
+    "remit.board.task": "Task State=BoardState Status=TaskStatus",
+    "remit.builtin.assistant.conversations": "Conversations",
+    "remit.builtin.assistant.stream": "ask",
+    "remit.builtin.worker.web_search": "SearchProvider Hit=SearchHit Reaching=SearchClient NotSetUp=SearchNotConfigured",
+    "remit.core.budget": "Limits",
+    "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",
+    "remit.core.events": "Event",
+    "remit.core.lifecycle": "LifecycleEvent LifecycleKind",
+    "remit.core.ports": "Store",
+    "remit.core.record": "HistoryQuery Record Write WriteResult",
+    "remit.core.request": "call",
+    "remit.core.result": "Artifact Evidence Metadata Return Status StopReason",
+    "remit.core.settings": "Settings",
+    "remit.core.tracing": "span_id_of",
+    "remit.runtime.context": "Context BlockingContext",
+    "remit.runtime.telemetry.logs": "set_up_logs",
+    "remit.runtime.tool.delegate_requests": "DelegateError",
+    "remit.runtime.tool.delegate_results": "DelegateResult",
+    "remit.runtime.tool.delegate_tool": "DelegateTool Toolbox",
+    "remit.runtime.tool.langchain": "delegate_tool=langchain_tool",
+    "remit.runtime.tool.openai_agents": "delegate_tool=openai_agents_tool",
+    "remit.runtime.tool.pydantic_ai": "delegate_toolset=pydantic_ai_toolset",
+    "remit.runtime.validate": "check_return",
+    "remit.server.client": "Client discover",
+    "remit.stores": "MemoryStore SqliteStore",
+    "remit.system.settings_files": "load_settings",
+}
+"""Public names by module; `implement=implement_task` is `implement` under the name `implement_task`."""
+_HOME_OF = {
+    public or own: (module, own) for module, names in _PUBLIC.items() for own, _, public in (name.partition("=") for name in names.split())
+}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'remit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
+    module, own = _HOME_OF[name]
+    found = importlib.import_module(module)
+    if not hasattr(found, own):
+        importlib.import_module(f"{module}.{own}")  # a module is public, too
+    globals()[name] = value = getattr(found, own)
     return value
 
 
