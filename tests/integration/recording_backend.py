@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from remit.agents.process import Job, ProcessPool, target_of
+from remit.agents.process.pool import Job, ProcessPool
+from remit.agents.process.target import target_of
 from remit.core.budget import Limits
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, Lineage, TaskContext

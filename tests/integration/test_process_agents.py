@@ -13,9 +13,9 @@ import pytest
 from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit, agent
-from remit.agents.process import AgentRaised, target_of
 from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
-from remit.agents.process.target import Place, Target
+from remit.agents.process.target import Place, Target, target_of
+from remit.agents.rpc import AgentRaised
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.models.messages import Answer, Reply, SpendSink
 from remit.runtime.context import Context

@@ -179,7 +179,8 @@ import asyncio, sys
 from pathlib import Path
 import process_agents as agents
 from recording_backend import RecordingBackend
-from remit.agents.process import Job, ProcessPool, target_of
+from remit.agents.process.pool import Job, ProcessPool
+from remit.agents.process.target import target_of
 
 async def main():
     pool = ProcessPool(project="test", owner_id=sys.argv[1])

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from remit.agents.remote_context import ContextService, RemotePerformance, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name
-from remit.core.caller_token import REFUSED, UNSET, CallerToken, decode, new_secret
+from remit.core.caller_token import REFUSED, UNSET, decode, new_token
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ports import AgentPort, Store
 from remit.runtime.context import Context, ContextBackend
@@ -93,7 +93,7 @@ class AttachServer:
         if token is None:
             with self._making:
                 self._listen()
-                fresh = CallerToken(running.delegation.session_id, new_secret(), str(self._path)).encode()
+                fresh = new_token(running.delegation.lineage.session_id, str(self._path))
                 token = self._tokens.setdefault(running, fresh)
         return token
 

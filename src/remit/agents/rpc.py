@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
-from remit.system.framing import MAX_FRAME_BYTES, FrameReader, FrameTooLarge, FramingError, encode_frame
+from remit.system.framing import MAX_FRAME_BYTES, FrameTooLarge, FramingError, encode_frame, take_frames
 
 # ---- errors
 
@@ -188,7 +188,8 @@ class Connection(asyncio.Protocol):
         self._spawn = spawn
         self._lasting = lasting
         self._max_frame_bytes = max_frame_bytes
-        self._reader = FrameReader(max_frame_bytes)
+        self._accepted_bytes = max_frame_bytes
+        self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._answering: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._still_answered: frozenset[str] | None = None
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
 
     def limit_frames(self, max_bytes: int) -> None:
         """The largest frame that is accepted, until the other side has shown who it is or from then on."""
-        self._reader.max_bytes = max_bytes
+        self._accepted_bytes = max_bytes
 
     def stop_answering(self, except_for: frozenset[str]) -> None:
         """Abandon the calls of the other side and refuse new ones, except for these."""
@@ -257,8 +258,9 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._buffer += data
         try:
-            for message in self._reader.feed(data):
+            for message in take_frames(self._buffer, self._accepted_bytes):
                 if not self._is_deaf:
                     self._receive(message)
         except FramingError as error:

@@ -47,6 +47,11 @@ def new_secret() -> str:
     return _SIGN + secrets.token_urlsafe(32)
 
 
+def new_token(session_id: str, address: str) -> str:
+    """A token with a new secret, encoded."""
+    return CallerToken(session_id, new_secret(), address).encode()
+
+
 def decode(text: str) -> CallerToken:
     """Raises `Refused` for whatever `encode` did not make."""
     parts = text.split(".") if len(text) <= _LONGEST else []

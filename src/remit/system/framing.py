@@ -38,28 +38,18 @@ def encode_frame(message: Any, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     return len(body).to_bytes(_HEADER_BYTES, "big") + body
 
 
-class FrameReader:
-    """Takes bytes as they arrive and gives complete messages."""
-
-    __slots__ = ("_buffer", "max_bytes")
-
-    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer = bytearray()
-        self.max_bytes = max_bytes
-
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
-        self._buffer += data
-        messages = []
-        start = 0
-        while len(self._buffer) - start >= _HEADER_BYTES:
-            end = start + _HEADER_BYTES + _size(self._buffer[start : start + _HEADER_BYTES], self.max_bytes)
-            if len(self._buffer) < end:
-                break
-            messages.append(_decode(bytes(self._buffer[start + _HEADER_BYTES : end])))
-            start = end
-        if start:
-            del self._buffer[:start]
-        return messages
+def take_frames(buffer: bytearray, max_bytes: int = MAX_FRAME_BYTES) -> list[dict[str, Any]]:
+    """The complete messages at the start of `buffer`, which are removed from it."""
+    messages = []
+    start = 0
+    while len(buffer) - start >= _HEADER_BYTES:
+        end = start + _HEADER_BYTES + _size(buffer[start : start + _HEADER_BYTES], max_bytes)
+        if len(buffer) < end:
+            break
+        messages.append(_decode(bytes(buffer[start + _HEADER_BYTES : end])))
+        start = end
+    del buffer[:start]
+    return messages
 
 
 def send_frame(sock: socket.socket, message: Any) -> None:

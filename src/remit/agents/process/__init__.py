@@ -12,10 +12,3 @@ behind: a worker dies with its supervisor, a command and all orphans of a dead s
 them, and supervisor and fork server end when the Remit process does.
 The parent's side is `pool` (with `worker_client` and `command_process`), the child's is `fork_server`, `worker_process`, `supervisor`.
 """
-
-from remit.agents.process.command_process import CommandProcess, Program
-from remit.agents.process.pool import Job, ProcessPool
-from remit.agents.process.target import Target, target_of
-from remit.agents.rpc import AgentRaised
-
-__all__ = ["AgentRaised", "CommandProcess", "Job", "ProcessPool", "Program", "Target", "target_of"]

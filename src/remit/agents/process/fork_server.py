@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.process.supervisor import Supervisor, child_alarm
-from remit.system.framing import FrameReader, receive_frame, send_frame
+from remit.system.framing import receive_frame, send_frame, take_frames
 from remit.system.processes import adopt_orphans, children, find_mark, kill_tree, process_start, write_mark
 
 # ---- starting a command below its supervisor: a session of its own, only its three streams, then the program itself
@@ -110,7 +110,7 @@ class ForkServer:
         if not text:
             return False
         try:
-            answer = self.execute(FrameReader().feed(text)[0], fds)
+            answer = self.execute(take_frames(bytearray(text))[0], fds)
         except OSError as error:  # no processes or memory left: the parent must hear it, we must live on
             answer = {"error": str(error)}
         finally:

@@ -20,7 +20,7 @@ from remit.agents.remote_context import ContextService, facts_to_wire
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.models.questions import TextModel
 from remit.runtime.context import Context, ContextBackend, ContextFacts
-from remit.system.framing import FrameReader, FramingError, encode_frame
+from remit.system.framing import FramingError, encode_frame, take_frames
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
 
@@ -76,11 +76,12 @@ class ForkServerClient:
 
     async def receive(self, limit: float) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        reader = FrameReader()
+        buffer = bytearray()
         with contextlib.suppress(TimeoutError, OSError, FramingError):
             async with asyncio.timeout(limit):
                 while data := await loop.sock_recv(self._control, 65536):
-                    for message in reader.feed(data):
+                    buffer += data
+                    for message in take_frames(buffer):
                         return message
         self.kill()
         raise ForkServerGone

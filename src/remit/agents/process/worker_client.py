@@ -12,8 +12,8 @@ from remit.agents.remote_context import ContextService, RemotePerformance, as_fa
 from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.runtime.context import ContextBackend
-from remit.system.framing import FrameReader, FramingError
-from remit.system.processes import is_alive, look, process_start, send_signal
+from remit.system.framing import FramingError, take_frames
+from remit.system.processes import look, process_start, send_signal
 
 # ---- the link to a supervisor
 
@@ -25,7 +25,7 @@ class SupervisorLink(asyncio.Protocol):
     """Orders to the supervisor of one worker or command, and its reports."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
+        self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.begun: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
@@ -69,12 +69,10 @@ class SupervisorLink(asyncio.Protocol):
 
     async def wait_dead(self) -> None:
         """A supervisor closes its link a moment before it is dead."""
-        if self.pid is None or not is_alive(self.pid, self.started):
-            return
         try:
-            handle = os.pidfd_open(self.pid)
+            handle = os.pidfd_open(self.pid or 0)
         except (AttributeError, OSError):
-            return
+            return  # it is gone
         loop = asyncio.get_running_loop()
         dead = loop.create_future()
         loop.add_reader(handle, lambda: None if dead.done() else dead.set_result(None))
@@ -93,8 +91,9 @@ class SupervisorLink(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._buffer += data
         try:
-            for message in self._reader.feed(data):
+            for message in take_frames(self._buffer):
                 if "begun" not in message:
                     self.report = message
                 elif not self.begun.done():
