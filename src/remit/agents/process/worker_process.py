@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from remit.agents.process.fork_server import ForkServer, announce_ready, watch_owner
@@ -143,16 +143,13 @@ class Worker:
         self._main_is_sending = False
         self._stop_after_sending = False
         self._calls = Calls(self._send, lambda: Stopped("The delegation is over: nobody listens any more."))
-        self._backend: RemoteBackend | None = None
-        self._job_id = 0
+        job = receive_frame(sock)
+        if job is None:
+            os._exit(BROKEN)
+        self._job = job
 
     def run(self) -> NoReturn:
-        message = receive_frame(self._sock)
-        if message is None:
-            os._exit(BROKEN)
-        job, self._job_id = message["body"], message["id"]
-        self._backend = RemoteBackend(self._calls, message["run"], job["facts"])
-        threading.Thread(target=self._read, name="remit-channel", daemon=True).start()
+        job = self._job["body"]
         try:
             _enter(job)
             os.environ.update(job["environment"])
@@ -160,26 +157,30 @@ class Worker:
             found = Target.from_wire(job["target"]).load()
         except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; the caller must hear it
             self._end({"error": error_to_wire(error, with_traceback=True, while_loading=True)})
-        self._perform(found, dict(self._backend.delegation.parameters))
+        self._perform(found, job["facts"])
 
-    def _perform(self, found: Any, parameters: dict[str, Any]) -> NoReturn:
+    def _perform(self, found: Any, facts: dict[str, Any]) -> NoReturn:
         try:
             agent = _declared(found)
-            arguments = agent.check(parameters)
+            arguments = agent.check(facts["delegation"]["parameters"])
+            context = self._open_context(facts) if agent.takes_context else None
             if inspect.iscoroutinefunction(agent.function):
-                outcome = asyncio.run(self._run_async(agent, arguments))
+                outcome = asyncio.run(self._run_async(agent.function, context, arguments))
             else:
-                outcome = {"value": to_jsonable(self._run_sync(agent, arguments))}
+                outcome = {"value": to_jsonable(self._run_sync(agent.function, context, arguments))}
         except SystemExit as leaving:
             _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
         except BaseException as error:  # noqa: BLE001 - whatever the agent raises is its outcome
             outcome = {"error": error_to_wire(error, with_traceback=True)}
         self._end(outcome)
 
-    async def _run_async(self, agent: Any, arguments: Mapping[str, Any]) -> Any:
-        assert self._backend is not None
-        context = (self._backend.context(),) if agent.takes_context else ()
-        task = asyncio.ensure_future(agent.function(*context, **arguments))
+    def _open_context(self, facts: Mapping[str, Any]) -> Context:
+        backend = RemoteBackend(self._calls, self._job["run"], facts)
+        threading.Thread(target=self._read, args=(backend,), name="remit-channel", daemon=True).start()
+        return backend.context()
+
+    async def _run_async(self, function: Callable[..., Any], context: Context | None, arguments: Mapping[str, Any]) -> Any:
+        task = asyncio.ensure_future(function(*([] if context is None else [context]), **arguments))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         try:
             value = await task
@@ -190,14 +191,13 @@ class Worker:
         # Answered from here: tasks that the function left behind must not hold the answer back while the loop closes.
         self._end({"value": to_jsonable(value)})
 
-    def _run_sync(self, agent: Any, arguments: Mapping[str, Any]) -> Any:
-        assert self._backend is not None
+    def _run_sync(self, function: Callable[..., Any], context: Context | None, arguments: Mapping[str, Any]) -> Any:
         signal.signal(signal.SIGTERM, self._stop)
-        if not agent.takes_context:
-            return agent.function(**arguments)
+        if context is None:
+            return function(**arguments)
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="remit-loop", daemon=True).start()
-        return agent.function(BlockingContext(self._backend.context(), loop), **arguments)
+        return function(BlockingContext(context, loop), **arguments)
 
     def _stop(self, *_: object) -> None:
         """SIGTERM, on the main thread. A frame that is cut in two would spoil all that follow, so one that is being sent goes first."""
@@ -208,7 +208,7 @@ class Worker:
     def _end(self, outcome: dict[str, Any]) -> NoReturn:
         """Hand the outcome in and exit at once: threads and exit hooks of the agent are not waited for."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        reply = {"k": "reply", "id": self._job_id}
+        reply = {"k": "reply", "id": self._job["id"]}
         try:
             self._send(reply | outcome)
         except Exception as error:  # noqa: BLE001 - a value that is not JSON, or too large: reported instead of the value
@@ -232,17 +232,16 @@ class Worker:
             self._stop_after_sending = False
             raise Stopped("The delegation is being stopped.")
 
-    def _read(self) -> None:
-        assert self._backend is not None
+    def _read(self, backend: RemoteBackend) -> None:
         with contextlib.suppress(OSError):
             while (message := receive_frame(self._sock)) is not None:
                 match message["k"]:
                     case "reply":
                         self._calls.take_reply(message)
                     case "refused":
-                        self._backend.refuse(error_from_wire(message["error"]))
+                        backend.refuse(error_from_wire(message["error"]))
                     case "tell":
-                        self._backend.take(message["name"])
+                        backend.take(message["name"])
         self._calls.lose()
 
 
