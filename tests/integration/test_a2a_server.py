@@ -210,7 +210,7 @@ async def test_the_card_shows_strangers_from_elsewhere_only_how_to_come_in(tmp_p
         assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
         assert card["capabilities"]["extensions"][0]["uri"] == "https://remit.dev/extensions/delegation/v1"
         assert (await http.get(f"{stage.url}{path}", headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
-    async with a2a_stage(tmp_path / "far", AGENTS, is_beyond=True) as stage, httpx.AsyncClient() as http:
+    async with a2a_stage(tmp_path / "far", AGENTS, is_public=True) as stage, httpx.AsyncClient() as http:
         card = (await http.get(f"{stage.url}{path}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["delegate"]
         assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"

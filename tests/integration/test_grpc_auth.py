@@ -195,5 +195,5 @@ async def test_nothing_listens_beyond_this_machine_in_the_clear(tmp_path: Path, 
 async def test_a_certificate_that_is_none_is_told(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     certificate.write_text("no certificate")
-    with pytest.raises(Misused, match="Cannot use"):
+    with pytest.raises(Misused, match="TLS cannot use"):
         await opens(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))

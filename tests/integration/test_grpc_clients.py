@@ -79,6 +79,7 @@ async def test_a_faulty_request_raises_with_the_code_of_the_delegate_tool(stage:
             ({**READ, "timeout": 300_001}, "INVALID_PARAMETERS"),
             ({**READ, "timeout": -1}, "INVALID_PARAMETERS"),
             ({**READ, "priority": "urgent"}, "INVALID_PARAMETERS"),
+            ({**READ, "priority": ["high"]}, "INVALID_PARAMETERS"),
             ({**READ, "surprise": 1}, "INVALID_PARAMETERS"),
             ({**READ, "key": "half \ud800"}, "INVALID_PARAMETERS"),
         ):

@@ -37,6 +37,7 @@ CANCEL_SECONDS = 2.0
 MAX_WAIT_SECONDS = 14_400.0
 """How long to wait for a request without a timeout; the server applies its own default long before."""
 MAX_TEXT = 500
+OPTIONS = frozenset({"timeout", "priority", "session_id", "key", "accept", "budget", "resume", "idle"})
 
 
 class ServerAddress(NamedTuple):
@@ -201,52 +202,46 @@ def _message(target: str, operation: str | None, parameters: Mapping[str, Any], 
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
 
-    given = dict(more)
-    if not isinstance(target, str) or not isinstance(parameters, Mapping):
-        raise DelegateError("target must be text and parameters an object.", code="INVALID_PARAMETERS")
-    config = pb.TaskConfig(
-        parameters=struct_of(parameters),
-        timeout_ns=nanoseconds(milliseconds("timeout", given.pop("timeout")) / 1000) if given.get("timeout") is not None else 0,
-        # A key of our own if none is given: a request whose answer was lost is sent again and must not run twice.
-        key=_text("key", given.pop("key", None) or f"client-{uuid.uuid4().hex}"),
-        resume=_text("resume", given.pop("resume", "")),
-        idle_ns=nanoseconds(milliseconds("idle", given.pop("idle")) / 1000) if given.get("idle") is not None else 0,
-    )
-    accept, budget = given.pop("accept", ()), given.pop("budget", None)
+    if unknown := [name for name in more if name not in OPTIONS]:
+        raise DelegateError(f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="See `help(Client.delegate)`.")
+    given = {name: value for name, value in more.items() if value is not None}
+    accept, budget, priority = given.get("accept", ()), given.get("budget"), given.get("priority")
+    priorities = {one.name.lower(): int(one) for one in Priority}
+    if not isinstance(parameters, Mapping):
+        raise DelegateError("parameters must be an object.", code="INVALID_PARAMETERS")
     if not isinstance(accept, Sequence) or isinstance(accept, str) or not all(isinstance(one, str) for one in accept):
         raise DelegateError("accept must be a list of commands.", advice='E.g. ["pytest -q"].')
-    config.accept.extend(accept)
-    if budget is not None:
-        if not isinstance(budget, Mapping):
-            raise DelegateError("budget must be an object.", advice='E.g. {"tokens": 10000}.')
-        config.budget.CopyFrom(struct_of(budget))
-    message = pb.ExecuteTaskRequest(
+    if budget is not None and not isinstance(budget, Mapping):
+        raise DelegateError("budget must be an object.", advice='E.g. {"tokens": 10000}.')
+    if priority is not None and (not isinstance(priority, str) or priority not in priorities):
+        raise DelegateError(f"priority must be one of {', '.join(priorities)}, not {priority!r:.60}.", code="INVALID_PARAMETERS")
+    return pb.ExecuteTaskRequest(
         agent_id=_text("target", target),
-        session_id=_text("session_id", given.pop("session_id", "")),
+        session_id=_text("session_id", given.get("session_id", "")),
         type=_text("operation", operation or ""),
-        priority=_priority(given.pop("priority", None)),
-        config=config,
+        priority=priorities[priority] if priority is not None else 0,  # type: ignore[arg-type]  # an enum of protobuf
+        config=pb.TaskConfig(
+            parameters=struct_of(parameters),
+            timeout_ns=nanoseconds(milliseconds("timeout", given["timeout"]) / 1000) if "timeout" in given else 0,
+            # A key of our own if none is given: a request whose answer was lost is sent again and must not run twice.
+            key=_text("key", given.get("key") or f"client-{uuid.uuid4().hex}"),
+            resume=_text("resume", given.get("resume", "")),
+            idle_ns=nanoseconds(milliseconds("idle", given["idle"]) / 1000) if "idle" in given else 0,
+            accept=accept,
+            budget=None if budget is None else struct_of(budget),
+        ),
     )
-    unknown = [name for name in given if name not in ("timeout", "idle")]
-    if unknown:
-        raise DelegateError(f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="See `help(Client.delegate)`.")
-    return message
-
-
-def _priority(value: Any) -> Any:
-    if value is None:
-        return 0
-    known = {one.name.lower(): int(one) for one in Priority}
-    if value not in known:
-        raise DelegateError(f"priority must be one of {', '.join(known)}.", code="INVALID_PARAMETERS")
-    return known[value]
 
 
 def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
-        raise DelegateError(f"{name} must be text of at most {MAX_TEXT} characters.")
+    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value or not _is_encodable(value):
+        raise DelegateError(f"{name} must be text of at most {MAX_TEXT} characters.", code="INVALID_PARAMETERS")
+    return value
+
+
+def _is_encodable(value: str) -> bool:
     try:
         value.encode()
     except UnicodeError:
-        raise DelegateError(f"{name} holds half a character.") from None
-    return value
+        return False
+    return True

@@ -73,6 +73,8 @@ def read_position(value: object) -> CallerPosition:
 
 def read_position_headers(headers: Mapping[str, Any]) -> CallerPosition:
     """Raises `Misused`."""
+    if PATH not in headers and DEPTH not in headers and DEADLINE not in headers:
+        return CallerPosition()
     names: object = None
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         names = json.loads(headers.get(PATH, "[]"))

@@ -6,6 +6,7 @@ logged, too. Secrets are removed from every line, and control characters are esc
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ _HEARD = (LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, 
 _OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
 """Made by remit of letters and digits: nothing to remove."""
 _LOG = logging.getLogger("remit.delegations")
+_PLAIN = re.compile(r"[\w.:/-]+", re.ASCII)
 
 
 def current_fields() -> dict[str, Any]:
@@ -147,7 +149,10 @@ def _write(event: LifecycleEvent) -> None:
 def _one_word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
-    text = _escaped(str(value))
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    text = _escaped(text)
     return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
 
 
