@@ -76,7 +76,7 @@ async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_a
     assert after.messages[0].text == "Please note."
 
 
-async def test_a_delegation_that_no_line_names_is_found_by_what_was_asked(tmp_path: Path) -> None:
+async def test_a_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_path: Path) -> None:
     """Killed between the record of a delegation and the line that names it."""
 
     def script(request: Any) -> Any:
@@ -92,6 +92,6 @@ async def test_a_delegation_that_no_line_names_is_found_by_what_was_asked(tmp_pa
         kept.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')
         async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
             assert (await ask(remit, "go on", kept.conversation_id)).ok
-        assert "noted a" in models.requests[-1].results[0]
+        assert "Check whether it was carried out" in models.requests[-1].results[0]
     assert (tmp_path / "runs.txt").read_text() == "note a\n"
     assert "unreadable" in Conversations(tmp_path).open(kept.conversation_id).notices[0]
