@@ -4,6 +4,7 @@ Each message is one delegation, so that recording, deadline, cancelling the tree
 delegations are its children.
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -25,19 +26,17 @@ from remit.models.client import Models
 from remit.models.messages import Choice
 from remit.models.questions import TextModel, summarize
 from remit.runtime.context import Context
-from remit.runtime.tool.delegate_results import READ, SUMMARISE, DelegateResult, result_of_record, text_of
+from remit.runtime.tool.delegate_results import READ, SUMMARISE, result_of_record, text_of
 from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.threads import off_loop
 
 # ---- results
-# Only of what the caller delegated, and what those delegated in turn; for the assistant also of what its conversation delegated before.
 
-TARGET = "results"
-MOST_CHARACTERS = 100_000
+MAX_CHARACTERS = 100_000
 """Of one range."""
 DEFAULT_CHARACTERS = 20_000
 SUMMARY_CHARACTERS = 3_000
-LEAST_SUMMARY = 300
+MIN_SUMMARY = 300
 Part = Literal["data", "output", "artifacts", "all"]
 
 
@@ -47,120 +46,89 @@ class Records(Protocol):
     async def describe(self, session_id: str) -> Record: ...
 
 
-def results_reader(records: Records, turns: Callable[[str], frozenset[str]]) -> FunctionAgent:
-    """`turns`: all delegations of the assistant in the conversation that is answered by this one of them; of any other none."""
+class ResultAgents:
+    """`results.read` and `results.summarise`.
 
-    @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
-    async def read(
-        ctx: Context,
-        task_id: str,
-        offset: Annotated[int, Field(ge=0)] = 0,
-        limit: Annotated[int, Field(ge=1, le=MOST_CHARACTERS)] = DEFAULT_CHARACTERS,
-        part: Part = "data",
-    ) -> dict[str, Any]:
-        return ranged(await _own_result(records, turns, ctx, task_id), part, offset, limit)
+    A caller reads the results of its own delegations and of those below them; the assistant also those of its conversation so far.
+    """
 
-    return read
+    def __init__(self, records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> None:
+        """`turns`: all delegations that answered in the conversation of an assistant's delegation; empty for any other delegation."""
+        self._records, self._turns, self._models = records, turns, models
 
+    def agents(self) -> Iterable[FunctionAgent]:
+        @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
+        async def read(
+            ctx: Context,
+            task_id: str,
+            offset: Annotated[int, Field(ge=0)] = 0,
+            limit: Annotated[int, Field(ge=1, le=MAX_CHARACTERS)] = DEFAULT_CHARACTERS,
+            part: Part = "data",
+        ) -> dict[str, Any]:
+            text = await self._text(ctx, task_id, part)
+            end = min(len(text), offset + limit)
+            found = {"taskId": task_id, "part": part, "text": text[offset:end], "offset": offset, "total": len(text)}
+            return {**found, "next": end if end < len(text) else None}
 
-def results_summariser(records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> FunctionAgent:
-    """Beside `results_reader`: for results that are too large to be read range by range."""
+        @agent(SUMMARISE, description="A large result of an earlier delegation in few words, by a language model.", workspace="none")
+        async def summarise(
+            ctx: Context,
+            task_id: str,
+            characters: Annotated[int, Field(ge=MIN_SUMMARY, le=DEFAULT_CHARACTERS)] = SUMMARY_CHARACTERS,
+            part: Part = "data",
+            about: str = "",
+        ) -> dict[str, Any]:
+            text = await self._text(ctx, task_id, part)
+            short = await summarize(self._models, ctx, text, characters=characters, about=about)
+            return {"taskId": task_id, "part": part, "text": short, "total": len(text), "isWhole": short == text}
 
-    @agent(SUMMARISE, description="A large result of an earlier delegation in few words, by a language model.", workspace="none")
-    async def summarise(
-        ctx: Context,
-        task_id: str,
-        characters: Annotated[int, Field(ge=LEAST_SUMMARY, le=DEFAULT_CHARACTERS)] = SUMMARY_CHARACTERS,
-        part: Part = "data",
-        about: str = "",
-    ) -> dict[str, Any]:
-        text = _text_of_part(await _own_result(records, turns, ctx, task_id), part)
-        short = await summarize(models, ctx, text, characters=characters, about=about)
-        return {"taskId": task_id, "part": part, "text": short, "total": len(text), "isWhole": short == text}
+        return [read, summarise]
 
-    return summarise
+    async def _text(self, ctx: Context, task_id: str, part: Part) -> str:
+        """A part of the result of a delegation that the caller may read and that has ended."""
+        record = await self._find(task_id)
+        callers = await self._callers(ctx.as_dict()["parent_id"])
+        if not await self._is_below(record, callers.union(*map(self._turns, callers))):
+            raise _not_yours(task_id)
+        if record.result is None:
+            raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
+        result = result_of_record(record)
+        parts = {"data": result.data, "output": result.output, "artifacts": [artifact.to_dict() for artifact in result.artifacts]}
+        return text_of(parts[part] if part in parts else result.to_dict())
 
-
-async def _own_result(records: Records, turns: Callable[[str], frozenset[str]], ctx: Context, task_id: str) -> DelegateResult:
-    """Of a delegation that the caller may look into, and that has ended."""
-    record = await _known(records, task_id)
-    callers = await _callers(records, ctx.as_dict()["parent_id"])
-    if not await _is_below(records, record, callers.union(*map(turns, callers))):
-        raise _not_yours(task_id)
-    if record.result is None:
-        raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
-    return result_of_record(record)
-
-
-def ranged(result: DelegateResult, part: str, offset: int, limit: int) -> dict[str, Any]:
-    text = _text_of_part(result, part)
-    end = min(len(text), offset + limit)
-    return {
-        "taskId": result.task_id,
-        "part": part,
-        "text": text[offset:end],
-        "offset": offset,
-        "total": len(text),
-        "next": end if end < len(text) else None,
-    }
-
-
-def _text_of_part(result: DelegateResult, part: str) -> str:
-    match part:
-        case "data":
-            return text_of(result.data)
-        case "output":
-            return text_of(result.output)
-        case "artifacts":
-            return text_of([artifact.to_dict() for artifact in result.artifacts])
-        case _:
-            return text_of(result.to_dict())
-
-
-async def _known(records: Records, task_id: str) -> Record:
-    """One that is unknown is refused in the same words as a stranger's: nobody is told which ids there are."""
-    if not is_session_id(task_id):
-        raise Refused(
-            f"{task_id!r:.60} is no taskId: they look like sess_1760000000_abc123.",
-            code="INVALID_PARAMETERS",
-            advice="Take one from a result.",
-        )
-    try:
-        return await records.describe(task_id)
-    except Misused as error:
-        if error.code == "INVALID_TARGET":
-            raise _not_yours(task_id) from None
-        raise
-
-
-async def _callers(records: Records, caller: str | None) -> set[str]:
-    """Whoever asks, and those whose work it goes on with (`resume`): what they delegated is known to it."""
-    found: set[str] = set()
-    while caller is not None and caller not in found:
-        found.add(caller)
+    async def _find(self, task_id: str) -> Record:
+        """An unknown id is refused like one of another caller: the answer does not tell which ids exist."""
+        if not is_session_id(task_id):
+            message = f"{task_id!r:.60} is not a taskId: they look like sess_1760000000_abc123."
+            raise Refused(message, code="INVALID_PARAMETERS", advice="Take one from a result.")
         try:
-            caller = (await records.describe(caller)).resumes
-        except Misused:
-            break
-    return found
+            return await self._records.describe(task_id)
+        except Misused as error:
+            if error.code == "INVALID_TARGET":
+                raise _not_yours(task_id) from None
+            raise
 
+    async def _callers(self, caller: str | None) -> set[str]:
+        """The caller, and the delegations that it resumes."""
+        found: set[str] = set()
+        with contextlib.suppress(Misused):
+            while caller is not None and caller not in found:
+                found.add(caller)
+                caller = (await self._records.describe(caller)).resumes
+        return found
 
-async def _is_below(records: Records, record: Record, callers: Collection[str]) -> bool:
-    """Whether one of them delegated it, or had it delegated. Callers are kept as long as what they delegated; depth is limited."""
-    above = record.parent_id
-    while above is not None:
-        if above in callers:
-            return True
-        try:
-            above = (await records.describe(above)).parent_id
-        except Misused:
-            return False
-    return False
+    async def _is_below(self, record: Record, callers: Collection[str]) -> bool:
+        above = record.parent_id
+        with contextlib.suppress(Misused):
+            while above is not None and above not in callers:
+                above = (await self._records.describe(above)).parent_id
+            return above is not None
+        return False
 
 
 def _not_yours(task_id: str) -> Refused:
     return Refused(
-        f"{task_id} is no delegation of yours: neither you nor anybody you delegated to made it.",
+        f"{task_id} is not one of your delegations, nor below one.",
         code="POLICY_DENIED",
         advice="Read results of delegations that were made here, by the taskId in their results.",
     )
@@ -170,7 +138,7 @@ def _not_yours(task_id: str) -> Refused:
 
 DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
 INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workflow-manager"})
-"""Roles that do the board's own bookkeeping: commands call them, nobody else."""
+"""Roles for the board's own bookkeeping: only commands call them."""
 
 
 class AssistantHost(Delegator, Protocol):
@@ -183,7 +151,7 @@ class AssistantHost(Delegator, Protocol):
 
 
 class Assistant:
-    """Of one Remit: knows which conversations are being answered."""
+    """The assistant of one `Remit`; it knows which conversations are being answered."""
 
     def __init__(self, settings: Settings, models: Models, host: AssistantHost | None) -> None:
         self._settings = settings
@@ -201,10 +169,10 @@ class Assistant:
 
     def readers(self) -> Iterable[FunctionAgent]:
         records = _Absent() if self._host is None else self._host
-        return [results_reader(records, self.turns), results_summariser(records, self.turns, self._models)]
+        return ResultAgents(records, self.turns, self._models).agents()
 
     def turns(self, session_id: str) -> frozenset[str]:
-        """All delegations that answered in the conversation which is being answered by this one; of any other none."""
+        """All delegations that answered in the conversation of this one; empty where it answers in none."""
         conversation = self._open.get(session_id)
         return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
 
@@ -242,7 +210,7 @@ class Assistant:
                     conversation.path.unlink(missing_ok=True)
 
     async def _holder(self, session_id: str) -> str:
-        """On whose behalf it is asked: who came in by a door goes on with conversations of its own only."""
+        """The authenticated principal that asks; empty for the owner of the project."""
         caller_info = (await self._host.describe(session_id)).caller_info if self._host is not None else None
         return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
@@ -253,7 +221,7 @@ def _opened(kept: Conversations, message: str, named: str | None, choice: Choice
 
 
 def _load(targets: Sequence[str]) -> None:
-    """What would be loaded on the loop while it is asked: on a slow disk that takes longer than an agent may hold the loop."""
+    """Import off the loop: on a slow disk it takes longer than an agent may block the loop."""
     for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in TARGETS)):
         importlib.import_module(module)
 
