@@ -1,17 +1,55 @@
-"""Settings as frozen values with defaults (`Settings`), and the shape of files, environment and arguments (`SettingsTable`)."""
+"""Settings: every key with its type, its limits and its default. `system.settings_files` reads them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES_GROUP
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.routing import DEFAULT_TABLE, RoutingTable, Rule
 
-# ---- values
+Table = TypeVar("Table")
+
+
+# ---- types of values
+
+
+def _none(value: Any) -> Any:
+    """TOML has no null: "none" says it."""
+    return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+def _one_or_several(value: Any) -> Any:
+    """A name, several with commas between them (as the environment has them), or a list; "none" is none."""
+    if not isinstance(value, str):
+        return value
+    return [] if value.lower() == "none" else [name.strip() for name in value.split(",") if name.strip()]
+
+
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+CountOrZero = Annotated[int, Field(strict=True, ge=0)]
+Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Waiting = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+AmountOrNone = Annotated[float | None, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_none)]
+Name = Annotated[str, Field(min_length=1)]
+NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)]
+Address = Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)]
+Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
+_VARIABLE = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _table(cls: type[Table]) -> type[Table]:
+    """A table of settings: a frozen dataclass that pydantic checks, and in which an unknown key is an error."""
+    cls.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+# ---- the tables
 
 
 def _limits(default: float, maximum: float) -> TimeLimits:
@@ -38,31 +76,31 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
 """Time limits: commands, delegate targets, and everything else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class Web:
     """`[web]`: what `worker.web_fetch` holds to. How far it may reach is the policy's to say."""
 
-    max_bytes: int = 5 * 1024 * 1024
+    max_bytes: Count = 5 * 1024 * 1024
     """Of one answer, unpacked; what is beyond it is cut, and said to be."""
-    ca_file: str | None = None
+    ca_file: NameOrNone = None
     """A file of certificates (PEM) that are trusted beside the usual ones; below the project's root unless it is a whole path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class Search:
     """`[search]`: what `worker.web_search` asks, in this order."""
 
-    providers: tuple[str, ...] = ("searxng", "brave", "duckduckgo")
+    providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
     """Their names; also one that a package offers, or `module:function`. Those that are not set up are passed over."""
-    searxng_url: str | None = None
+    searxng_url: Address = None
     """Where a SearXNG answers that gives JSON."""
-    brave_key_variable: str = "BRAVE_API_KEY"
+    brave_key_variable: Annotated[str, _VARIABLE] = "BRAVE_API_KEY"
     """The variable of the environment that holds the key; the key itself never stands in a file."""
-    seconds_between: float = 1.0
+    seconds_between: Waiting = 1.0
     """At least so long between two requests to one provider, of all processes of the project together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class ModelAddress:
     """`[models.NAME]`: a model under a name of one's own, at whatever address."""
 
@@ -70,148 +108,160 @@ class ModelAddress:
     """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
     """The provider's own name for it; empty: NAME. For a local model its GGUF file."""
-    url: str | None = None
+    url: Address = None
     """Where it answers; None: the provider's own address."""
-    key_variable: str | None = None
+    key_variable: Annotated[str | None, _VARIABLE, BeforeValidator(_none)] = None
     """The variable of the environment that holds its key, which itself never stands in a file. None: the provider's usual one, but of
     an address (`url`) that is not the provider's own none at all."""
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """Of one reply."""
-    context_tokens: int | None = None
+    context_tokens: Count | None = None
     """How much it can read at once; None: what is known of it."""
     tools: Literal["native", "prompted"] | None = None
     """How it calls tools: in its own way, or by JSON we ask for in words; None: native, but of a local one what its template can do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class Price:
     """`[prices."NAME"]`: money for a million tokens, before what is known of the model."""
 
-    input: float
-    output: float
-    cached: float | None = None
+    input: Waiting
+    output: Waiting
+    cached: Waiting | None = None
     """Of input that was read from the provider's cache; None: as other input."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class AssistantSettings:
     """`[assistant]`."""
 
-    message_seconds: float = 120.0
+    message_seconds: Seconds = 120.0
     """How long it has for one message, unless a delegation inside it was given more."""
-    result_characters: int = 4000
+    result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
     """How much of one result it is shown; the whole is kept, and can be read by range."""
-    compact_tokens: int = 60_000
+    compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
     """When its conversation is larger, what is old is summarised; never more than its model can read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class ServeSettings:
     """`[serve]`: what `remit serve` opens, and what whoever comes in may take, unless its token says otherwise."""
 
-    doors: tuple[str, ...] = ("grpc", "http", "a2a", "mcp", "metrics")
-    grpc: str = "unix"
+    doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
+        "grpc",
+        "http",
+        "a2a",
+        "mcp",
+        "metrics",
+    )
+    grpc: Listening = "unix"
     """Where gRPC listens: `unix` (a socket of this project that its owner alone can open), `unix:PATH`, or HOST:PORT."""
-    http: str = "127.0.0.1:7411"
+    http: Listening = "127.0.0.1:7411"
     """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any that is free."""
-    public_url: str | None = None
+    public_url: Address = None
     """How others reach it, for the A2A card; None: where it listens."""
-    tls_certificate: str | None = None
+    tls_certificate: NameOrNone = None
     """PEM; below the project's root unless it is a whole path. Needed to listen beyond this machine."""
-    tls_key: str | None = None
-    client_ca: str | None = None
+    tls_key: NameOrNone = None
+    client_ca: NameOrNone = None
     """PEM: callers whose certificate it signed are known by it (mutual TLS)."""
-    behind_proxy: bool = False
+    behind_proxy: Flag = False
     """A proxy in front of it ends TLS: it may listen beyond this machine without a certificate. Tokens are needed all the same."""
-    allow_hosts: tuple[str, ...] = ()
+    allow_hosts: Names = ()
     """Names of this machine that clients may call it by, beside loopback's and those it listens at."""
-    request_bytes: int = 4 * 1024 * 1024
-    requests_per_second: float = 200.0
+    request_bytes: Annotated[int, Field(strict=True, ge=1024)] = 4 * 1024 * 1024
+    requests_per_second: Seconds = 200.0
     """Of one principal."""
-    burst: int = 400
-    streams: int = 2000
+    burst: Count = 400
+    streams: Count = 2000
     """How many one principal may have open at once."""
-    stop_seconds: float = 30.0
+    stop_seconds: Waiting = 30.0
     """Told to stop, it lets what runs finish for so long; what is left then is stopped, and what it did is kept."""
-    heartbeat_seconds: float = 10.0
+    heartbeat_seconds: Seconds = 10.0
     """A registered agent that is not heard of for twice that long is lost."""
-    push_inside: bool = False
+    push_inside: Flag = False
     """Whether A2A push notifications may go to addresses inside (loopback, private networks)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class SignalSettings:
     """`[signals]`: what is told to whoever watches from outside."""
 
-    otlp_url: str | None = None
+    otlp_url: Address = None
     """Where traces and metrics go, by OTLP over HTTP, e.g. http://127.0.0.1:4318; None: nowhere."""
-    service_name: str = "remit"
-    content: bool = False
+    service_name: Name = "remit"
+    content: Flag = False
     """Whether spans carry parameters and summaries too."""
-    metric_seconds: float = 15.0
+    metric_seconds: Seconds = 15.0
     """How often metrics are sent."""
     logs: Literal["text", "json"] = "text"
     """How `remit serve` writes its log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_table
 class Settings:
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""
-    slots_total: int = 256
+    slots_total: Count = 256
     """How many delegations run at once."""
-    slots_per_agent: Mapping[str, int] = field(default_factory=dict)
-    slots_per_agent_default: int | None = None
+    slots_per_agent: Mapping[Name, Count] = field(default_factory=dict)
+    slots_per_agent_default: Annotated[Count | None, BeforeValidator(_none)] = None
     """For agents not named in `slots_per_agent`; None: no limit of their own."""
-    queue_limit: int = 10_000
+    queue_limit: CountOrZero = 10_000
     """How many may wait; beyond that, QUEUE_FULL."""
-    max_depth: int = 3
+    max_depth: Count = 3
     cycles: Literal["agent", "task"] = "agent"
     """What makes a cycle: the same agent again, or only the same agent with the same task."""
-    ageing_seconds: float = 30.0
+    ageing_seconds: Seconds = 30.0
     """Waiting that long raises priority by one."""
-    kill_grace_seconds: float = 0.25
+    kill_grace_seconds: Waiting = 0.25
     """Between SIGTERM and SIGKILL."""
-    block_limit_seconds: float = 2.0
+    block_limit_seconds: Seconds = 2.0
     """An agent that blocks the event loop longer than this is named and stopped."""
     budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
     """Of each tree that asks for none of its own."""
     timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
-    retention_seconds: float = 3600.0
+    retention_seconds: Waiting = 3600.0
     """How long finished delegations stay in the registry."""
-    cleanup_seconds: float = 300.0
-    history_days: float | None = None
+    cleanup_seconds: Seconds = 300.0
+    history_days: AmountOrNone = None
     """How long finished delegations stay in history; None: for good."""
-    chunk_limit_bytes: int = 4 * 1024 * 1024
+    chunk_limit_bytes: CountOrZero = 4 * 1024 * 1024
     """How much one delegation may stream and have kept."""
     routing: RoutingTable = DEFAULT_TABLE
-    languages: tuple[str, ...] = ("general", "lean", "markdown", "python")
+    languages: tuple[Name, ...] = ("general", "lean", "markdown", "python")
     """Those a task may name; more can be added."""
-    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    agents: Mapping[Name, dict[str, Any]] = field(default_factory=dict)
     """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.declarations` judges them."""
-    profiles_on: str | None = None
+    profiles_on: NameOrNone = None
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
-    generate_on: str | None = None
+    generate_on: NameOrNone = None
     """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
-    builtin_agents: tuple[str, ...] = (*BUILTIN_TARGETS, ROLES_GROUP, ASSISTANT)
+    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = (
+        "worker",
+        "researcher",
+        "coder",
+        "roles",
+        "assistant",
+    )
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
     """Whether what the policy refuses is refused, only logged, or not even asked."""
-    approval_seconds: float = 120.0
+    approval_seconds: Seconds = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
-    accept_env: tuple[str, ...] = ()
+    accept_env: Names = ()
     """Variables of the environment that acceptance commands get beside the usual ones."""
-    board_commits: bool = True
+    board_commits: Flag = True
     """Whether commands of the board commit what they write, in a git checkout; `board.committing` reads it by itself."""
-    model: tuple[str, ...] = ()
+    model: Names = ()
     """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
-    models: Mapping[str, ModelAddress] = field(default_factory=dict)
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    model_requests: int = 50
+    models: Mapping[Name, ModelAddress] = field(default_factory=dict)
+    prices: Mapping[Name, Price] = field(default_factory=dict)
+    model_requests: Count = 50
     """How often one delegation may ask its model."""
-    model_idle_seconds: float = 60.0
+    model_idle_seconds: Seconds = 60.0
     """A model that says nothing for so long has failed; the next one is asked."""
     assistant: AssistantSettings = field(default_factory=AssistantSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
@@ -254,197 +304,61 @@ NAMES = tuple(field.name for field in fields(Settings) if field.name != "sources
 """Of all settings."""
 
 
-# ---- the shape of files, environment and arguments
+# ---- tables whose values are made of what is written: budget, time limits and routing
 
 
-def _none(value: Any) -> Any:
-    """TOML has no word for nothing: "none" says it."""
-    return None if isinstance(value, str) and value.lower() == "none" else value
-
-
-def _one_or_several(value: Any) -> Any:
-    """A name, several with commas between them (as the environment has them), or a list; "none" is none."""
-    if not isinstance(value, str):
-        return value
-    return [] if value.lower() == "none" else [name.strip() for name in value.split(",") if name.strip()]
-
-
-Count = Annotated[int, Field(strict=True, ge=1)]
-Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Waiting = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-CountOrNone = Annotated[int | None, Field(strict=True, ge=0), BeforeValidator(_none)]
-AmountOrNone = Annotated[float | None, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_none)]
-Name = Annotated[str, Field(min_length=1)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class BudgetTable(_Table):
-    delegations: CountOrNone = 1000
-    alive: CountOrNone = 256
-    tokens: CountOrNone = None
+@_table
+class BudgetTable:
+    delegations: Annotated[CountOrZero | None, BeforeValidator(_none)] = 1000
+    alive: Annotated[CountOrZero | None, BeforeValidator(_none)] = 256
+    tokens: Annotated[CountOrZero | None, BeforeValidator(_none)] = None
     cost: AmountOrNone = None
     seconds: AmountOrNone = None
 
 
-class TimeoutTable(_Table):
+@_table
+class TimeoutTable:
     default: Seconds | None = None
     maximum: Seconds | None = None
 
 
-class WebTable(_Table):
-    max_bytes: Count = Web().max_bytes
-    ca_file: Annotated[Name | None, BeforeValidator(_none)] = None
-
-
-class SearchTable(_Table):
-    providers: tuple[Name, ...] = Search().providers
-    searxng_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
-    brave_key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] = Search().brave_key_variable
-    seconds_between: Waiting = Search().seconds_between
-
-
-class ModelTable(_Table):
-    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
-    model: str = ""
-    url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
-    key_variable: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100), BeforeValidator(_none)] = None
-    max_tokens: Count | None = None
-    context_tokens: Count | None = None
-    tools: Literal["native", "prompted"] | None = None
-
-
-class PriceTable(_Table):
-    input: Waiting
-    output: Waiting
-    cached: Waiting | None = None
-
-
-class AssistantTable(_Table):
-    message_seconds: Seconds = AssistantSettings().message_seconds
-    result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = AssistantSettings().result_characters
-    compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = AssistantSettings().compact_tokens
-
-
-_SERVE = ServeSettings()
-_SIGNALS = SignalSettings()
-NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
-Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
-
-
-class ServeTable(_Table):
-    doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = _SERVE.doors  # type: ignore[assignment]
-    grpc: Listening = _SERVE.grpc
-    http: Listening = _SERVE.http
-    public_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
-    tls_certificate: NameOrNone = None
-    tls_key: NameOrNone = None
-    client_ca: NameOrNone = None
-    behind_proxy: Annotated[bool, Field(strict=True)] = _SERVE.behind_proxy
-    allow_hosts: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
-    request_bytes: Annotated[int, Field(strict=True, ge=1024)] = _SERVE.request_bytes
-    requests_per_second: Seconds = _SERVE.requests_per_second
-    burst: Count = _SERVE.burst
-    streams: Count = _SERVE.streams
-    stop_seconds: Waiting = _SERVE.stop_seconds
-    heartbeat_seconds: Seconds = _SERVE.heartbeat_seconds
-    push_inside: Annotated[bool, Field(strict=True)] = _SERVE.push_inside
-
-
-class SignalTable(_Table):
-    otlp_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
-    service_name: Name = _SIGNALS.service_name
-    content: Annotated[bool, Field(strict=True)] = _SIGNALS.content
-    metric_seconds: Seconds = _SIGNALS.metric_seconds
-    logs: Literal["text", "json"] = _SIGNALS.logs
-
-
-class RuleTable(_Table):
-    agent: Annotated[Name | None, BeforeValidator(_none)]
+@_table
+class RuleTable:
+    agent: NameOrNone
     mode: str = ""
     then: tuple[Name, ...] = ()
     language: Name | None = None
     has_plan: Annotated[bool | None, Field(strict=True)] = None
 
-    def rule(self) -> Rule:
-        return Rule(agent=self.agent, mode=self.mode, then=self.then, language=self.language, has_plan=self.has_plan)
+
+WRITTEN: Mapping[str, Any] = {
+    "budget": BudgetTable,
+    "timeouts": Mapping[Name, TimeoutTable],
+    "routing": Mapping[Name, tuple[RuleTable, ...]],
+}
+"""The types of these settings as they are written."""
 
 
-_BUILT_IN = Settings()
+def settings_from(written: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:
+    """Of values that were checked; what is not written has its default."""
+    values = dict(written)
+    if "budget" in values:
+        values["budget"] = Limits(**asdict(values["budget"]))
+    if "timeouts" in values:
+        values["timeouts"] = time_limits(values["timeouts"])
+    if "routing" in values:
+        rules = {name: [Rule(**asdict(rule)) for rule in some] for name, some in values["routing"].items()}
+        values["routing"] = DEFAULT_TABLE.extended(rules)
+    return Settings(**values, sources=sources)
 
 
-class SettingsTable(_Table):
-    durability: Literal["process", "power"] = _BUILT_IN.durability
-    slots_total: Count = _BUILT_IN.slots_total
-    slots_per_agent: dict[Name, Count] = {}
-    slots_per_agent_default: Annotated[int | None, Field(strict=True, ge=1), BeforeValidator(_none)] = None
-    queue_limit: Annotated[int, Field(strict=True, ge=0)] = _BUILT_IN.queue_limit
-    max_depth: Count = _BUILT_IN.max_depth
-    cycles: Literal["agent", "task"] = _BUILT_IN.cycles
-    ageing_seconds: Seconds = _BUILT_IN.ageing_seconds
-    kill_grace_seconds: Waiting = _BUILT_IN.kill_grace_seconds
-    block_limit_seconds: Seconds = _BUILT_IN.block_limit_seconds
-    budget: BudgetTable = BudgetTable()
-    timeouts: dict[Name, TimeoutTable] = {}
-    retention_seconds: Waiting = _BUILT_IN.retention_seconds
-    cleanup_seconds: Seconds = _BUILT_IN.cleanup_seconds
-    history_days: AmountOrNone = None
-    chunk_limit_bytes: Annotated[int, Field(strict=True, ge=0)] = _BUILT_IN.chunk_limit_bytes
-    routing: dict[Name, tuple[RuleTable, ...]] = {}
-    languages: tuple[Name, ...] = _BUILT_IN.languages
-    agents: dict[Name, dict[str, Any]] = {}
-    roles: dict[Name, Name] = {}
-    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = _BUILT_IN.builtin_agents  # type: ignore[assignment]
-    policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
-    approval_seconds: Seconds = _BUILT_IN.approval_seconds
-    accept_env: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
-    board_commits: Annotated[bool, Field(strict=True)] = _BUILT_IN.board_commits
-    profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
-    generate_on: Annotated[Name | None, BeforeValidator(_none)] = None
-    model: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
-    models: dict[Name, ModelTable] = {}
-    prices: dict[Name, PriceTable] = {}
-    model_requests: Count = _BUILT_IN.model_requests
-    model_idle_seconds: Seconds = _BUILT_IN.model_idle_seconds
-    assistant: AssistantTable = AssistantTable()
-    serve: ServeTable = ServeTable()
-    signals: SignalTable = SignalTable()
-    web: WebTable = WebTable()
-    search: SearchTable = SearchTable()
-
-    def values(self, sources: dict[str, str]) -> Settings:
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return Settings(
-            **plain,
-            budget=Limits(**self.budget.model_dump()),
-            timeouts=self.time_limits(),
-            routing=self.routing_table(),
-            models={name: ModelAddress(**table.model_dump()) for name, table in self.models.items()},
-            prices={name: Price(**table.model_dump()) for name, table in self.prices.items()},
-            assistant=AssistantSettings(**self.assistant.model_dump()),
-            serve=ServeSettings(**self.serve.model_dump()),
-            signals=SignalSettings(**self.signals.model_dump()),
-            web=Web(**self.web.model_dump()),
-            search=Search(**self.search.model_dump()),
-            sources=sources,
-        )
-
-    def time_limits(self) -> dict[str, TimeLimits]:
-        """The defaults, with what was said laid over them. A new name takes what it does not say from `other`."""
-        limits = dict(DEFAULT_TIMEOUTS)
-        for name, said in sorted(self.timeouts.items(), key=lambda item: item[0] != OTHER):
-            before = limits.get(name, limits[OTHER])
-            default, maximum = said.default or before.default_seconds, said.maximum or before.maximum_seconds
-            if name not in limits and said.default is None:
-                default = min(default, maximum)
-            limits[name] = TimeLimits(default_seconds=default, maximum_seconds=maximum)
-        return limits
-
-    def routing_table(self) -> RoutingTable:
-        return DEFAULT_TABLE.extended({name: [r.rule() for r in rules] for name, rules in self.routing.items()})
-
-
-_COMPOSED = frozenset({"budget", "timeouts", "routing", "models", "prices", "assistant", "serve", "signals", "web", "search"})
-_PLAIN = tuple(name for name in SettingsTable.model_fields if name not in _COMPOSED)
+def time_limits(written: Mapping[str, TimeoutTable]) -> dict[str, TimeLimits]:
+    """The defaults with what is written laid over them. A new name takes the rest from `other`."""
+    limits = dict(DEFAULT_TIMEOUTS)
+    for name, said in sorted(written.items(), key=lambda item: item[0] != OTHER):
+        before = limits.get(name, limits[OTHER])
+        default, maximum = said.default or before.default_seconds, said.maximum or before.maximum_seconds
+        if name not in limits and said.default is None:
+            default = min(default, maximum)
+        limits[name] = TimeLimits(default_seconds=default, maximum_seconds=maximum)
+    return limits

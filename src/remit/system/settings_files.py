@@ -6,13 +6,12 @@ The one place where settings are read: everything else is given values (`remit.c
 import json
 import os
 import tomllib
+from collections import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from remit.core.agents import ROLES
 from remit.core.budget import Limits
@@ -20,22 +19,10 @@ from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
 from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
-from remit.core.settings import (
-    DEFAULT_TIMEOUTS,
-    NAMES,
-    AssistantTable,
-    BudgetTable,
-    ModelTable,
-    PriceTable,
-    RuleTable,
-    SearchTable,
-    ServeTable,
-    Settings,
-    SettingsTable,
-    SignalTable,
-    TimeoutTable,
-    WebTable,
-)
+from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # ---- layers: one flat mapping from key to value and source for each place
 
@@ -187,7 +174,7 @@ def misused(faults: list[str]) -> Misused:
     )
 
 
-def shape_faults(error: ValidationError, layer: Layer) -> list[str]:
+def shape_faults(error: "ValidationError", layer: Layer) -> list[str]:
     return list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))
 
 
@@ -204,8 +191,8 @@ def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
 def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
     source = _source(location, layer)
-    if found["type"] == "extra_forbidden":
-        allowed = list(_table_at(location[:-1]).model_fields)
+    if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
             close = ["key_variable"]
@@ -216,7 +203,7 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     if found["type"] == "missing":
         return f"{source}: {key} is missing"
     demand = found["msg"].removeprefix("Input should be ")
-    if found["type"] in ("model_type", "dict_type", "model_attributes_type"):
+    if found["type"] in ("mapping_type", "dict_type", "dataclass_type"):
         demand = "a table of keys"
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
@@ -229,30 +216,20 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     return f"{source}: {key} must be {demand}, {shown}"
 
 
-def _table_at(location: Key) -> type[BaseModel]:
-    match location:
-        case ("budget",):
-            return BudgetTable
-        case ("timeouts", _):
-            return TimeoutTable
-        case ("routing", *_):
-            return RuleTable
-        case ("web",):
-            return WebTable
-        case ("search",):
-            return SearchTable
-        case ("models", _):
-            return ModelTable
-        case ("prices", _):
-            return PriceTable
-        case ("assistant",):
-            return AssistantTable
-        case ("serve",):
-            return ServeTable
-        case ("signals",):
-            return SignalTable
-        case _:
-            return SettingsTable
+def _keys_at(location: Key) -> list[str]:
+    """The keys of the table at `location`, a path of names and numbers."""
+    kind: Any = None
+    for name in location:
+        if kind is None:
+            kind = _types()[name]
+        elif get_origin(kind) in (tuple, abc.Mapping):
+            kind = get_args(kind)[0 if get_origin(kind) is tuple else 1]
+    return list(NAMES) if kind is None else [one.name for one in fields(kind)]
+
+
+def _types() -> dict[str, Any]:
+    """Of each setting, as it is written."""
+    return {**{name: kind for name, kind in get_type_hints(Settings, include_extras=True).items() if name in NAMES}, **WRITTEN}
 
 
 def _source(location: Key, layer: Layer) -> str:
@@ -275,19 +252,20 @@ def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = 
 
 
 def _checked(layer: Layer) -> Settings:
-    # Here: most projects have no settings, and the models of pydantic take long to build.
-    from pydantic import ValidationError
+    # Here: most projects have no settings, and the checks of pydantic take long to build.
+    from pydantic import ConfigDict, ValidationError, create_model
 
-    from remit.core.settings import SettingsTable
-
+    options: Any = {name: (kind, None) for name, kind in _types().items()}
+    table = create_model("SettingsTable", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **options)
     try:
-        table = SettingsTable.model_validate(nested(layer))
+        checked = table.model_validate(nested(layer))
     except ValidationError as error:
         raise misused(shape_faults(error, layer)) from None
-    faults = timeout_faults(table.time_limits(), layer)
+    written = {name: getattr(checked, name) for name in checked.model_fields_set}
+    faults = timeout_faults(time_limits(written.get("timeouts", {})), layer)
     if faults:
         raise misused(faults)
-    return table.values({".".join(key): said.source for key, said in layer.items()})
+    return settings_from(written, {".".join(key): said.source for key, said in layer.items()})
 
 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:
