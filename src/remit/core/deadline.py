@@ -1,4 +1,4 @@
-"""Absolute deadlines that only shrink on the way down. Relative timeouts are derived from them, never the reverse."""
+"""Time: absolute deadlines that only shrink on the way down, and the two clocks."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from remit.core.errors import Misused
-
-# ---- Absolute deadlines that only shrink on the way down. Relative timeouts are derived from them, never the reverse.
-
 
 SOFT_SHARE = 0.10
 LONGEST_SECONDS = 1e9
@@ -82,7 +79,7 @@ def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float
     return deadline_in(timeout_seconds, now)
 
 
-# ---- The two clocks: one that never jumps, by which limits are kept, and the one people read, by which events are dated.
+# ---- clocks
 
 
 @dataclass(frozen=True, slots=True)

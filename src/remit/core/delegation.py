@@ -1,4 +1,4 @@
-"""A delegation: one piece of work handed by a caller to an agent, and the task it belongs to. Immutable once made."""
+"""A delegation: one piece of work handed by a caller to an agent; its place in the tree, its task, and who asked from outside."""
 
 import contextvars
 from collections.abc import Mapping
@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import Deadline
 from remit.core.states import Priority
-
-# ---- Where a delegation stands in its tree: its own id, its root, its caller, its depth and its path.
-
 
 ROOT_CALLER = "orchestrator"
 """The name at the head of every path when nobody else is named."""
@@ -34,7 +31,7 @@ class Lineage(NamedTuple):
         return Lineage(session_id, self.root_id, self.session_id, self.depth + 1, (*self.path, agent))
 
 
-# ---- Who asks from outside, and what came with the question: known to a door, needed by the flow. Plain values, and how they
+# ---- callers from outside
 
 
 class CallerInfo(NamedTuple):
@@ -93,7 +90,7 @@ class Origin:
 ORIGIN: contextvars.ContextVar[Origin | None] = contextvars.ContextVar("remit_origin", default=None)
 
 
-# ---- A delegation: one piece of work handed by a caller to an agent, and the task it belongs to. Immutable once made.
+# ---- the delegation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,4 @@
-"""The metrics of delegation: their names and alerts in one table, and the sums they are taken from.
-
-In constant memory, however many delegations there were: a count for each agent and state, and one histogram of latencies, whose buckets
-grow by 2 %; a percentile is the middle of its bucket, so it is right to 1 %. Pure: stores fill a `Tally`, `Remit.metrics`, `remit metrics`
-and whoever exports them read the `Metrics` it gives.
-"""
+"""The metrics of delegation: names and alerts in one table, sums, percentiles, and values over time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from remit.core.states import LIVE, State
-
-# ---- The metrics of delegation: their names and alerts in one table, and the sums they are taken from.
-
 
 MOST_NAMES = 5_000
 OTHERS = "(others)"
@@ -238,7 +230,7 @@ def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
     return {name: {"errors": share.count, "total": share.total, "rate": share.rate} for name, share in shares.items()}
 
 
-# ---- The metrics over time: one value for each interval, and how it is drawn as a line of signs. Pure.
+# ---- over time
 
 
 INTERVALS = 24

@@ -1,4 +1,4 @@
-"""What is wrong with the parameters of a call, by parameter: raised by agents, told by the delegate tool in the spelling it emits."""
+"""Parameters of a call: their faults by name, and their two spellings (`maxDepth` is `max_depth`)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.core.errors import Misused
 
-# ---- What is wrong with the parameters of a call, by parameter: raised by agents, told by the delegate tool in the spelling i
+# ---- errors
 
 
 class WrongParameters(Misused):
@@ -30,7 +30,7 @@ def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str
     return names.get(first, first) + dot + rest, meant
 
 
-# ---- Names in either spelling: `maxDepth` and `max_depth` are the same parameter. An exact name goes first.
+# ---- spelling
 
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

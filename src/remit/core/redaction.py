@@ -1,7 +1,8 @@
-"""What secrets look like: telling names (`authorization`, `api_key`, …), known formats (`ghp_…`, a private key, …), queries of addresses.
+"""Redaction of secrets from everything that is kept: records, events, the error ledger, logs and the audit log.
 
-Pure, and quick whatever it is given: every search here takes time in proportion to the text, also where somebody wrote it to be slow.
-Which values were given to whom, and striking them out, is `secrets`.
+Agents get the real values. Redacted are parameters and headers with telling names (`authorization`, `api_key`; also in the query of an
+address), values in a known format (`ghp_…`, a private key), and, wherever they turn up afterwards, values that stood under such a name in
+the parameters of a delegation. Every search takes time in proportion to the text, whatever it contains.
 """
 
 import base64
@@ -23,11 +24,11 @@ from pydantic_core import from_json, to_json
 
 from remit.core.caller_token import redact_token_bytes
 
-# ---- What secrets look like: telling names (`authorization`, `api_key`, …), known formats (`ghp_…`, a private key, …), querie
+# ---- patterns
 
 
 REDACTED = "[redacted]"
-_secret_looks_REDACTED = REDACTED.encode()
+_REDACTED = REDACTED.encode()
 
 _NAMES = re.compile(
     r"(^|_)(password|passwd|passphrase|pwd|secrets?|token|api_?keys?|access_?keys?|private_?keys?|signing_?keys?|secret_?keys?"
@@ -133,7 +134,7 @@ def is_suspicious(data: bytes) -> bool:
 def without_formats(data: bytes) -> bytes:
     """Nor what queries of addresses and variables of commands hold. No quote and no backslash is taken: JSON stays JSON."""
     if b"=" in data:
-        data = _VARIABLE.sub(rb"\1" + _secret_looks_REDACTED, _QUERY.sub(_struck_query, data))
+        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_struck_query, data))
     return _without_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
@@ -147,13 +148,13 @@ def _without_known(data: bytes) -> bytes:
             at = beginning.end()
             continue
         kept = match["keep"] or match["header"] or match["scheme"] or b""
-        pieces += (data[done : match.start()], kept, _secret_looks_REDACTED)
+        pieces += (data[done : match.start()], kept, _REDACTED)
         done = at = match.end()
     return b"".join((*pieces, data[done:]))
 
 
 def _struck_query(match: "re.Match[bytes]") -> bytes:
-    return match["name"] + _secret_looks_REDACTED if _is_secret_here(match) else match[0]
+    return match["name"] + _REDACTED if _is_secret_here(match) else match[0]
 
 
 def _is_secret_here(match: "re.Match[bytes]") -> bool:
@@ -162,10 +163,9 @@ def _is_secret_here(match: "re.Match[bytes]") -> bool:
     return is_secret_in_query(name) if match["begin"] is None else is_secret_name(name)
 
 
-# ---- Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept.
+# ---- values of parameters
 
 
-_REDACTED = REDACTED.encode()
 SHORTEST = 6
 """A shorter value is hidden under its name, but not looked for elsewhere: it would be found in half of all words."""
 RECENT = 64

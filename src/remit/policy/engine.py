@@ -1,4 +1,8 @@
-"""Decisions of the policy: Cedar evaluates the rules of a project; modes, messages and the audit log are added here."""
+"""The policy of a project: its rules evaluated, its mode applied, every decision written to the audit log.
+
+The rules are those of `.remit/policy.cedar`, or the default. A changed file takes effect within half a second; while it cannot be read,
+everything is refused.
+"""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""The rules of a project: where they come from, and Cedar's text taken apart into rules with their annotations."""
+"""The rules of a project: where they come from, and their Cedar text parsed into rules with annotations."""
 
 import errno
 import hashlib
@@ -16,9 +16,6 @@ import cedarpy
 
 from remit.core.errors import Misused
 from remit.core.policy import Effect
-
-# ---- The rules of a project: where they come from, and Cedar's text taken apart into rules with their annotations.
-
 
 EFFECTS = frozenset(map(str, Effect))
 DELEGATE = "delegate"

@@ -1,4 +1,4 @@
-"""The half that accepts: a request becomes an submission that an engine can run, or a refusal. Nothing runs here."""
+"""A request becomes a submission that an engine can run, or a refusal. Nothing runs here."""
 
 import difflib
 import json

@@ -1,6 +1,7 @@
 """Authorization: what the policy is asked, its verdict, and a person's approval.
 
-Asked for a delegation before it runs (`accept`), and for a step of an agent that a tool takes in its name (`ctx.permit`)."""
+Asked for a delegation before it runs (`accept`), and for what an agent does on its way (`ctx.permit`).
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

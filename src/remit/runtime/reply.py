@@ -1,4 +1,4 @@
-"""Returns built by remit itself: of a value, a refusal, a failure, an exception of an agent, a stop."""
+"""The one builder of returns that remit makes itself: of a value, a refusal, a failure, an exception or a stop."""
 
 import sysconfig
 import traceback

@@ -24,9 +24,6 @@ from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
 
-# ---- A workspace: the folder made for one delegation, and the note by which it is found again, also after a crash.
-
-
 METADATA = ".books"
 METADATA_FILE = "note.json"
 LOCK = "lock"
@@ -159,7 +156,7 @@ def list_workspaces(root: Path) -> list[str]:
     return []
 
 
-# ---- What was changed in a workspace: the diff against what it began from, and, in a worktree, a commit on its branch, so that not
+# ---- changes
 
 
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
@@ -293,7 +290,7 @@ def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
     return git.says("commit-tree", tree, "-p", parent, "-m", message)
 
 
-# ---- Making a workspace: a git worktree on a branch of its own, or a copy of the project with a small repository beside it.
+# ---- creation
 
 
 MAKING_SECONDS = 120.0
@@ -504,7 +501,7 @@ def _walk(root: Path) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
-# ---- Merging a workspace's branch into the project, or into the workspace of its caller: wholly, or not at all with the project exactly
+# ---- merging
 
 
 MERGING_SECONDS = 60.0

@@ -1,1 +1,1 @@
-"""The delegate tool (S5): requests, schema, results and chunks, transport-neutral. Doors (MCP, the command line, …) translate to it."""
+"""The delegate tool: requests, schema, results and chunks, independent of the transport."""

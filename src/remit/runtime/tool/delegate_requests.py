@@ -1,4 +1,4 @@
-"""The agents that a caller may delegate to: by target and operation, in words and in the words of a model; and refusals of the tool."""
+"""Requests to the delegate tool: the catalogue of agents, the tool's JSON schema, and a call read into a `DelegateRequest`."""
 
 import contextlib
 import dataclasses
@@ -18,8 +18,6 @@ from remit.core.jsonable import check_size, clean_text, to_jsonable
 from remit.core.parameters import WrongParameters, camel_names, own_spelling, snake
 from remit.core.ports import AgentPort
 from remit.core.states import Priority, priority_of
-
-# ---- The agents that a caller may delegate to: by target and operation, in words and in the words of a model; and refusals of
 
 
 class DelegateError(Misused):

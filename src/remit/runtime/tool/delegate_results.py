@@ -1,4 +1,4 @@
-"""What the delegate tool answers: the result of a delegation in one shape, as it grows, and its chunks."""
+"""Results of the delegate tool: one shape for every outcome, chunks while it runs, and large results shortened and read by ranges."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +15,6 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.runtime.reply import state_of
 from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
-
-# ---- What the delegate tool answers: the result of a delegation in one shape, as it grows, and its chunks.
-
 
 _UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL", "STORE_UNAVAILABLE"})
 """Codes of what could not be reached: trying again later, or installing something, may help."""

@@ -1,9 +1,9 @@
-"""`DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
+"""`DelegateTool`: the tool by which models and programs delegate, whatever the transport; `Toolbox`: the same for vendors' SDKs.
 
     tool = DelegateTool(remit)
     result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
 
-A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
+An invalid request raises `DelegateError` and nothing runs. Everything else, also an unreachable agent, is a `DelegateResult`.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from remit.runtime.tool.delegate_results import (
     started_chunk,
 )
 
-# ---- `DelegateTool`: the one tool by which work is handed out, over whatever transport. A door translates its requests to it.
+# ---- the tool
 
 
 class Agents(Protocol):
@@ -196,7 +196,7 @@ class DelegateTool:
         return self._remit.clock.wall()
 
 
-# ---- The delegate tool for other frameworks: called anywhere, on any loop or none, within what they may show.
+# ---- for other frameworks: from any loop or thread
 
 
 @contextmanager
@@ -357,7 +357,7 @@ def _object(arguments: object) -> object:
     return read
 
 
-# ---- `Toolbox`: the delegate tool for any SDK of a model's vendor: its schema in each one's form, and `call(name, arguments)`
+# ---- for the SDKs of models' vendors
 
 
 __all__ = ["Toolbox"]
