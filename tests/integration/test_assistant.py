@@ -160,7 +160,7 @@ async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobod
         data = json.loads(second.data["text"])["data"]
         assert (data["offset"], data["total"], data["next"]) == (0, 300, None)
         other = await ask(remit, "Read what is not yours.")
-        assert "is no delegation of yours" in other.data["text"]
+        assert "is not one of your delegations" in other.data["text"]
         alone = await remit.delegate("results.read", task_id=ids[0])
         assert alone.errors[0].code == "POLICY_DENIED"
 

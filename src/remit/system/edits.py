@@ -180,8 +180,8 @@ def _temporary_name(name: str) -> str:
     return f".{kept or 'file'}{tail}"
 
 
-DEEPEST = 64
-"""Levels that are open at once. What lies deeper is moved up first: file descriptors are few, and trees can be deep without end."""
+DEEPEST = 100
+"""Levels that are open at once; folders below them are left alone."""
 _FAULTS_KEPT = 20
 
 
@@ -211,40 +211,42 @@ def remove_one(place: Place) -> Removed:
 
 def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> Removed:
     """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
-    try:
-        top = open_folder(place.name, folder=place.folder)
-    except OSError as error:
-        raise cannot("delete", place.asked, error) from None
-    removal = _Removal(top, keep, stop)
-    try:
-        if removal.is_mounted(top):
-            raise leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
-        removal.empty(top, place.path, 0)
-        while removal.moved_up:
-            name, path = removal.moved_up.pop()
-            removal.remove(top, name, path, 0)
-    finally:
-        os.close(top)
-    if not removal.removed.left:
-        removal.remove_folder(place.folder, place.name, place.path)
+    removal = _Removal(keep, stop)
+    if f"{os.readlink(f'/proc/self/fd/{place.folder}')}/{place.name}" in removal.mounts:
+        raise leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
+    removal.remove(place.folder, place.name, place.path, 0)
     return removal.removed
 
 
 class _Removal:
-    __slots__ = ("_keep", "_mounts", "_stop", "_top", "moved_up", "removed")
-
-    def __init__(self, top: int, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
-        self._top, self._keep, self._stop = top, keep, stop
-        self._mounts = _mount_points()
+    def __init__(self, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
+        self._keep, self._stop = keep, stop
+        self.mounts = _mount_points()
         self.removed = Removed()
-        self.moved_up: list[tuple[str, str]] = []
-        """Names that now stand in the top folder, and where they came from."""
 
-    def is_mounted(self, folder: int) -> bool:
-        return os.readlink(f"/proc/self/fd/{folder}") in self._mounts
+    def remove(self, folder: int, name: str, path: str, depth: int) -> None:
+        """A folder in an open folder."""
+        left = self.removed.left
+        try:
+            inner = open_folder(name, folder=folder)
+        except OSError as error:
+            self._leave(path, error)
+            return
+        try:
+            if depth > DEEPEST or os.readlink(f"/proc/self/fd/{inner}") in self.mounts:
+                self._leave(path, "something else is mounted there" if depth <= DEEPEST else f"it is more than {DEEPEST} levels down")
+                return
+            self._empty(inner, path, depth)
+        finally:
+            os.close(inner)
+        if self.removed.left == left:
+            try:
+                os.rmdir(name, dir_fd=folder)
+                self.removed.folders += 1
+            except OSError as error:
+                self._leave(path, error)
 
-    def empty(self, folder: int, path: str, depth: int) -> None:
-        """All that is in an open folder."""
+    def _empty(self, folder: int, path: str, depth: int) -> None:
         try:
             with os.scandir(folder) as entries:
                 found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -258,42 +260,9 @@ class _Removal:
             if (why := self._keep(name)) is not None:
                 self._leave(f"{path}/{name}", why)
             elif is_folder:
-                self.remove(folder, name, f"{path}/{name}", depth)
+                self.remove(folder, name, f"{path}/{name}", depth + 1)
             else:
                 self._unlink(folder, name, f"{path}/{name}")
-
-    def remove(self, folder: int, name: str, path: str, depth: int) -> None:
-        """A folder in an open folder."""
-        left = self.removed.left
-        try:
-            if depth >= DEEPEST:
-                self._move_up(folder, name, path)
-                return
-            inner = open_folder(name, folder=folder)
-        except OSError as error:
-            self._leave(path, error)
-            return
-        try:
-            if self.is_mounted(inner):
-                self._leave(path, "something else is mounted there")
-                return
-            self.empty(inner, path, depth + 1)
-        finally:
-            os.close(inner)
-        if self.removed.left == left:
-            self.remove_folder(folder, name, path)
-
-    def remove_folder(self, folder: int, name: str, path: str) -> None:
-        try:
-            os.rmdir(name, dir_fd=folder)
-            self.removed.folders += 1
-        except OSError as error:
-            self._leave(path, error)
-
-    def _move_up(self, folder: int, name: str, path: str) -> None:
-        new = f".remit-{secrets.token_hex(8)}.tmp"
-        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=self._top)
-        self.moved_up.append((new, path))
 
     def _unlink(self, folder: int, name: str, path: str) -> None:
         try:
