@@ -7,7 +7,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.builtin.worker.files import READ_BYTES
 from remit.system.beneath import Root
 from remit.system.edits import TEMPORARY, replace_file
 
@@ -51,20 +49,6 @@ async def test_a_file_is_read_with_what_a_program_needs_to_know(remit: Remit, tm
     assert data.pop("modifiedAt").startswith("20")
     sizes = {"offset": 0, "bytesRead": 13, "sizeBytes": 13, "truncated": False, "nextOffset": None}
     assert data == {"path": "note.txt", "content": "Grüße\nzwei\n", "encoding": "utf-8", **sizes}
-
-
-async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit: Remit, tmp_path: Path) -> None:
-    text = "aä€😀" * 60_000
-    (tmp_path / "large.txt").write_text(text, encoding="utf-8")
-    pieces, offset = [], 0
-    while offset is not None:
-        done = await remit.delegate("worker.read_file", path="large.txt", offset=offset)
-        assert done.data["bytesRead"] <= READ_BYTES
-        assert done.next_steps == (f"Read on with offset={done.data['nextOffset']}." if done.data["truncated"] else "")
-        pieces.append(done.data["content"])
-        offset = done.data["nextOffset"]
-    assert "".join(pieces) == text
-    assert len(pieces) == 3
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be-bom", "utf-32"])
@@ -403,26 +387,6 @@ async def test_a_folder_is_no_way_round_a_rule_on_what_is_in_it(remit: Remit, tm
     assert done.errors[0].code == "POLICY_DENIED"
     assert done.errors[0].message.startswith("app holds app/deep/.env, so nothing was deleted.")
     assert (tmp_path / "app" / "a").exists()
-
-
-async def test_a_file_that_is_rewritten_all_the_time_can_be_read(remit: Remit, tmp_path: Path) -> None:
-    path = tmp_path / "flicker"
-    path.write_text("é")
-    is_over = threading.Event()
-
-    def flicker() -> None:
-        while not is_over.is_set():
-            path.write_bytes("é".encode() * 100)
-
-    thread = threading.Thread(target=flicker)
-    thread.start()
-    try:
-        for _ in range(100):
-            done = await remit.delegate("worker.read_file", path="flicker", limit=1)
-            assert done.ok, done.errors
-    finally:
-        is_over.set()
-        thread.join()
 
 
 async def test_a_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.errors import Misused
 from remit.system.sandbox import landlock, recipes
 from remit.system.sandbox.bubblewrap import command
-from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.sandbox.wire import is_plain
 
@@ -22,11 +20,6 @@ def test_a_name_that_is_taken_stays_below_its_folder(name: str) -> None:
         assert ".." not in name.split("/")
         assert os.path.normpath(f"/box/{name}") == f"/box/{name}"
         assert name.isprintable()
-
-
-@pytest.mark.parametrize("name", ["a", "a/b.txt", "ä/ö", ".hidden", "a b"])
-def test_ordinary_names_are_taken(name: str) -> None:
-    assert is_plain(name)
 
 
 @pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a/", "./a", "a\nb", "a\0b", "a\\b", "x" * 256, "\ud800"])
@@ -48,42 +41,6 @@ def test_a_project_in_a_folder_of_the_system_is_covered() -> None:
     argv = command(Path("bwrap"), Limits(), Grants(), (Path("/usr/src/app"),), locks_namespaces=True)
     place = argv.index("/usr/src/app")
     assert argv[place - 1 : place + 3] == ["--tmpfs", "/usr/src/app", "--remount-ro", "/usr/src/app"]
-
-
-def test_the_network_is_shared_only_when_it_is_granted() -> None:
-    without = command(Path("bwrap"), Limits(), Grants(), (), locks_namespaces=True)
-    granted = command(Path("bwrap"), Limits(), Grants(network=True), (), locks_namespaces=True)
-    assert "--unshare-net" in without
-    assert "/etc/resolv.conf" not in without
-    assert "--unshare-net" not in granted
-    assert "/etc/resolv.conf" in granted
-
-
-def test_every_file_system_that_can_be_written_has_a_size() -> None:
-    argv = command(Path("bwrap"), Limits(), Grants(), (), locks_namespaces=True)
-    places = [index for index, word in enumerate(argv) if word == "--tmpfs"]
-    assert len(places) == 3
-    assert all(argv[index - 2] == "--size" for index in places)
-    assert argv[-7:] == ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/workspace", "--"]
-
-
-@pytest.mark.parametrize(
-    ("name", "language"), [("py", "python"), ("JS", "javascript"), ("node", "javascript"), ("bash", "shell"), (" sh ", "shell")]
-)
-def test_languages_have_other_names(name: str, language: str) -> None:
-    assert recipes.language_of(name) == language
-
-
-def test_an_unknown_language_is_told_which_there_are() -> None:
-    with pytest.raises(Misused, match="python"):
-        recipes.language_of("cobol")
-
-
-def test_the_stack_in_force_is_named_in_words() -> None:
-    assert Offer(bubblewrap=Path("bwrap"), landlock=4, seccomp=True).stack == "bubblewrap + Landlock 4 + seccomp"
-    assert Offer(bubblewrap=Path("bwrap"), fault="no", landlock=4, seccomp=True).stack == "Landlock 4 + seccomp"
-    assert Offer(bubblewrap=Path("bwrap"), fault="no", landlock=4).stack == "none"
-    assert not Offer(landlock=4).is_enough
 
 
 def fresh(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:

@@ -114,24 +114,3 @@ def test_rights_of_files_are_left_as_they_are_where_landlock_alone_is_between(ma
         if numbers[column] is not None:
             assert judged(SHARED, machine, numbers[column]) == ERRNO, name
             assert judged(Filter(), machine, numbers[column]) == ALLOW, name
-
-
-@each_machine
-@given(kind=st.sampled_from([1, 2, 3, 5]), flags=st.sampled_from([0, 0x800, 0x80000, 0x80800]))
-def test_a_pair_that_could_write_to_others_is_refused_where_no_socket_may_be_made(machine: str, kind: int, flags: int) -> None:
-    """Datagrams, and what the kernel takes for them, go to any address; streams stay with their other end."""
-    number = WATCHED["socketpair"][ARCHITECTURES[machine][1]]
-    expected = ERRNO | errno.EACCES if kind in (2, 3) else ALLOW
-    for families in ((), (socket.AF_INET, socket.AF_INET6)):
-        assert judged(Filter(families=families), machine, number, socket.AF_UNIX, kind | flags) == expected
-    assert judged(Filter(), machine, number, socket.AF_UNIX, kind | flags) == ALLOW
-    assert judged(Filter(), machine, number, socket.AF_INET, kind | flags) == ERRNO | errno.EACCES
-
-
-@each_machine
-def test_nobody_leaves_the_group_by_which_all_are_ended(machine: str) -> None:
-    for numbers in GROUPS.values():
-        number = numbers[ARCHITECTURES[machine][1]]
-        assert number is not None
-        assert judged(Filter(signals=False), machine, number) == ERRNO
-        assert judged(Filter(), machine, number) == ALLOW

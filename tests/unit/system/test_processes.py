@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from remit.system import processes
-from remit.system.processes import MARK_LENGTH, padded
+from remit.system.processes import padded
 from support.pace import allowed
 from support.witness import LoopWatch
 
@@ -47,11 +47,6 @@ def test_a_process_is_known_by_its_start_time() -> None:
     assert not processes.is_alive(os.getpid(), started + "1")
 
 
-def test_nobody_has_an_unused_pid() -> None:
-    assert processes.process_start(2**22 - 1) is None
-    assert not processes.is_alive(2**22 - 1, None)
-
-
 def test_a_name_with_spaces_and_parentheses_does_not_confuse_the_reading(tmp_path: os.PathLike[str]) -> None:
     odd = os.path.join(tmp_path, "a) S 1 (b")
     os.symlink("/bin/sleep", odd)
@@ -71,12 +66,6 @@ def test_a_zombie_is_dead() -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not processes.is_alive(process.pid, started)
     process.wait()
-
-
-def test_the_pid_space_is_the_same_for_us_and_our_child() -> None:
-    code = "from remit.system.processes import pid_space; print(pid_space())"
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout.strip() == processes.pid_space()
 
 
 def test_marks_are_found_by_their_beginning(marker: str) -> None:
@@ -135,7 +124,3 @@ def test_a_willing_process_ends_within_its_grace_and_is_not_killed(marker: str) 
     process = start(code, marker)
     assert processes.kill_tree(process.pid, term_grace=5.0)
     assert process.wait() == 7
-
-
-def test_a_mark_is_padded_to_a_fixed_length() -> None:
-    assert len(padded("a:b:c")) == len(padded("x" * 500)) == MARK_LENGTH

@@ -3,16 +3,11 @@
 import asyncio
 import os
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from remit.system.threads import off_loop
-
-
-def ours() -> int:
-    return sum(thread.name == "remit-off-loop" for thread in threading.enumerate())
 
 
 async def test_work_is_done_off_the_loop_and_its_value_comes_back() -> None:
@@ -43,25 +38,6 @@ async def test_as_many_run_at_once_as_there_is_work() -> None:
     together = threading.Barrier(30)
     places = await asyncio.wait_for(asyncio.gather(*(off_loop(together.wait, 5) for _ in range(30))), 5)
     assert sorted(places) == list(range(30))
-
-
-async def test_threads_are_used_again() -> None:
-    await off_loop(time.sleep, 0)
-    before = ours()
-    for _ in range(100):
-        await off_loop(time.sleep, 0)
-    assert ours() <= before + 1
-
-
-async def test_a_full_default_executor_holds_nothing_up() -> None:
-    over = threading.Event()
-    loop = asyncio.get_running_loop()
-    hogs = [loop.run_in_executor(None, over.wait, 10) for _ in range(64)]
-    try:
-        assert await asyncio.wait_for(off_loop(lambda: "done"), 2) == "done"
-    finally:
-        over.set()
-        await asyncio.gather(*hogs)
 
 
 async def test_one_that_hangs_holds_up_only_whoever_waits_for_it() -> None:
