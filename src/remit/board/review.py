@@ -20,7 +20,7 @@ from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_agent, route_task
-from remit.board.commits import commit, find_repository, literal, task_commits
+from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.plans import Plan, read_plan
 from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact
@@ -91,13 +91,8 @@ class Finding:
         return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Where the record and the facts part."""
-
-    what: str
-    follow_up: str = ""
-    """What would close it."""
+Gap = tuple[str, str]
+"""Where the record and the facts differ, and what would close the gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +102,12 @@ class RecordCheck:
     """What was found to be as it should, a line each."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"gaps": [{"what": gap.what, "follow_up": gap.follow_up} for gap in self.gaps], "record": list(self.checked)}
+        return {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in self.gaps], "record": list(self.checked)}
 
     def section(self) -> str:
         """For the report."""
-        lines = ["", "## The task's record", ""]
-        lines += [f"- **Gap**: {gap.what}{f' → {gap.follow_up}' if gap.follow_up else ''}" for gap in self.gaps]
-        lines += [f"- {one}" for one in self.checked]
-        return "\n".join([*lines, ""])
+        gaps = (f"- **Gap**: {what}{f' → {follow_up}' if follow_up else ''}" for what, follow_up in self.gaps)
+        return "\n".join(["", "## The task's record", "", *gaps, *(f"- {one}" for one in self.checked), ""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,9 +300,9 @@ def _outcome(
     gaps = record.gaps if record is not None else ()
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0].what}"] if gaps else []
+    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
-    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [gap.follow_up for gap in gaps][:1]
+    steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [follow_up for _, follow_up in gaps][:1]
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
         steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
     return Outcome.of_return(
@@ -440,29 +433,28 @@ def summarize(findings: Sequence[Finding]) -> str:
 
 
 def _finding(one: Any) -> Finding | None:
-    """None without a message. A severity that is not in the list counts as medium."""
+    """None without a message. A severity that is not in the list counts as medium; `file` may have the line, as `a.py:12`."""
     if not isinstance(one, Mapping):
         return None
-    said = str(one.get("severity") or one.get("level") or "").strip().lower()
-    severity = said if said in SEVERITIES else "medium"
-    file, line = _place(one)
-    title, why = (one_line(str(one.get(name) or ""), 600) for name in ("title", "why"))
-    message = one_line(str(one.get("message") or one.get("description") or ""), 600) or ": ".join(part for part in (title, why) if part)
+
+    def text(limit: int, *keys: str) -> str:
+        return next((words for key in keys if (words := one_line(str(one.get(key) or ""), limit))), "")
+
+    message = text(600, "message", "description") or ": ".join(part for part in (text(600, "title"), text(600, "why")) if part)
     if not message:
         return None
-    suggestion = str(one.get("suggestion") or one.get("what_to_do") or one.get("recommendation") or one.get("fix") or "")
-    rule = one_line(str(one.get("rule") or one.get("code") or ""), 80)
-    return Finding(severity=severity, message=message, file=file, line=line, suggestion=one_line(suggestion, 400), rule=rule)
-
-
-def _place(one: Mapping[str, Any]) -> tuple[str, int | None]:
-    file = one_line(str(one.get("file") or one.get("path") or one.get("location") or ""), 400).removeprefix("./")
-    given = one.get("line") or one.get("line_number")
-    line = int(given) if isinstance(given, int | float) or (isinstance(given, str) and given.strip().isdigit()) else None
-    both = _PLACE.match(file)
-    if both is not None:
-        file, line = both["file"], line or int(both["line"])
-    return file, line if line and 0 < line < 10_000_000 else None
+    severity, file, line = text(20, "severity", "level").lower(), text(400, "file", "path", "location").removeprefix("./"), one.get("line")
+    number = int(line) if isinstance(line, int | float) or (isinstance(line, str) and line.strip().isdigit()) else 0
+    if both := _PLACE.match(file):
+        file, number = both["file"], number or int(both["line"])
+    return Finding(
+        severity=severity if severity in SEVERITIES else "medium",
+        message=message,
+        file=file,
+        line=number if 0 < number < 10_000_000 else None,
+        suggestion=text(400, "suggestion", "what_to_do", "recommendation", "fix"),
+        rule=text(80, "rule", "code"),
+    )
 
 
 # ---- a task's record
@@ -470,69 +462,53 @@ def _place(one: Mapping[str, Any]) -> tuple[str, int | None]:
 
 async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, accept_env: Sequence[str] = ()) -> RecordCheck:
     """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
-    found = await off_loop(lambda: list(_looked(board, task, besides)))
-    commands = tuple(dict.fromkeys([*task.accept, *await off_loop(_accept_of_plan, board.root, task)]))
+    plan = await off_loop(_plan_of, board.root, task)
+    found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
+    if task.status in IN_PROGRESS:
+        command = next(name for name, status in BEGINS.items() if status is task.status)
+        found.append(
+            (f"It is still marked [{task.status.marker}].", f"If no command works on it, `remit {command} {task.number}` resumes it.")
+        )
+    # Of the phases that are marked as done: the others cannot pass yet.
+    done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
+    commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
         acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds, env=acceptance_environment(accept_env))
         for check in acceptance.checks:
             ended = check.trouble or f"exited {check.exit_code}"
-            follow = f"Make it exit 0, then run `remit review {task.number}` again."
-            found.append(f"`{check.command}` exits 0." if check.is_met else Gap(what=f"`{check.command}` {ended}.", follow_up=follow))
-    gaps = tuple(one for one in found if isinstance(one, Gap))
+            gap = (f"`{check.command}` {ended}.", f"Make it exit 0, then run `remit review {task.number}` again.")
+            found.append(f"`{check.command}` exits 0." if check.is_met else gap)
+    gaps = tuple(one for one in found if not isinstance(one, str))
     return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
-
-
-def _looked(board: Board, task: Task, besides: str) -> Iterator[Gap | str]:
-    yield from _artifacts(board.root, task)
-    yield from _plan(board.root, task)
-    yield from _commits(board.root, task, besides)
-    if task.status in IN_PROGRESS:
-        command = next(name for name, status in BEGINS.items() if status is task.status)
-        words = f"It is still marked [{task.status.marker}]."
-        yield Gap(what=words, follow_up=f"If nobody works on it, `remit {command} {task.number}` goes on with it.")
 
 
 def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
     paths = dict.fromkeys([*(one.path for one in task.artifacts), *([task.plan_path] if task.plan_path else [])])
-    missing = [path for path in paths if not _is_there(root, path)]
+    missing = [path for path in paths if not (isinstance(seen := inspect_artifact(root, path), FileInfo) and seen.size > 0)]
     for path in missing:
-        yield Gap(what=f"`{path}` is linked, but missing or empty.", follow_up="Bring it back from git, or have it made again.")
+        yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
     if paths and not missing:
-        yield f"All {len(paths)} linked files are there." if len(paths) > 1 else "Its linked file is there."
+        yield f"All {len(paths)} linked files exist." if len(paths) > 1 else "Its linked file exists."
     if task.status is TaskStatus.COMPLETED and not paths:
-        yield Gap(what="It is completed, but no file of it is linked.", follow_up="Say in TODO.md what was done.")
+        yield "It is completed, but no file of it is linked.", "Say in TODO.md what was done."
 
 
-def _is_there(root: Path, path: str) -> bool:
-    seen = inspect_artifact(root, path)
-    return isinstance(seen, FileInfo) and seen.size > 0
+def _plan_of(root: Path, task: Task) -> Plan:
+    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
+    return read_plan(text) if text else Plan()
 
 
-def _plan(root: Path, task: Task) -> Iterator[Gap | str]:
-    plan = _plan_of(root, task)
-    if plan is None:
-        return
+def _phases(task: Task, plan: Plan) -> Iterator[Gap | str]:
     unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
     if task.status is TaskStatus.COMPLETED and unfinished:
-        follow = "Carry them out, or mark in the plan what was done or given up."
-        yield Gap(what=f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up=follow)
+        follow_up = "Carry them out, or mark in the plan what was done or given up."
+        yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up
     elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
-        yield Gap(what=f"All phases of its plan are done, but it is [{task.status.marker}].", follow_up=f"`remit implement {task.number}`")
+        yield f"All phases of its plan are done, but it is [{task.status.marker}].", f"`remit implement {task.number}`"
     elif plan.phases:
         yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
     for fault in plan.faults[:5]:
-        yield Gap(what=f"Its plan: {fault}", follow_up=f"Correct {task.plan_path}.")
-
-
-def _plan_of(root: Path, task: Task) -> Plan | None:
-    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
-    return read_plan(text) if text else None
-
-
-def _accept_of_plan(root: Path, task: Task) -> list[str]:
-    """Of the phases that are said to be done: the others cannot pass yet."""
-    plan = _plan_of(root, task)
-    return [*plan.accept, *(one for phase in plan.phases if not phase.is_open for one in phase.accept)] if plan is not None else []
+        yield f"Its plan: {fault}", f"Correct {task.plan_path}."
 
 
 def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
@@ -541,18 +517,13 @@ def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
         if repository is None:
             return
         found = task_commits(repository.git, task.number)
-        said = repository.git.run(
-            "status", "--porcelain", "-z", "-uall", "--no-renames", "--", literal(f"{repository.prefix}{task.folder}")
-        )
-        uncommitted = [one for one in os.fsdecode(said).split("\0") if one and one[3:] != f"{repository.prefix}{besides}"]
+        entries = repository.names("status", "--porcelain", "-z", "-uall", "--no-renames", paths=[f"{repository.prefix}{task.folder}"])
     except RemitError as error:
-        yield Gap(what=f"Its commits could not be looked at: {error.message}", follow_up="`git status` says more.")
+        yield f"Its commits could not be read: {error.message}", "`git status` says more."
         return
     if found:
         yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
     elif task.status is TaskStatus.COMPLETED:
-        yield Gap(
-            what=f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", follow_up="Commit its files."
-        )
-    if uncommitted:
-        yield Gap(what=f"Files in {task.folder} are not committed.", follow_up=f"git add {task.folder} && git commit")
+        yield f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", "Commit its files."
+    if any(entry[3:] != f"{repository.prefix}{besides}" for entry in entries):
+        yield f"Files in {task.folder} are not committed.", f"git add {task.folder} && git commit"

@@ -34,10 +34,7 @@ Entries = Mapping[int, tuple[Task, Mapping[str, Any]]]
 
 
 class BadEntry(Misused):
-    """An invalid entry. `index` counts in `active_projects`; `number` is the task's, if it can be read."""
-
-    index: int = -1
-    number: int | None = None
+    """An invalid entry."""
 
 
 def task_to_entry(task: Task) -> dict[str, Any]:
@@ -135,20 +132,17 @@ def data_to_state(data: Any) -> State:
 
 
 def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
-    tasks: list[Task] = []
-    seen: dict[int, int] = {}
-    for index, entry in enumerate(entries):
+    tasks: dict[int, Task] = {}
+    for index, entry in enumerate(entries, 1):
         try:
             task = entry_to_task(entry)
-            if seen.setdefault(task.number, index) != index:
-                raise BadEntry(f"there are two tasks {task.number}: {tasks[seen[task.number]].title!r} and {task.title!r}")
         except Misused as error:
-            bad = error if isinstance(error, BadEntry) else BadEntry(error.message.rstrip("."), advice=error.advice)
             number = entry.get("project_number") if isinstance(entry, Mapping) else None
-            bad.index, bad.number = index, number if isinstance(number, int) else None
-            raise bad from None
-        tasks.append(task)
-    return tuple(tasks)
+            which = f"task {number}" if isinstance(number, int) else f"entry {index} of active_projects"
+            raise BadEntry(f"{which}: {error.message.rstrip('.')}", advice=error.advice) from None
+        if tasks.setdefault(task.number, task) is not task:
+            raise BadEntry(f"there are two tasks {task.number}: {tasks[task.number].title!r} and {task.title!r}")
+    return tuple(tasks.values())
 
 
 def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
@@ -261,7 +255,7 @@ def read_state(data: bytes, name: str) -> StateFile:
         _check_version(value, name)
         state = data_to_state(value)
     except BadEntry as error:
-        raise _bad(data, name, error) from None
+        raise _damaged(name, None, error.message, error.advice) from None
     drawn = value.get(DRAWN)
     entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
     return StateFile(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
@@ -314,27 +308,6 @@ def _not_json(data: bytes, name: str, error: str) -> Unavailable:
         )
     found = _PLACE.search(error)
     return _damaged(name, int(found[1]) if found else None, f"it is not JSON ({_PLACE.sub('', error)})")
-
-
-def _bad(data: bytes, name: str, error: BadEntry) -> Unavailable:
-    line = None
-    which = ""
-    if error.index >= 0:
-        which = f"task {error.number}" if error.number is not None else f"entry {error.index + 1} of active_projects"
-        line = _line_of_entry(data, error)
-    return _damaged(name, line, f"{which}: {error.message}" if which else error.message, error.advice)
-
-
-def _line_of_entry(data: bytes, error: BadEntry) -> int | None:
-    """Of its number; of two tasks with one number, of the second."""
-    start = max(data.find(b'"active_projects"'), 0)
-    if error.number is None:
-        return None
-    found = [one.start() for one in re.finditer(rb'"project_number"\s*:\s*%d\b' % error.number, data[start:])]
-    if not found:
-        return None
-    is_double = error.message.startswith("there are two") and len(found) > 1
-    return _line_at(data, start + found[1 if is_double else 0])
 
 
 def _line_at(data: bytes, place: int) -> int:

@@ -347,7 +347,7 @@ DAMAGE = {
     "[]": "the whole is a list",
     '{"active_projects": {}}': "active_projects is an object, not a list",
     '{"active_projects": [7]}': "entry 1 of active_projects: a task is an object, not a number",
-    '{\n"active_projects": [\n{"project_number": 4, "title": "A", "status": "done"}]}': r"line 3: task 4: Unknown status 'done'",
+    '{\n"active_projects": [\n{"project_number": 4, "title": "A", "status": "done"}]}': "task 4: Unknown status 'done'",
     '{"active_projects": [{"project_number": 4, "title": "A"}]}': "task 4: it has no status",
     '{"active_projects": [{"title": "A", "status": "planned"}]}': "project_number is missing",
     '{"active_projects": [{"project_number": -1, "title": "A", "status": "planned"}]}': "project_number is -1",
@@ -358,7 +358,7 @@ DAMAGE = {
     '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "priority": "urgent"}]}': "priority is 'urgent'",
     '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "artifacts": [{}]}]}': "an artifact is an object with",
     '{"active_projects": [\n{"project_number": 1, "title": "A", "status": "planned"},\n'
-    '{"project_number": 1, "title": "B", "status": "planned"}]}': "line 3: task 1: there are two tasks 1: 'A' and 'B'",
+    '{"project_number": 1, "title": "B", "status": "planned"}]}': "there are two tasks 1: 'A' and 'B'",
     '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "project_name is '../x', which cannot",
     '{"active_projects": [], "_todo_texts": {"top": 5}}': "_todo_texts has a number under 'top'",
     '{"_schema_version": "2.0.0", "active_projects": []}': "schema version 2.0.0.*Update remit",
