@@ -19,6 +19,7 @@ from typing import Any
 from remit.board import archive, write_set
 from remit.board.board import Board, Draft
 from remit.board.task import Task
+from remit.system import edits
 
 CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")
 PLAN = "specs/002_two/plans/implementation-001.md"
@@ -93,14 +94,14 @@ def count_calls(number: int) -> None:
 
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    write_set.exchange = counted(write_set.exchange)
-    write_set.name_new = counted(write_set.name_new)
+    edits.exchange = counted(edits.exchange)
+    edits.name_new = counted(edits.name_new)
 
 
 def main() -> None:
     os.fsync = lambda descriptor: None  # a process that dies takes nothing with it that it had written; only a machine does
     if "--no-exchange" in sys.argv:
-        write_set.exchange = lambda one, other: False
+        edits.exchange = lambda one, other: False
     for line in sys.stdin:
         asked = json.loads(line)
         root = Path(asked["root"])

@@ -14,9 +14,10 @@ import board_crashes
 import pytest
 from board_crashes import PLAN, change, die_when_committed, finish
 
-from remit.board import archive, todo, write_set
+from remit.board import archive, todo
 from remit.board.board import Board
 from remit.board.task import State, Status, Task
+from remit.system import edits
 from support.lab import rounds
 
 MOST_CALLS = 300
@@ -119,7 +120,7 @@ def agrees(root: Path, made: bool) -> None:
 @pytest.mark.parametrize("has_exchange", [True, False])
 def test_a_change_killed_at_any_call_was_made_or_was_not(folder: Path, has_exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_exchange:
-        monkeypatch.setattr(write_set, "exchange", lambda one, other: False)
+        monkeypatch.setattr(edits, "exchange", lambda one, other: False)
     seen = set()
     for root in crashes(folder, *(() if has_exchange else ("--no-exchange",))):
         looked = is_made(Board(root).look().state)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.board import archive, todo, user_edits, write_set
+from remit.board import archive, user_edits, write_set
 from remit.board.state_file import StateFile, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
 from remit.board.user_edits import TODO, BoardFiles, UserEdits, Version, numbers_of
@@ -260,7 +260,7 @@ class Board:
         """`merged`: the board with all that was read in TODO.md, before the change."""
         found = edits.found
         draft.state = replace(draft.state, last_updated=draft.at)
-        text = to_bytes(todo.draw(draft.state))
+        text = _drawn(draft.state)
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn, found.file.entries)
         stamp = re.sub(r"[-:]", "", draft.at)
@@ -300,7 +300,13 @@ def no_board() -> Misused:
 
 def _is_shown(file: StateFile) -> bool:
     """False when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
-    return hash_of(to_bytes(todo.draw(file.state))) == file.drawn
+    return hash_of(_drawn(file.state)) == file.drawn
+
+
+def _drawn(state: State) -> bytes:
+    from remit.board.todo import draw  # only here: most commands only read
+
+    return to_bytes(draw(state))
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -21,7 +21,7 @@ from remit.board.outcome import count_words
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.task import NEED_REASON, SCHEMA_VERSION, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.board.todo import link_to, text_of
-from remit.board.todo_merge import Merged, merge
+from remit.board.todo_merge import MergeResult, merge
 from remit.board.todo_parser import one_line, read_block, read_sheet
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
@@ -87,7 +87,7 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     state, shelf, seeded = old.boards(drawn)
     before = {task.number for task in state.tasks} - seeded.keys()
     taken = [task.number for task in shelf.tasks]
-    merged = merge(state, text, at=board.now(), taken_numbers=taken) if text.strip() else Merged(state=state)
+    merged = merge(state, text, at=board.now(), taken_numbers=taken) if text.strip() else MergeResult(state=state)
     state = _with_replaced(state, merged.state)
     result = ImportResult(
         folder=name,

@@ -251,7 +251,7 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class MergeResult:
     state: State
     """With what the person did taken over."""
     taken: tuple[str, ...] = ()
@@ -260,7 +260,7 @@ class Merged:
     """What could not be, and why and where it is kept, a line each."""
 
 
-def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_numbers: Collection[int] = ()) -> Merged:
+def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_numbers: Collection[int] = ()) -> MergeResult:
     """The board with a person's edits: `text` is TODO.md as they left it, `draw(state)` what they began from.
 
     `onto`: the board as it has become since; the edits are applied there. `taken_numbers`: of the archive; a new task gets none of
@@ -269,7 +269,7 @@ def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_
     target = state if onto is None else onto
     drawn, text = draw(state), plain(text)
     if text == drawn:
-        return Merged(state=target)
+        return MergeResult(state=target)
     if "<<<<<<<" in text and len(_CONFLICT.findall(text)) > len(_CONFLICT.findall(drawn)):
         raise Refused(
             "specs/TODO.md has the marks of an unfinished merge (<<<<<<<): nothing was read from it, nothing was changed.",
@@ -277,12 +277,12 @@ def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_
             advice="Finish the merge, or delete specs/TODO.md: it is drawn again from state.json.",
         )
     if not text.strip():
-        return Merged(state=target, kept=("TODO.md was empty: it is drawn again.",) if state.tasks else ())
+        return MergeResult(state=target, kept=("TODO.md was empty: it is drawn again.",) if state.tasks else ())
     titles = {task.number: one_line(task.title) for task in state.tasks}
     base, mine = read_sheet(drawn, titles, state.next_number), read_sheet(text, titles, state.next_number)
     is_cut = len(mine.blocks) < len(base.blocks) or any(not block.is_closed for block in mine.blocks[-1:])
     if is_cut and drawn.startswith(text.rstrip()):
-        return Merged(state=target, kept=("TODO.md ended in the middle: nothing was changed in it, the rest is drawn again.",))
+        return MergeResult(state=target, kept=("TODO.md ended in the middle: nothing was changed in it, the rest is drawn again.",))
     return _Merge(state, target, base, mine, at=at, taken_numbers=frozenset(taken_numbers)).merged()
 
 
@@ -307,7 +307,7 @@ class _Merge:
         self.numbers: list[int | None] = [None] * len(mine.blocks)
         """Which task each block of the person's came to be."""
 
-    def merged(self) -> Merged:
+    def merged(self) -> MergeResult:
         self._recognize()
         found = set(self.numbers)
         missing = [number for number in self.known if number not in found and number in self.tasks]
@@ -322,9 +322,9 @@ class _Merge:
         texts = self._texts(missing)
         tasks = self._ordered(missing)
         if not (self.taken or self.kept or self.stray):
-            return Merged(state=self.target)
+            return MergeResult(state=self.target)
         state = replace(self.target, tasks=tasks, texts=texts, next_number=max(self.target.next_number, self._after_all(tasks)))
-        return Merged(state=state, taken=tuple(self.taken), kept=tuple(self.kept))
+        return MergeResult(state=state, taken=tuple(self.taken), kept=tuple(self.kept))
 
     def _after_all(self, tasks: Sequence[Task]) -> int:
         return 1 + max((task.number for task in tasks), default=0)

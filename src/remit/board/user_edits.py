@@ -13,13 +13,15 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from remit.board import todo
 from remit.board.state_file import StateFile, read_state
 from remit.board.task import State
-from remit.board.todo_merge import Merged, merge
 from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
 from remit.core.errors import Refused, Unavailable
+
+if TYPE_CHECKING:
+    from remit.board.todo_merge import MergeResult
 
 TODO = "specs/TODO.md"
 FROM = "From TODO.md: "
@@ -46,6 +48,12 @@ class Version:
     path: Path
     is_displaced: bool = False
     """It is not TODO.md any more."""
+
+    @property
+    def text(self) -> str:
+        from remit.board.todo import text_of  # only where a person has edited the file
+
+        return text_of(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +172,7 @@ class UserEdits:
         self._at = at
         self._taken_numbers = taken_numbers
         self._bases: dict[Version, tuple[State | None, bool]] = {}
-        self._merges: list[tuple[Version, State, Merged]] = []
+        self._merges: list[tuple[Version, State, MergeResult]] = []
         """Version, target and result: most are asked for twice."""
 
     def merge(self, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
@@ -199,7 +207,7 @@ class UserEdits:
 
         Without what others did since, and with the numbers that their new tasks have got. None: it was not merged.
         """
-        base, text = self._base(version)[0], todo.text_of(version.data)
+        base, text = self._base(version)[0], version.text
         if base is None or not text.strip():
             return base
         edited = self._merged(version, base)
@@ -210,15 +218,17 @@ class UserEdits:
         known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
         return replace(known, next_number=merged.next_number).with_tasks(new)
 
-    def _merged(self, version: Version, onto: State) -> Merged | None:
+    def _merged(self, version: Version, onto: State) -> "MergeResult | None":
         """None: a displaced version whose base is unknown, or with the marks of an unfinished merge. A person can repair TODO.md and is
         asked to; a displaced version they do not see."""
         known = next((result for one, target, result in self._merges if one is version and target is onto), None)
         base = self._base(version)[0]
         if known is not None or base is None:
             return known
+        from remit.board.todo_merge import merge
+
         try:
-            merged = merge(base, todo.text_of(version.data), at=self._at, onto=onto, taken_numbers=self._taken_numbers)
+            merged = merge(base, version.text, at=self._at, onto=onto, taken_numbers=self._taken_numbers)
         except Refused:
             if version.is_displaced:
                 return None
@@ -230,7 +240,7 @@ class UserEdits:
         """The board that the person saw, and whether it is an older one than was drawn last."""
         if version not in self._bases:
             base = self._drawn_last(version)
-            older = None if base is None or version.is_displaced else self._older(base, todo.text_of(version.data))
+            older = None if base is None or version.is_displaced else self._older(base, version.text)
             self._bases[version] = (older or base, older is not None)
         return self._bases[version]
 
@@ -247,6 +257,8 @@ class UserEdits:
 
         An old buffer lacks the tasks that came since. Taken for edits of the last drawing, it would undo what it does not know.
         """
+        from remit.board.todo_merge import merge
+
         numbers = frozenset(map(int, _NUMBER.findall(text)))
         best: State | None = None
         if not numbers_of(base) - numbers:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
-from remit.system.edits import exchange, name_new
 from remit.system.files import write_beside
 
 LARGEST_BYTES = 256 << 20
@@ -238,6 +237,8 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
 
 
 def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
+    from remit.system.edits import exchange, name_new  # ctypes is slow to import, and most commands only read
+
     try:
         if not target.exists():
             name_new(staged, target)

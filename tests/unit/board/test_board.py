@@ -18,6 +18,7 @@ from remit.board.board import Board
 from remit.board.task import State, Status, Task
 from remit.core.deadline import Clock
 from remit.core.errors import Misused, Unavailable
+from remit.system import edits
 
 Save = Callable[[Path, str], None]
 
@@ -127,7 +128,7 @@ def test_what_a_person_saves_while_we_change_is_merged(
     board: Board, save: Save, has_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_exchange:
-        monkeypatch.setattr(write_set, "exchange", lambda one, other: False)
+        monkeypatch.setattr(edits, "exchange", lambda one, other: False)
     edit(board, "Text 1.", "Text 1, before.", save)
     with board.change() as draft:
         draft.state = titled(2, "Ours")(draft.state)

@@ -6,7 +6,7 @@ import pytest
 
 from remit.board.task import Priority, State, Status, Task
 from remit.board.todo import draw
-from remit.board.todo_merge import Merged, merge
+from remit.board.todo_merge import MergeResult, merge
 from remit.core.errors import Refused
 
 AT = "2026-01-02T03:04:05Z"
@@ -23,7 +23,7 @@ def board(*tasks: Task, **more: object) -> State:
     return State(tasks=found, next_number=10, **more)  # type: ignore[arg-type]
 
 
-def edit(state: State, *changes: tuple[str, str]) -> Merged:
+def edit(state: State, *changes: tuple[str, str]) -> MergeResult:
     """Merge after replacing texts in the drawing, each of which must be there; the result is settled: a second merge is silent."""
     text = draw(state)
     for old, new in changes:
@@ -32,7 +32,7 @@ def edit(state: State, *changes: tuple[str, str]) -> Merged:
     return settled(state, text)
 
 
-def settled(state: State, text: str) -> Merged:
+def settled(state: State, text: str) -> MergeResult:
     merged = merge(state, text, at=AT)
     again = merge(merged.state, draw(merged.state), at=AT)
     assert (again.state, again.taken, again.kept) == (merged.state, (), ())
