@@ -126,7 +126,7 @@ class ContextOperations(Protocol):
 
     an `async` method is a call whose reply is awaited, a method without a result is a notification, any other is a blocking call.
     To add an operation: declare it here, add the method of `Context` and `BlockingContext` below, and implement it in
-    `engines/embedded/context_backend.py`.
+    `local_context`.
     """
 
     async def delegate(self, request: Request) -> Return: ...
