@@ -30,7 +30,7 @@ async def measure_overrun(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     census = Census()
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         async with Remit.open(folder, agents=HOSTILE) as remit:
-            await remit.delegate("sleeps", timeout=_HOSTILE_SECONDS)  # the first start of all pays for the zygote
+            await remit.delegate("sleeps", timeout=_HOSTILE_SECONDS)  # the first start of all pays for the fork server
             for _ in range(sizes.hostile_repeats):
                 for names in batched(late, sizes.hostile_at_once):
                     for name, seconds in zip(names, await asyncio.gather(*(_overrun(remit, name) for name in names)), strict=True):

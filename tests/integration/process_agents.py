@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from remit.core.errors import RemitError, Stopped
@@ -168,24 +167,9 @@ def not_json() -> object:
     return object()
 
 
-async def wait_for_hand_in(ctx: Any) -> str:
-    before = ctx.hand_in
-    ctx.emit("waiting")
+async def wait_for_hand_in(ctx: Any) -> bool:
     await ctx.wait_hand_in()
-    return f"{before} {ctx.hand_in}"
-
-
-async def say_when_left(ctx: Any, path: str) -> None:
-    """Leaves behind whether it was told to hand in."""
-    ctx.emit("waiting")
-    try:
-        await ctx.wait_hand_in()
-    finally:
-        leave_behind(path, str(ctx.hand_in))
-
-
-def leave_behind(path: str, text: str) -> None:
-    Path(path).write_text(text)
+    return bool(ctx.hand_in)
 
 
 def blocking(ctx: Any, name: str) -> list[Any]:

@@ -177,32 +177,6 @@ async def test_its_deadlines_are_kept_by_the_owner_whatever_it_does(tmp_path: Pa
     assert time.monotonic() - began < allowed(20)
 
 
-async def test_one_that_is_stopped_is_not_told_to_hand_in(tmp_path: Path) -> None:
-    """Who is cancelled is owed no return, and would take the word for its deadline."""
-    told: list[bool] = []
-    waits, left = asyncio.Event(), asyncio.Event()
-
-    async def lent(ctx: Context) -> None:
-        waits.set()
-        try:
-            await ctx.wait_hand_in()
-        finally:
-            told.append(ctx.hand_in)
-            left.set()
-
-    @agent("lends")
-    async def lends() -> None:
-        async with Remit.open("/", agents=[agent("lent")(lent)]) as inner:
-            handle = await inner.start("lent")
-            await waits.wait()
-            await handle.cancel("enough")
-            await left.wait()
-
-    async with Remit.open(make_project(tmp_path), agents=[lends]) as remit:
-        await remit.delegate("lends", timeout=30)
-    assert told == [False]
-
-
 async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / ".remit" / "agents").mkdir(parents=True)

@@ -16,6 +16,7 @@ from remit import Remit, agent
 from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.rpc import AgentRaised
+from remit.core.deadline import Deadline
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.models.messages import Answer, Reply, SpendSink
 from remit.runtime.context import Context
@@ -67,22 +68,10 @@ async def test_children_are_delegated_over_the_pipe_and_refusals_arrive_as_such(
     assert await stage.run(agents.ask_what_is_refused) == "Refused MAX_DEPTH_EXCEEDED Do it yourself."
 
 
-async def test_the_soft_deadline_reaches_the_worker(stage: ProcessStage) -> None:
-    """Told to hand in what it has."""
-    running = asyncio.create_task(stage.run(agents.wait_for_hand_in))
-    await stage.backend.heard.wait()
-    stage.backend.tell_hand_in()
-    assert await running == "False True"
-
-
-async def test_a_worker_that_is_stopped_is_not_told_to_hand_in(stage: ProcessStage, tmp_path: Path) -> None:
-    """Who is cancelled is owed no return, and would take the word for its deadline."""
-    running = asyncio.create_task(stage.run(agents.say_when_left, path=str(tmp_path / "left.txt")))
-    await stage.backend.heard.wait()
-    stage.backend.soft.set()  # as a stop does
-    running.cancel()
-    await asyncio.wait([running])
-    assert (tmp_path / "left.txt").read_text() == "False"
+async def test_the_worker_sees_the_soft_deadline(stage: ProcessStage) -> None:
+    now = time.monotonic()
+    stage.backend.delegation = stage.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
+    assert await stage.run(agents.wait_for_hand_in) is True
 
 
 async def test_an_exception_comes_back_with_type_message_and_traceback(stage: ProcessStage) -> None:

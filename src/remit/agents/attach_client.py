@@ -202,8 +202,7 @@ class Attachment:
             del self._runs[run]
 
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
-        if run in self._runs:
-            self._runs[run].take(name)
+        """The owner tells nothing."""
 
     def refused(self, run: int, error: RemitError) -> None:
         if run in self._runs:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 
-from remit.agents.remote_context import ContextService, RemotePerformance, as_failed, facts_to_wire
+from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name
 from remit.core.caller_token import REFUSED, UNSET, decode, new_token
@@ -225,7 +225,7 @@ class AttachedProcess:
         self._service(run).take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """The soft deadline is not refused."""
+        """Nothing is told to an attached process."""
 
     def lost(self, fault: str) -> None:
         self._timer.cancel()
@@ -346,11 +346,14 @@ class LentAgent:
             told = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
             facts = facts_to_wire(backend.facts()) | told
             body = {"agent": self.spec.name, "facts": facts}
-            performance = RemotePerformance(process.connection.calls, backend, run, body)
+            number, future = process.connection.calls.begin("perform", body, run)
+            answer = asyncio.wrap_future(future)
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where nobody waits any more
             try:
-                return await asyncio.shield(performance.answer)
+                return await asyncio.shield(answer)
             except asyncio.CancelledError:
-                await self._stop(performance, backend)
+                process.connection.calls.cancel(number)
+                await self._wait_stopped(answer, backend)
                 raise
             except ConnectionLost:
                 raise AgentCrashed(
@@ -361,16 +364,13 @@ class LentAgent:
                 raise
             except RemitError as error:
                 raise as_failed(error) from None
-            finally:
-                performance.close()
 
-    async def _stop(self, performance: RemotePerformance, backend: ContextBackend) -> None:
-        performance.cancel()
+    async def _wait_stopped(self, answer: "asyncio.Future[Any]", backend: ContextBackend) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait((performance.answer,), timeout=self._grace_seconds)
-        if not performance.answer.done():
+            await asyncio.wait((answer,), timeout=self._grace_seconds)
+        if not answer.done():
             gone = backend.abandoned(f"{self.spec.name} in process {self._process.pid}")
-            performance.answer.add_done_callback(lambda _: gone())
+            answer.add_done_callback(lambda _: gone())
 
 
 def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:

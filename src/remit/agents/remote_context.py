@@ -8,7 +8,6 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import fields
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -172,17 +171,16 @@ class RemoteBackend:
         self.repair = None if repair is None else Repair(faults=tuple(repair["faults"]), original=repair["original"])
         self.saved = facts["saved"]
         self._refusal: RemitError | None = None
-        self._hand_in: Future[None] = Future()
 
     def context(self) -> Context:
         return Context(cast("ContextBackend", self))
 
     @property
     def hand_in(self) -> bool:
-        return self._hand_in.done()
+        return time.monotonic() >= self.delegation.deadline.soft_at  # processes of one machine share this clock
 
     async def wait_hand_in(self) -> None:
-        await asyncio.shield(asyncio.wrap_future(self._hand_in))
+        await asyncio.sleep(self.delegation.deadline.soft_at - time.monotonic())
 
     def facts(self) -> ContextFacts:
         return ContextFacts(self.delegation, self.root, self.workspace, self.repair, self.saved, self.environment())
@@ -234,15 +232,8 @@ class RemoteBackend:
         if refusal is not None:
             raise refusal
 
-    # ---- for the connection
-
-    def take(self, name: str) -> None:
-        """A message of the Remit process: the soft deadline."""
-        if name == "hand_in" and not self._hand_in.done():
-            self._hand_in.set_result(None)
-
     def refuse(self, error: RemitError) -> None:
-        """A notification was refused."""
+        """For the connection: a notification was refused."""
         self._refusal = error
 
 
@@ -353,34 +344,6 @@ def _remit_error(error: Exception) -> RemitError:
     if isinstance(error, TypeError):  # of arguments that the operation does not take
         return Misused(f"The context was misused: {error}")
     return Failed(f"{type(error).__name__}: {error}")
-
-
-# ---- performing an agent in another process
-
-
-class RemotePerformance:
-    """The call by which the Remit process has another process run an agent, and the soft deadline that it is told."""
-
-    def __init__(self, calls: Calls, backend: ContextBackend, run: int, body: dict[str, Any]) -> None:
-        self._calls = calls
-        self._run = run
-        self._number, answer = calls.begin("perform", body, run)
-        self.answer: asyncio.Future[Any] = asyncio.wrap_future(answer)
-        self.answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where nobody waits any more
-        self._telling = asyncio.get_running_loop().create_task(self._tell_hand_in(backend))
-
-    async def _tell_hand_in(self, backend: ContextBackend) -> None:
-        with contextlib.suppress(RemitError):
-            await backend.wait_hand_in()
-            if backend.hand_in:  # a stop, too, ends the wait
-                self._calls.tell("hand_in", {}, self._run)
-
-    def cancel(self) -> None:
-        """Ask the other process to stop; the answer tells when it has."""
-        self._calls.cancel(self._number)
-
-    def close(self) -> None:
-        self._telling.cancel()
 
 
 def as_failed(error: RemitError) -> Failed:

@@ -1,7 +1,7 @@
 """The caller's token: by which a process that remit started shows whose child its own delegations are.
 
 One word, made for one running delegation and known to its owner's memory alone: who it is, a secret of 256 bits, and where its owner
-listens. Only the format stands here; who makes, checks and refuses tokens is `switchboard`. Also how secrets are struck out of text
+listens. Only the format stands here; who makes, checks and refuses tokens is `agents.attach_server`. Also how secrets are struck out of text
 that is kept: whatever an agent prints, says or hands back, a token in it is worth nothing to a reader.
 """
 

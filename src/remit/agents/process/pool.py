@@ -297,7 +297,7 @@ class ProcessPool:
         write = _no_model if job.models is None else ModelService(ctx, job.models).write
         worker = WorkerClient(ContextService(backend, {"write": write}))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        working = self._own(self._work(worker, job, backend, facts, answered))
+        working = self._own(self._work(worker, job, facts, answered))
         try:
             await answered
         except asyncio.CancelledError:
@@ -310,14 +310,12 @@ class ProcessPool:
                 backend.printed(printed)
         return worker.outcome()
 
-    async def _work(
-        self, worker: WorkerClient, job: Job, backend: ContextBackend, facts: ContextFacts, answered: "asyncio.Future[None]"
-    ) -> None:
+    async def _work(self, worker: WorkerClient, job: Job, facts: ContextFacts, answered: "asyncio.Future[None]") -> None:
         """The whole life of a worker. The pool owns it: a caller that is cancelled ends neither the starting nor the killing."""
         mark = self._register(worker, facts.delegation.lineage.session_id)
         failure: RemitError | None = None
         try:
-            await self._fork(worker, mark, job, backend, facts)
+            await self._fork(worker, mark, job, facts)
             await worker.wait_ended(_LEAVE_LIMIT)
         except RemitError as error:
             failure = error
@@ -395,7 +393,7 @@ class ProcessPool:
         self._processes[process] = session_id
         return f"{self._mark_prefix}{session_id}"
 
-    async def _fork(self, worker: WorkerClient, mark: str, job: Job, backend: ContextBackend, facts: ContextFacts) -> None:
+    async def _fork(self, worker: WorkerClient, mark: str, job: Job, facts: ContextFacts) -> None:
         if self._sys_path[0] != sys.path:
             self._sys_path = (list(sys.path), agent_path())
         message = {
@@ -411,7 +409,7 @@ class ProcessPool:
             raise Unavailable(f"No process could be started: {error}.", advice="Raise the limit of open files.") from None
         channel, channel_end, link, link_end = sockets
         with channel_end, link_end:
-            await worker.start(channel, link, backend, message)
+            await worker.start(channel, link, message)
             order = {"op": "fork", "mark": mark, "session_id": self._processes[worker]}
             worker.link.set_pid(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.process.supervisor import STOP
-from remit.agents.remote_context import ContextService, RemotePerformance, as_failed
+from remit.agents.remote_context import ContextService, as_failed
 from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.runtime.context import ContextBackend
 from remit.system.framing import FramingError, take_frames
 from remit.system.processes import look, process_start, send_signal
 
@@ -121,22 +120,28 @@ class WorkerClient:
 
     def __init__(self, service: ContextService) -> None:
         self._service = service
-        self._performance: RemotePerformance | None = None
+        self._answer: asyncio.Future[Any] | None = None
         self._fault = ""
         self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection = Connection(self, asyncio.create_task)
         self.link = SupervisorLink()
 
-    async def start(self, channel: socket.socket, link: socket.socket, backend: ContextBackend, job: dict[str, Any]) -> None:
+    async def start(self, channel: socket.socket, link: socket.socket, job: dict[str, Any]) -> None:
         await self._connection.connect(channel)
         await self.link.connect(link)
-        self._performance = RemotePerformance(self._connection.calls, backend, 1, job)
-        self._performance.answer.add_done_callback(lambda _: self._connection.ignore())
+        _, answer = self._connection.calls.begin("perform", job)
+        self._answer = asyncio.wrap_future(answer)
+        self._answer.add_done_callback(self._take_answer)
+
+    def _take_answer(self, answer: "asyncio.Future[Any]") -> None:
+        self._connection.ignore()
+        if not answer.cancelled():
+            answer.exception()  # `outcome` raises it, if anybody still waits
 
     async def wait_ended(self, limit: float) -> None:
         """Until there is an answer and the worker is gone, or no answer is to be expected, or it is to be stopped."""
-        assert self._performance is not None
-        answer, lost, stopping = self._performance.answer, self.link.lost, self._stopping
+        assert self._answer is not None
+        answer, lost, stopping = self._answer, self.link.lost, self._stopping
         await asyncio.wait((answer, lost, stopping), return_when=asyncio.FIRST_COMPLETED)
         if self._answered() is None and not self._fault:
             await asyncio.wait((lost, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +151,7 @@ class WorkerClient:
 
     def _answered(self) -> "asyncio.Future[Any] | None":
         """Its answer; None where it has none, or has lost its connection."""
-        answer = None if self._performance is None else self._performance.answer
+        answer = self._answer
         return answer if answer is not None and answer.done() and not isinstance(answer.exception(), ConnectionLost) else None
 
     def stop(self) -> None:
@@ -160,8 +165,6 @@ class WorkerClient:
         self.link.order_stop(grace_seconds)
 
     async def close(self, limit: float) -> None:
-        if self._performance is not None:
-            self._performance.close()
         self.link.close()
         await self._connection.abandon(limit)
 
@@ -215,7 +218,7 @@ class WorkerClient:
         self._service.take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """The soft deadline is not refused."""
+        """Nothing is told to a worker."""
 
     def lost(self, fault: str) -> None:
         self._fault = fault

@@ -175,7 +175,7 @@ class Worker:
         self._end(outcome)
 
     def _open_context(self, facts: Mapping[str, Any]) -> Context:
-        backend = RemoteBackend(self._calls, self._job["run"], facts)
+        backend = RemoteBackend(self._calls, 0, facts)
         threading.Thread(target=self._read, args=(backend,), name="remit-channel", daemon=True).start()
         return backend.context()
 
@@ -240,8 +240,6 @@ class Worker:
                         self._calls.take_reply(message)
                     case "refused":
                         backend.refuse(error_from_wire(message["error"]))
-                    case "tell":
-                        backend.take(message["name"])
         self._calls.lose()
 
 
