@@ -1,8 +1,8 @@
-"""The caller's token: by which a process that remit started shows whose child its own delegations are.
+"""The caller's token: it shows whose child the delegations of a process are that remit started.
 
-One word, made for one running delegation and known to its owner's memory alone: who it is, a secret of 256 bits, and where its owner
-listens. Only the format stands here; who makes, checks and refuses tokens is `agents.attach_server`. Also how secrets are struck out of text
-that is kept: whatever an agent prints, says or hands back, a token in it is worth nothing to a reader.
+One word, made for one running delegation and known to its owner's memory alone: the session, a secret of 256 bits, and where the owner
+listens. This is the format; `agents.attach_server` makes, checks and refuses tokens. Also how secrets are removed from text that is kept:
+a token in what an agent prints or hands back is worth nothing to a reader.
 """
 
 import base64
