@@ -84,11 +84,9 @@ def object_in(text: str) -> dict[str, Any] | None:
 
 # ---- summaries
 
-CHUNK_CHARACTERS = 24_000
-MOST_CHUNKS = 8
-"""Requests of one summary are at most this many and one more; of a longer text, as much as they hold from its beginning and its end."""
+READ_CHARACTERS = 120_000
+"""Of a longer text a model is shown the beginning and the end."""
 MOST_SECONDS = 120.0
-_AT_ONCE = 4
 _LEAST_FOR_MODEL = 200
 """Characters: into less no model writes anything of use."""
 _INSTRUCTIONS = (
@@ -103,64 +101,14 @@ async def summarize(models: TextModel | None, ctx: SpendSink, text: str, *, char
         return text
     if models is None or characters < _LEAST_FOR_MODEL or not models.is_configured():
         return shorten_middle(text, characters)
-    ends_at = asyncio.get_running_loop().time() + min(MOST_SECONDS, 0.5 * ctx.remaining)
-    work = _Work(models, ctx, f" of {' '.join(about.split())[:200]}" if about else "", ends_at)
-    chunks = _chunks(text)
-    ctx.progress(f"Summarising {len(text):,} characters{work.what}")
-    written = await _written(work, chunks, characters)
-    held = sum(map(len, chunks))
-    head = f"[Summary by a model of {f'{held:,} of ' if held < len(text) else ''}{len(text):,} characters]\n"
+    what = f" of {' '.join(about.split())[:200]}" if about else ""
+    ctx.progress(f"Summarising {len(text):,} characters{what}")
+    shown = shorten_middle(text, READ_CHARACTERS)
+    prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is a text{what}.\n\n{fence_untrusted(shown)}"
+    seconds = min(MOST_SECONDS, 0.5 * ctx.remaining)
+    answer = await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
+    head = f"[Summary by a model of {f'{len(shown):,} of ' if len(shown) < len(text) else ''}{len(text):,} characters]\n"
     room = characters - len(head)
-    if not written or room < _LEAST_FOR_MODEL // 4:
+    if not answer.text.strip() or room < _LEAST_FOR_MODEL // 4:
         return shorten_middle(text, characters)
-    return head + shorten_middle(written, room)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    models: TextModel
-    purse: SpendSink
-    what: str
-    ends_at: float
-
-    async def ask(self, text: str, characters: int, what: str) -> str:
-        """Empty where the model does not answer."""
-        prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is {what}{self.what}.\n\n{fence_untrusted(text)}"
-        seconds = self.ends_at - asyncio.get_running_loop().time()
-        heard = await ask_optional(self.models, self.purse, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
-        return shorten_middle(heard.text.strip(), characters)
-
-
-async def _written(work: _Work, chunks: list[str], characters: int) -> str:
-    """Each part by itself, then the parts together; a part that no model answers for goes in shortened. Empty where none answers at all."""
-    if len(chunks) == 1:
-        return await work.ask(chunks[0], characters, "a text")
-    each = max(400, CHUNK_CHARACTERS // len(chunks))
-    parts: list[str] = []
-    for start in range(0, len(chunks), _AT_ONCE):
-        numbered = list(enumerate(chunks, 1))[start : start + _AT_ONCE]
-        asking = [asyncio.create_task(work.ask(chunk, each, f"part {number} of {len(chunks)}")) for number, chunk in numbered]
-        try:
-            parts += await asyncio.gather(*asking)
-        finally:
-            for one in asking:  # one that is stopped stops the others, which would go on asking and paying
-                one.cancel()
-        if not any(parts):
-            return ""
-    together = "\n\n".join(part or shorten_middle(chunk, each) for part, chunk in zip(parts, chunks, strict=True))
-    return await work.ask(together, characters, "summaries of the parts of a text") or shorten_middle(together, characters)
-
-
-def _chunks(text: str) -> list[str]:
-    """Pieces that end with a line where they can; of a text too long for all requests, its beginning and its end."""
-    most = CHUNK_CHARACTERS * MOST_CHUNKS
-    stretches = [text] if len(text) <= most else [text[: most // 2], text[-(most // 2) :]]
-    chunks = []
-    for stretch in stretches:
-        while len(stretch) > CHUNK_CHARACTERS:
-            cut = stretch.rfind("\n", CHUNK_CHARACTERS * 3 // 4, CHUNK_CHARACTERS) + 1 or CHUNK_CHARACTERS
-            chunks.append(stretch[:cut])
-            stretch = stretch[cut:]
-        if stretch.strip():
-            chunks.append(stretch)
-    return chunks
+    return head + shorten_middle(answer.text.strip(), room)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,7 @@ from remit.core.settings import ModelAddress, Settings
 from remit.core.text import shorten_middle
 from remit.models.client import Models
 from remit.models.messages import Answer, Reply, SpendSink
-from remit.models.questions import MOST_CHUNKS, summarize
+from remit.models.questions import summarize
 from remit.testing.models import Say, ScriptedModels
 
 
@@ -60,7 +59,7 @@ def test_a_summary_is_never_longer_than_asked_for(text: str, characters: int, sa
         made = asyncio.run(summarize(models, Drawn(), text, characters=characters))
         assert len(made) <= characters
         assert made == text or len(text) > characters
-    assert model.asked <= MOST_CHUNKS + 1 + 2
+    assert model.asked <= 1
 
 
 @given(st.text(max_size=500), st.integers(0, 600))
@@ -68,7 +67,7 @@ def test_a_text_cut_by_rule_is_never_longer_either(text: str, characters: int) -
     assert len(shorten_middle(text, characters)) <= characters
 
 
-async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> None:
+async def test_a_model_shortens_it_and_says_that_it_is_a_summary() -> None:
     text = "ERROR in line 7\n" * 6000
     async with ScriptedModels(lambda request: Say("Everything failed in line 7.").using(100, 10)) as server:
         models = Models(Settings(model=("m",), models={"m": ModelAddress(kind="openai", url=server.openai_url, model="m")}))
@@ -76,8 +75,7 @@ async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> 
         made = await summarize(models, drawn, text, characters=1000, about="a test run")
         await models.close()
     assert made == f"[Summary by a model of {len(text):,} characters]\nEverything failed in line 7."
-    assert 2 <= len(server.requests) <= MOST_CHUNKS + 1
-    assert drawn.tokens == 110 * len(server.requests)
+    assert (len(server.requests), drawn.tokens) == (1, 110)
 
 
 async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left_out() -> None:
@@ -85,29 +83,6 @@ async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left
     assert made.startswith("aaa")
     assert made.endswith("the end")
     assert "5,007 characters" in made
-
-
-class Stopping(Writer):
-    """One that is stopped at the second question, while the others wait."""
-
-    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
-        self.asked += 1
-        if self.asked == 2:
-            raise Stopped("Enough.")
-        try:
-            await asyncio.sleep(20)
-        except asyncio.CancelledError:
-            self.says = "cancelled"
-            raise
-        raise AssertionError
-
-
-async def test_being_stopped_stops_all_parts_of_a_summary() -> None:
-    writer = Stopping("")
-    with pytest.raises(Stopped):
-        await summarize(writer, Drawn(), "x\n" * 60_000, characters=1000)
-    await asyncio.sleep(0)
-    assert writer.says == "cancelled"
 
 
 async def test_what_the_budget_has_no_room_for_is_shortened_by_rule() -> None:

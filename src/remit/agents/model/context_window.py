@@ -98,36 +98,17 @@ def _is_long(call: ToolCall, characters: int) -> bool:
 
 
 def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
-    """In so many characters: still an object of the same shape, as long as that has room."""
+    """In so many characters: what was called, without its parameters."""
     if not _is_long(call, characters):
         return call
     if isinstance(call.arguments, str):
         return replace(call, arguments=shorten_middle(call.arguments, characters))
-    length = characters // 2
-    while length >= 20:
-        shorter = _short(call.arguments, length, 8)
-        if len(_text_of(shorter)) <= characters:
-            return replace(call, arguments=shorter)
-        length //= 2
     names = {name: call.arguments[name] for name in ("target", "operation") if isinstance(call.arguments.get(name), str)}
     left = {
         **{name: shorten_middle(value, 60) for name, value in names.items()},
         "leftOut": "its parameters were too long to be shown again",
     }
     return replace(call, arguments=left if len(_text_of(left)) <= characters else {})
-
-
-def _short(value: Any, length: int, levels: int) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= length else f"{value[: max(0, length - 40)]} … ({len(value)} characters in all)"
-    if levels == 0:
-        return "…"
-    if isinstance(value, Mapping):
-        most = max(4, length // 20)
-        return {name[:100]: _short(one, length, levels - 1) for name, one in list(value.items())[:most]}
-    if isinstance(value, list | tuple):
-        return [_short(one, length, levels - 1) for one in value[: max(4, length // 20)]]
-    return value
 
 
 # ---- checkpoints

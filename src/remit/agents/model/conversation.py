@@ -33,61 +33,50 @@ from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest,
 from remit.runtime.tool.delegate_results import DelegateResult, result_of, shorten_result
 from remit.runtime.tool.delegate_tool import DelegateTool
 
-# ---- replies as they are taken
+# ---- limits of a reply
 
 MOST_CALLS = 64
-"""In one turn; the others are told to come later."""
+"""In one turn; the model is told to make the others later."""
 NAME_CHARACTERS = 64
-"""Of a tool's name; what else no provider takes in one, `models.stream` replaces."""
 ARGUMENT_LEVELS = 60
-"""Of nesting; a conversation is written down with its calls some levels deep in it."""
+"""Of nesting; a conversation is stored with its calls some levels deep in it."""
 ARGUMENT_CHARACTERS = 400_000
-"""Of all calls of one reply: as long as a reply may be."""
+"""Of all calls of one reply."""
 
 
-def taken(reply: Reply) -> tuple[Reply, str]:
+def within_limits(reply: Reply) -> tuple[Reply, str]:
     """The reply, and what the model is told beside the results of its calls; empty: nothing."""
     left = ARGUMENT_CHARACTERS
     calls: list[ToolCall] = []
     for call in reply.calls[:MOST_CALLS]:
-        fault = _fault_of(call.arguments, left)
-        calls.append(replace(call, name=call.name[:NAME_CHARACTERS], arguments=call.arguments if fault is None else fault))
-        left -= _length(calls[-1].arguments)
+        arguments = call.arguments
+        if fault := _fault_of(arguments, left):
+            arguments = f"{arguments[: max(0, min(left, 1000))]} … {fault}" if isinstance(arguments, str) else fault
+        calls.append(replace(call, name=call.name[:NAME_CHARACTERS], arguments=arguments))
+        left -= _length(arguments)
     note = ""
     if len(reply.calls) > MOST_CALLS:
         note = f"Only the first {MOST_CALLS} of your {len(reply.calls)} calls were made. Make the others in your next turn."
-    if tuple(calls) == reply.calls:
-        return reply, note
-    return replace(reply, calls=tuple(calls), raw=None), note  # as the provider has it, it would bring back what was not taken
+    # `raw` is the reply as the provider has it: it would bring back what was cut.
+    return (reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)), note
 
 
-def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str | None:
-    """What stands in their place, where they are not taken."""
-    if isinstance(arguments, str):
-        return None if len(arguments) <= left else f"{arguments[: max(0, min(left, 1000))]} … (too long to be taken)"
-    if not _is_shallow(arguments):
-        return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not taken)"
-    try:
-        to_jsonable(arguments)
-    except Failed as error:
-        return f"(arguments that hold {error.message} are not taken)"
-    length = _length(arguments)
-    if length > left:
+def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str:
+    if not isinstance(arguments, str):
+        if not _is_shallow(arguments, ARGUMENT_LEVELS):
+            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not taken)"
+        try:
+            to_jsonable(arguments)
+        except Failed as error:
+            return f"(arguments that hold {error.message} are not taken)"
+    if (length := _length(arguments)) > left:
         return f"(arguments of {length} characters are not taken: the calls of one reply may have {ARGUMENT_CHARACTERS}; write in parts)"
-    return None
+    return ""
 
 
-def _is_shallow(value: Any) -> bool:
-    level = [value]
-    for _ in range(ARGUMENT_LEVELS):
-        level = [inner for one in level for inner in _inside(one)]
-        if not level:
-            return True
-    return False
-
-
-def _inside(value: Any) -> Any:
-    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+def _is_shallow(value: Any, levels: int) -> bool:
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return levels > 0 and all(_is_shallow(one, levels - 1) for one in inside)
 
 
 def _length(arguments: Mapping[str, Any] | str) -> int:
@@ -355,7 +344,7 @@ class _Conversation:
             asked = await self._ask()
             if asked is None:  # the soft deadline came before it had answered
                 continue
-            reply, note = taken(asked.reply)
+            reply, note = within_limits(asked.reply)
             await self._add(reply)
             if reply.calls:
                 await self._call(reply.calls, note)
