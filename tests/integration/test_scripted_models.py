@@ -290,9 +290,9 @@ def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
         ("script = 5", "", "script: 5 is no list of turns."),
         ("script = ['Done.']", "", "script: 'Done.' is no turn, such as Say or Call."),
         ("script = {'a': [5]}", "", "script: for 'a': 5 is no turn"),
-        ("scripts = []", "", "sets no script."),
-        (None, "", "script.py cannot be read: No such file"),
-        (SCRIPT, "http", "'http' is no port"),
+        ("scripts = []", "", "script: it is not set."),
+        (None, "", "No such file"),
+        (SCRIPT, "http", "usage:"),
         (SCRIPT, "0", "remit[testing]"),
     ],
 )

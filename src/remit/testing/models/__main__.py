@@ -33,41 +33,20 @@ def _line(request: ModelRequest) -> str:
     return f"{request.number} {request.api} {request.model} turn {request.turn}, {len(request.tools)} tools: {asked[:160]}"
 
 
-def _script_in(path: str) -> Script:
-    """What the file sets. What its own code raises comes out as it is: with the line that is to be mended."""
-    try:
-        open(path, "rb").close()
-    except OSError as error:
-        raise SystemExit(f"{path} cannot be read: {error.strerror or error}.\n{_USAGE}") from None
-    script: Script | None = runpy.run_path(path).get("script")
-    if script is None:
-        raise SystemExit(f"{path} sets no script.\n{_USAGE}")
-    if fault := fault_of(script):
-        raise SystemExit(f"{path}: script: {fault}.\n{_USAGE}")
-    return script
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise SystemExit(f"{text!r} is no port: write a number from 0 (any that is free) to 65535.")
-    return int(text)
-
-
 def main() -> None:
-    if len(sys.argv) not in (2, 3):
+    path, port, *more = [*sys.argv[1:], "0"] if len(sys.argv) == 2 else [*sys.argv[1:], "", ""]
+    if not port.isdecimal() or any(more):
         raise SystemExit(_USAGE)
-    port = _port(sys.argv[2]) if len(sys.argv) == 3 else 0
     try:
         from remit.testing.models import ScriptedModels
-    except ModuleNotFoundError as error:
-        if error.name != "h11":
-            raise
+
+        script: Script | None = runpy.run_path(path).get("script")  # what its own code raises comes out as it is
+        if fault := "it is not set" if script is None else fault_of(script):
+            raise SystemExit(f"{path}: script: {fault}.\n{_USAGE}")
+        assert script is not None
+        asyncio.run(serve(ScriptedModels(script, port=int(port))))
+    except (ModuleNotFoundError, OSError) as error:
         raise SystemExit(str(error)) from None
-    models = ScriptedModels(_script_in(sys.argv[1]), port=port)
-    try:
-        asyncio.run(serve(models))
-    except OSError as error:
-        raise SystemExit(f"Port {port} cannot be listened on: {error.strerror or error}.") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

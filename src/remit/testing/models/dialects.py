@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,6 +80,26 @@ def dumped(arguments: Mapping[str, Any] | str) -> str:
     return json.dumps(dict(arguments), ensure_ascii=False)
 
 
+def _request(api: Api, body: Mapping[str, Any], messages: Iterable[Message], tools: Iterable[Tool]) -> ModelRequest:
+    model, stream = str(body.get("model", "")), body.get("stream") is True
+    return ModelRequest(api=api, model=model, stream=stream, messages=tuple(messages), tools=tuple(tools), body=body)
+
+
+def _tool(tool: Mapping[str, Any], schema: str, namespace: str | None = None) -> Tool:
+    return Tool(name=str(tool.get("name", tool.get("type"))), schema=table(tool.get(schema)), namespace=namespace)
+
+
+def _role(role: Any) -> str:
+    return {"developer": "system", "model": "assistant"}.get(str(role), str(role))
+
+
+def _event(name: str, /, *, is_piece: bool = False, **fields: Any) -> Event:
+    return Event({"type": name, **fields}, name, is_piece)
+
+
+_CREATED = 1_700_000_000
+"""A scripted answer is the same each time, its date too."""
+
 # ---- Anthropic Messages
 
 _KINDS = {
@@ -98,15 +118,7 @@ class Anthropic:
         messages = [Message(role="system", text=text_of(body["system"]))] if body.get("system") else []
         for message in tables(body.get("messages")):
             messages += _messages(message)
-        tools = [Tool(name=str(tool.get("name")), schema=table(tool.get("input_schema"))) for tool in tables(body.get("tools"))]
-        return ModelRequest(
-            api=Api.ANTHROPIC,
-            model=str(body.get("model", "")),
-            stream=body.get("stream") is True,
-            messages=tuple(messages),
-            tools=tuple(tools),
-            body=body,
-        )
+        return _request(Api.ANTHROPIC, body, messages, [_tool(tool, "input_schema") for tool in tables(body.get("tools"))])
 
     def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
         start = self._message(request, answer) | {"content": [], "stop_reason": None, "usage": _usage(answer.usage, output_tokens=1)}
@@ -149,10 +161,6 @@ def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
     words = text_of([block for block in blocks if block.get("type") == "text"])
     if words or calls:
         yield Message(role=role, text=words, calls=calls)
-
-
-def _event(name: str, *, is_piece: bool = False, **fields: Any) -> Event:
-    return Event({"type": name, **fields}, name, is_piece)
 
 
 def _block(index: int, block: dict[str, Any]) -> Iterator[Event]:
@@ -203,22 +211,12 @@ def _usage(usage: Usage, *, output_tokens: int | None = None) -> dict[str, int]:
 
 _chat_KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 429: "rate_limit_exceeded"}
 _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
-_ROLES = {"developer": "system"}
-_CREATED = 1_700_000_000
-"""A scripted answer is the same each time, its date too."""
 
 
 class ChatCompletions:
     def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        tools = [table(tool.get("function")) for tool in tables(body.get("tools"))]
-        return ModelRequest(
-            api=Api.CHAT,
-            model=str(body.get("model", "")),
-            stream=body.get("stream") is True,
-            messages=tuple(_message(message) for message in tables(body.get("messages"))),
-            tools=tuple(Tool(name=str(tool.get("name")), schema=table(tool.get("parameters"))) for tool in tools),
-            body=body,
-        )
+        tools = [_tool(table(tool.get("function")), "parameters") for tool in tables(body.get("tools"))]
+        return _request(Api.CHAT, body, map(_message, tables(body.get("messages"))), tools)
 
     def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
         yield _chunk(request, {"role": "assistant", "content": ""})
@@ -248,7 +246,7 @@ def _message(message: Mapping[str, Any]) -> Message:
     role = str(message.get("role"))
     functions = [table(call.get("function")) for call in tables(message.get("tool_calls"))]
     calls = tuple(Asked(str(function.get("name")), parsed(function.get("arguments"))) for function in functions)
-    return Message(role=_ROLES.get(role, role), text=text_of(message.get("content")), calls=calls)
+    return Message(role=_role(role), text=text_of(message.get("content")), calls=calls)
 
 
 def _chunk(request: ModelRequest, delta: dict[str, Any], *, finish: str | None = None, is_piece: bool = False) -> Event:
@@ -280,9 +278,6 @@ def _chat_usage(usage: Usage) -> dict[str, Any]:
 # ---- OpenAI Responses
 
 _responses_CODES = {400: "invalid_request_error", 401: "invalid_api_key", 429: "rate_limit_exceeded", 503: "server_is_overloaded"}
-_responses_ROLES = {"developer": "system"}
-_responses_CREATED = 1_700_000_000
-"""A scripted answer is the same each time, its date too."""
 
 
 class Responses:
@@ -290,14 +285,7 @@ class Responses:
         messages = [Message(role="system", text=text_of(body["instructions"]))] if body.get("instructions") else []
         asked = body.get("input")
         messages += [Message(role="user", text=asked)] if isinstance(asked, str) else filter(None, map(_responses_message, tables(asked)))
-        return ModelRequest(
-            api=Api.RESPONSES,
-            model=str(body.get("model", "")),
-            stream=body.get("stream") is True,
-            messages=tuple(messages),
-            tools=tuple(_tools(body)),
-            body=body,
-        )
+        return _request(Api.RESPONSES, body, messages, _tools(body))
 
     def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
         numbers = itertools.count()
@@ -306,12 +294,12 @@ class Responses:
             yield Event({**table(event.data), "sequence_number": next(numbers)}, event.name, event.is_piece)
 
     def _unnumbered(self, request: ModelRequest, answer: Answer, begun: dict[str, Any]) -> Iterator[Event]:
-        yield _responses_event("response.created", response=begun)
-        yield _responses_event("response.in_progress", response=begun)
+        yield _event("response.created", response=begun)
+        yield _event("response.in_progress", response=begun)
         for index, item in enumerate(_items(request, answer)):
             yield from _words(index, item) if item["type"] == "message" else _responses_call(index, item)
         last = "response.completed" if answer.ended == "finished" else "response.incomplete"
-        yield _responses_event(last, response=self.document(request, answer))
+        yield _event(last, response=self.document(request, answer))
 
     def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
         response = _response(request, "completed", _items(request, answer), answer.usage)
@@ -329,7 +317,7 @@ def _responses_message(item: Mapping[str, Any]) -> Message | None:
     match item.get("type", "message"):
         case "message":
             role = str(item.get("role"))
-            return Message(role=_responses_ROLES.get(role, role), text=text_of(item.get("content")))
+            return Message(role=_role(role), text=text_of(item.get("content")))
         case "function_call" | "custom_tool_call":
             asked = Asked(str(item.get("name")), parsed(item.get("arguments", item.get("input"))))
             return Message(role="assistant", text="", calls=(asked,))
@@ -340,37 +328,31 @@ def _responses_message(item: Mapping[str, Any]) -> Message | None:
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
     for tool in tables(body.get("tools")):
-        name = str(tool.get("name", tool.get("type")))
         if tool.get("type") != "namespace":
-            yield Tool(name=name, schema=table(tool.get("parameters")))
-            continue
-        for inner in tables(tool.get("tools")):
-            yield Tool(name=str(inner.get("name")), namespace=name, schema=table(inner.get("parameters")))
-
-
-def _responses_event(name: str, /, *, is_piece: bool = False, **fields: Any) -> Event:
-    return Event({"type": name, **fields}, name, is_piece)
+            yield _tool(tool, "parameters")
+        else:
+            yield from (_tool(inner, "parameters", str(tool.get("name"))) for inner in tables(tool.get("tools")))
 
 
 def _words(index: int, item: dict[str, Any]) -> Iterator[Event]:
     part = item["content"][0]
     where = {"item_id": item["id"], "output_index": index, "content_index": 0}
-    yield _responses_event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "content": []})
-    yield _responses_event("response.content_part.added", **where, part=part | {"text": ""})
+    yield _event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "content": []})
+    yield _event("response.content_part.added", **where, part=part | {"text": ""})
     for piece in pieces(part["text"]):
-        yield _responses_event("response.output_text.delta", is_piece=True, **where, delta=piece, logprobs=[])
-    yield _responses_event("response.output_text.done", **where, text=part["text"], logprobs=[])
-    yield _responses_event("response.content_part.done", **where, part=part)
-    yield _responses_event("response.output_item.done", output_index=index, item=item)
+        yield _event("response.output_text.delta", is_piece=True, **where, delta=piece, logprobs=[])
+    yield _event("response.output_text.done", **where, text=part["text"], logprobs=[])
+    yield _event("response.content_part.done", **where, part=part)
+    yield _event("response.output_item.done", output_index=index, item=item)
 
 
 def _responses_call(index: int, item: dict[str, Any]) -> Iterator[Event]:
     where = {"item_id": item["id"], "output_index": index}
-    yield _responses_event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "arguments": ""})
+    yield _event("response.output_item.added", output_index=index, item=item | {"status": "in_progress", "arguments": ""})
     for piece in pieces(item["arguments"]):
-        yield _responses_event("response.function_call_arguments.delta", is_piece=True, **where, delta=piece)
-    yield _responses_event("response.function_call_arguments.done", **where, name=item["name"], arguments=item["arguments"])
-    yield _responses_event("response.output_item.done", output_index=index, item=item)
+        yield _event("response.function_call_arguments.delta", is_piece=True, **where, delta=piece)
+    yield _event("response.function_call_arguments.done", **where, name=item["name"], arguments=item["arguments"])
+    yield _event("response.output_item.done", output_index=index, item=item)
 
 
 def _items(request: ModelRequest, answer: Answer) -> list[dict[str, Any]]:
@@ -397,7 +379,7 @@ def _response(request: ModelRequest, status: str, output: list[dict[str, Any]], 
     return {
         "id": f"resp_{request.number:05d}",
         "object": "response",
-        "created_at": _responses_CREATED,
+        "created_at": _CREATED,
         "status": status,
         "error": None,
         "incomplete_details": None,
@@ -434,7 +416,6 @@ _STATUS = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
-_google_ROLES = {"model": "assistant"}
 _BROKEN = "MALFORMED_FUNCTION_CALL"
 """How Gemini tells of arguments that were no JSON: the call itself it keeps back."""
 
@@ -453,16 +434,8 @@ class Google:
         for content in tables(body.get("contents")):
             messages += _google_messages(content)
         declared = [one for tool in tables(body.get("tools")) for one in tables(tool.get("functionDeclarations"))]
-        return ModelRequest(
-            api=Api.GOOGLE,
-            model=str(body.get("model", "")),
-            stream=body.get("stream") is True,
-            messages=tuple(messages),
-            tools=tuple(
-                Tool(name=str(one.get("name")), schema=table(one.get("parametersJsonSchema") or one.get("parameters"))) for one in declared
-            ),
-            body=body,
-        )
+        tools = [_tool(one, "parametersJsonSchema" if one.get("parametersJsonSchema") else "parameters") for one in declared]
+        return _request(Api.GOOGLE, body, messages, tools)
 
     def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]:
         if answer.thought:
@@ -502,7 +475,7 @@ def _google_messages(content: Mapping[str, Any]) -> Iterator[Message]:
     )
     words = text_of([part for part in parts if "text" in part and not part.get("thought")])
     if words or calls:
-        yield Message(role=_google_ROLES.get(role, role), text=words, calls=calls)
+        yield Message(role=_role(role), text=words, calls=calls)
 
 
 def _google_response(request: ModelRequest, answer: Answer, parts: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:

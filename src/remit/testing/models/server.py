@@ -23,7 +23,7 @@ import h11
 
 from remit.testing.models.dialects import Anthropic, ChatCompletions, Dialect, Google, Responses, asked_by
 from remit.testing.models.request import ModelRequest
-from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Garbled, Player, Say, Script, Silence, Stray, Turn, answer_of
+from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Garbled, Player, Say, Script, Silence, Turn, answer_of
 
 # ---- HTTP/1.1 on an asyncio stream
 
@@ -247,7 +247,7 @@ class ScriptedModels:
             if isinstance(turn, Cut) and not turn.text:
                 connection.reset()
                 raise Gone
-            assert isinstance(turn, Say | Call | Stray | Garbled | Drip | Cut | Sequence)
+            assert isinstance(turn, Say | Call | Garbled | Drip | Cut | Sequence)
             answer = answer_of(turn, request)
         except LookupError as error:
             fault = str(error.args[0] if error.args else error)

@@ -17,8 +17,9 @@ Values only: `server` plays them; `anthropic`, `chat`, `responses` and `google` 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from remit.testing.models.request import ModelRequest
 
@@ -45,44 +46,33 @@ class Say:
         return replace(self, usage=Usage(input_tokens, output_tokens, cached_tokens))
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(init=False)
 class Call:
-    """A call of the tool whose name is, or ends with, `name`. One that is not offered is a fault of the script: it is told so."""
+    """A call of the tool whose name is, or ends with, `name`. One that is not offered is a fault of the script, and reported as such."""
 
     name: str
     arguments: Mapping[str, Any]
     usage: Usage
-
-    def __init__(self, name: str, /, **arguments: Any) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", arguments)
-        object.__setattr__(self, "usage", Usage())
-
-    def using(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> "Call":
-        """The same, with these numbers of tokens."""
-        changed = Call(self.name, **self.arguments)
-        object.__setattr__(changed, "usage", Usage(input_tokens, output_tokens, cached_tokens))
-        return changed
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Stray:
-    """A call of a tool by exactly this name, whether it is offered or not."""
-
-    name: str
-    arguments: Mapping[str, Any]
     call_id: str | None
 
     def __init__(self, name: str, /, **arguments: Any) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", arguments)
-        object.__setattr__(self, "call_id", None)
+        self.name, self.arguments, self.usage, self.call_id = name, arguments, Usage(), None
 
-    def with_id(self, call_id: str) -> "Stray":
-        """The same with an id of your choice: none at all, or that of another call."""
-        changed = Stray(self.name, **self.arguments)
-        object.__setattr__(changed, "call_id", call_id)
+    def using(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Self:
+        """The same, with these numbers of tokens."""
+        changed = copy(self)
+        changed.usage = Usage(input_tokens, output_tokens, cached_tokens)
         return changed
+
+    def with_id(self, call_id: str) -> Self:
+        """The same with an id of your choice: none at all, or that of another call."""
+        changed = copy(self)
+        changed.call_id = call_id
+        return changed
+
+
+class Stray(Call):
+    """A call of a tool by exactly this name, whether it is offered or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +130,8 @@ class Reply:
     by: "Callable[[ModelRequest], Turn]"
 
 
-Part = Say | Call | Stray | Garbled | Think
-Turn = Say | Call | Stray | Garbled | Drip | Silence | Fail | Cut | Reply | Sequence[Part]
+Part = Say | Call | Garbled | Think
+Turn = Say | Call | Garbled | Drip | Silence | Fail | Cut | Reply | Sequence[Part]
 Script = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[ModelRequest], Turn]
 
 
@@ -163,7 +153,7 @@ def _fault_of_turns(turns: object) -> str:
 def _is_turn(turn: object) -> bool:
     if isinstance(turn, Sequence) and not isinstance(turn, str | bytes):
         return all(isinstance(part, Part) for part in turn)
-    return isinstance(turn, Say | Call | Stray | Garbled | Drip | Silence | Fail | Cut | Reply)
+    return isinstance(turn, Say | Call | Garbled | Drip | Silence | Fail | Cut | Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +183,7 @@ class Answer:
         return {"length": length, "refused": refused}.get(self.ended, finished)
 
 
-def answer_of(turn: Say | Call | Stray | Garbled | Drip | Cut | Sequence[Part], request: ModelRequest) -> Answer:
+def answer_of(turn: Say | Call | Garbled | Drip | Cut | Sequence[Part], request: ModelRequest) -> Answer:
     """The words and calls of a turn. Raises `LookupError` when it calls a tool that is not offered."""
     if isinstance(turn, Say):
         return Answer(text=turn.text, usage=turn.usage, ended=turn.ended)
@@ -202,7 +192,7 @@ def answer_of(turn: Say | Call | Stray | Garbled | Drip | Cut | Sequence[Part], 
     if isinstance(turn, Cut):
         return Answer(text=turn.text)
     parts = list(turn) if isinstance(turn, Sequence) else [turn]
-    calls = [part for part in parts if isinstance(part, Call | Stray | Garbled)]
+    calls = [part for part in parts if isinstance(part, Call | Garbled)]
     said = [part for part in parts if isinstance(part, Say)]
     thoughts = [part for part in parts if isinstance(part, Think)]
     counted = [part.usage for part in parts if isinstance(part, Say | Call)]
@@ -216,10 +206,12 @@ def answer_of(turn: Say | Call | Stray | Garbled | Drip | Cut | Sequence[Part], 
     )
 
 
-def _named(call: Call | Stray | Garbled, request: ModelRequest, call_id: str) -> NamedCall:
-    tool = request.tool(call.name)
+def _named(call: Call | Garbled, request: ModelRequest, call_id: str) -> NamedCall:
+    if isinstance(call, Call) and call.call_id is not None:
+        call_id = call.call_id
     if isinstance(call, Stray):
-        return NamedCall(call_id if call.call_id is None else call.call_id, call.name, None, call.arguments)
+        return NamedCall(call_id, call.name, None, call.arguments)
+    tool = request.tool(call.name)
     if tool is None:
         offered = ", ".join(one.full_name for one in request.tools) or "none"
         raise LookupError(f"The script calls the tool {call.name!r}, and no tool of that name is offered. Offered: {offered}.")
@@ -283,4 +275,4 @@ def _matching(scripts: Mapping[str, Sequence[Turn]], request: ModelRequest) -> S
 def _calls(turn: Turn) -> bool:
     if isinstance(turn, Sequence):
         return any(not isinstance(part, Say | Think) for part in turn)
-    return isinstance(turn, Call | Stray | Garbled)
+    return isinstance(turn, Call | Garbled)
