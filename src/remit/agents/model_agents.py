@@ -72,13 +72,16 @@ class Reach:
 def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_guest: bool = False) -> Reach:
     """Whom a file's `tools` and `disallowedTools` leave. Raises `Misused` for an operation of ours that does not exist."""
     notes: list[str] = []
-    reached = None if tools is None or "*" in tools else _named(tools, is_guest, notes)
-    if reached is None and is_guest:
+    reached: tuple[str, ...] | None = None
+    if tools is not None and "*" not in tools:
+        reached = tuple(dict.fromkeys(one for tool in tools for one in _operations_of(tool.strip(), is_guest, notes)))
+    elif is_guest:
         reached = OPERATIONS
     for name in without:
         before = BUILTIN_TARGETS if reached is None else reached
         reached = _less(before, name)
-        if reached == before and _is_own_name(name):
+        low = _bare(name)[0].lower()
+        if reached == before and not (low in TAKES or low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")) or _is_pattern(low)):
             notes.append(f"disallowedTools: {name}: it could not reach that anyway")
     return Reach(tools=reached, notes=tuple(notes))
 
@@ -90,67 +93,56 @@ def is_reached(name: str, tools: Iterable[str] | None) -> bool:
 
 
 def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[str]) -> list[str]:
-    """What there is no agent for, in words; `offered`: targets that come with remit and are not loaded yet."""
+    """What there is no agent for; `offered`: targets that come with remit and are not loaded yet."""
     faults = []
     for tool in tools:
-        target = tool.partition(".")[0]
-        if tool in known or target in offered or any(name.startswith(f"{tool}.") for name in known):
+        if tool in known or tool.partition(".")[0] in offered or any(name.startswith(f"{tool}.") for name in known):
             continue
         close = get_close_matches(tool, [*known, *OPERATIONS, *offered], n=1)
         faults.append(f"there is no agent {tool!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
     return faults
 
 
-def _named(tools: Sequence[str], is_guest: bool, notes: list[str]) -> tuple[str, ...]:
-    found: list[str] = []
-    for tool in tools:
-        found += _one(tool.strip(), is_guest, notes)
-    return tuple(dict.fromkeys(found))
+def _bare(tool: str) -> tuple[str, str | None]:
+    """`Bash(git *)`: the tool, and which uses of it."""
+    scoped = _SCOPED.fullmatch(tool.strip())
+    return (scoped[1].strip(), scoped[2]) if scoped else (tool.strip(), None)
 
 
-def _one(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
-    scoped = _SCOPED.fullmatch(tool)
-    name = (scoped[1] if scoped else tool).strip()
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name
+
+
+def _operations_of(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
+    name, uses = _bare(tool)
     low = name.lower()
-    if scoped and low in _SUBAGENTS:
-        return _kept_out(tool, notes) if is_guest else tuple(one.strip() for one in scoped[2].split(",") if one.strip())
-    if scoped:
-        notes.append(f"tools: {tool}: some uses of it only are allowed, which cannot be held to here, so it is left out")
-        return ()
-    if low in GIVES:
-        return GIVES[low]
-    if low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")):
-        notes.append(f"tools: {tool}: there is nothing like it here")
-        return ()
-    if "*" in name or "?" in name:
-        return _pattern(name, notes)
-    target, dot, _ = name.partition(".")
-    if target in BUILTIN_TARGETS and dot and name not in OPERATIONS:
-        raise _no_operation("tools", target, name)
-    if not is_guest:
-        return (name,)
-    return _operations(name) if target in BUILTIN_TARGETS else _kept_out(tool, notes)
-
-
-def _operations(name: str) -> tuple[str, ...]:
-    """Spelled out: a role of the board may have the name of a target, and may be carried out by anybody."""
-    return tuple(one for one in OPERATIONS if is_reached(one, (name,)))
-
-
-def _pattern(name: str, notes: list[str]) -> tuple[str, ...]:
-    found = tuple(one for one in OPERATIONS if fnmatchcase(one, name))
-    if not found:
-        notes.append(f"tools: {name}: it fits no operation that comes with remit")
+    kept_out = f"tools: {tool}: a file in this folder reaches only what comes with remit; say it in remit.toml or in .remit/agents"
+    found: tuple[str, ...] = ()
+    note = ""
+    if uses is not None and low in _SUBAGENTS and not is_guest:
+        return tuple(one.strip() for one in uses.split(",") if one.strip())
+    if uses is not None:
+        note = kept_out if low in _SUBAGENTS else f"tools: {tool}: some uses of it only are allowed, which cannot be enforced: left out"
+    elif low in GIVES:
+        found = GIVES[low]
+    elif low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")):
+        note = f"tools: {tool}: there is nothing like it here"
+    elif _is_pattern(name):
+        found = tuple(one for one in OPERATIONS if fnmatchcase(one, name))
+        note = "" if found else f"tools: {name}: it fits no operation that comes with remit"
+    else:
+        target = _known_target("tools", name, name)
+        if not is_guest:
+            return (name,)
+        # Spelled out: a role of the board may have the name of a target, and anything may carry it out.
+        found = tuple(one for one in OPERATIONS if target and is_reached(one, (name,)))
+        note = "" if target else kept_out
+    notes += [note] if note else []
     return found
 
 
-def _kept_out(tool: str, notes: list[str]) -> tuple[str, ...]:
-    notes.append(f"tools: {tool}: a file in this folder reaches only what comes with remit; say it in remit.toml or in .remit/agents")
-    return ()
-
-
 def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
-    """What is left, a target spelled out where a part of it is gone. Raises `Misused` for what is denied and cannot be taken away."""
+    """What is left, a target spelled out where a part of it is gone. Raises `Misused` for what cannot be taken away."""
     gone = set(_taken(denied))
     pattern = denied.strip().casefold()
     left: list[str] = []
@@ -165,32 +157,24 @@ def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
 
 
 def _taken(denied: str) -> tuple[str, ...]:
-    """To deny some uses of a tool denies it whole: nothing is risked. Raises `Misused` for an operation of ours that does not exist."""
-    scoped = _SCOPED.fullmatch(denied.strip())
-    name = (scoped[1] if scoped else denied).strip()
+    """To deny some uses of a tool denies it whole. Raises `Misused` for an operation of ours that does not exist."""
+    name, _ = _bare(denied)
     low = name.lower()
     if low in TAKES:
         return TAKES[low]
-    if "*" in low or "?" in low:
+    if _is_pattern(low):
         vendors = [one for tool in TAKES if fnmatchcase(tool, low) for one in TAKES[tool]]
         return tuple(dict.fromkeys([*vendors, *(one for one in OPERATIONS if fnmatchcase(one, low))]))
-    target, dot, _ = low.partition(".")
-    if target in BUILTIN_TARGETS:
-        if dot and low not in OPERATIONS:
-            raise _no_operation("disallowedTools", target, name)
-        return (low,)
-    return (name,)
+    return (low,) if _known_target("disallowedTools", low, name) else (name,)
 
 
-def _is_own_name(denied: str) -> bool:
-    """Whether it is neither a tool of the vendors nor a pattern, so that whoever wrote it meant an agent of ours."""
-    name = denied.partition("(")[0].strip().lower()
-    return not (name in TAKES or name in NOTHING_HERE or name.startswith(("mcp__", "mcp_")) or "*" in name or "?" in name)
-
-
-def _no_operation(key: str, target: str, name: str) -> Misused:
-    close = get_close_matches(name, OPERATIONS, n=1, cutoff=0.4)
-    return Misused(f"{key}: {target} has no operation {name!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
+def _known_target(key: str, name: str, written: str) -> bool:
+    """Whether it is a target of ours or one of its operations. Raises `Misused` for an operation that does not exist."""
+    target, dot, _ = name.partition(".")
+    if target in BUILTIN_TARGETS and dot and name not in OPERATIONS:
+        close = get_close_matches(written, OPERATIONS, n=1, cutoff=0.4)
+        raise Misused(f"{key}: {target} has no operation {written!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
+    return target in BUILTIN_TARGETS
 
 
 # ---- definitions

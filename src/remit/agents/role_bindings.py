@@ -59,49 +59,34 @@ class UnavailableAgent:
 
 def why_unavailable(definition: Definition) -> Unavailable:
     """What is missing, and the lines that put it right."""
-    wanted = definition.runs_on
-    if definition.name in ROLES:
-        return _role_unavailable(definition.name, wanted)
+    name, wanted = definition.name, definition.runs_on
+    is_role = name in ROLES
+    what = f"The role {name} is bound to" if is_role else f"{name} runs on"
     if wanted == MODEL:
-        return Unavailable(f"{definition.name} runs on a language model, and the project names none.", code=_CODE, advice=_MODEL_ADVICE)
-    is_free = wanted is not None and wanted != BUILT_IN
-    lines = f'[agents.{wanted if is_free else "claude"}] with kind = "claude" (or codex, opencode, acp)'
-    missing = "no agent of that name is declared that could carry it out" if is_free else "has none"
-    fault = (
-        f"{definition.name} runs on {wanted!r}, and {missing}."
-        if wanted
-        else f"{definition.name} is an agent file, and no coding agent is declared that could carry it out, and no language model."
-    )
-    advice = f"Put {lines} into remit.toml; `remit agents --detect` prints the lines for what is installed here."
-    return Unavailable(fault, code=_CODE, advice=f"{advice} {_OR_A_MODEL}")
-
-
-def _role_unavailable(name: str, wanted: str | None) -> Unavailable:
-    if wanted == BUILT_IN:
-        fault = f"The role {name} is bound to {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."
-    elif wanted == MODEL:
-        fault = f"The role {name} is bound to the project's language model, and the project names none."
+        fault, advice = f"{what} the project's language model, and the project names none.", _MODEL_ADVICE
+    elif wanted == BUILT_IN:
+        fault = f"{what} {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."
+        advice = lines_for(name, wanted, is_role=is_role)
     elif wanted:
-        fault = f"The role {name} is bound to {wanted!r}, and no agent of that name is declared that could carry it out."
+        fault = f"{what} {wanted!r}, and no agent of that name is declared that could carry it out."
+        advice = lines_for(name, wanted, is_role=is_role)
     else:
-        fault = f"No agent is configured for the role {name}: it takes a coding agent or a language model."
-    return Unavailable(fault, code=_CODE, advice=lines_for(name, wanted))
+        fault = f"No agent is configured for {'the role ' if is_role else ''}{name}: it takes a coding agent or a language model."
+        advice = lines_for(name, is_role=is_role)
+    return Unavailable(fault, code=_CODE, advice=advice)
 
 
-def lines_for(role: str, wanted: str | None = None) -> str:
-    """The lines of remit.toml that give a role somebody to carry it out."""
-    if wanted == MODEL:
-        return _MODEL_ADVICE
-    # A role or a target cannot be carried by what has its own name: a table of that name would take its place.
+def lines_for(name: str, wanted: str | None = None, *, is_role: bool = True) -> str:
+    """The lines of remit.toml that give a role or an agent file an agent to run on."""
+    # An agent of the name of a role or a target would take its place.
     is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *BUILTIN_TARGETS) and _KEY.fullmatch(wanted)
     agent = wanted if is_free else "claude"
-    lines = [
-        f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
-    ]  # fmt: skip
-    said = "\n".join(f"    {line}" if line else "" for line in lines)
+    lines = [f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]']
+    lines += ["", "[roles]", f'{name} = "{agent}"'] if is_role else []
+    written = "\n".join(f"    {line}" if line else "" for line in lines)
+    ours = f' [roles] {name} = "{BUILT_IN}" takes the one that comes with remit.' if name in BUILT_INS else ""
     detected = "`remit agents --detect` prints the first lines for the agents that are installed here."
-    ours = f' [roles] {role} = "{BUILT_IN}" takes the one that comes with remit.' if role in BUILT_INS else ""
-    return f"Add to remit.toml:\n\n{said}\n\n{detected}{ours} {_OR_A_MODEL}"
+    return f"Add to remit.toml:\n\n{written}\n\n{detected}{ours} {_OR_A_MODEL}"
 
 
 # ---- roles as listed
@@ -204,7 +189,7 @@ def _because(binding: Binding, name: str, settings: Settings) -> str:
 
 
 def binding_problems(declarations: Declarations, functions: Collection[str]) -> Iterator[str]:
-    """A line for each; `functions` are the Python agents that are known."""
+    """A line for each line of `[roles]` that binds nothing; `functions` are the Python agents that are known."""
     settings = declarations.settings
     for role, bound in settings.roles.items():
         fault = _of_role(role, declarations, functions) or _of_bound(role, bound, declarations, functions)
@@ -223,23 +208,22 @@ def _of_role(role: str, declarations: Declarations, functions: Collection[str]) 
 
 
 def _of_bound(role: str, bound: str, declarations: Declarations, functions: Collection[str]) -> str:
+    found, settings = _definition(bound, declarations), declarations.settings
     if bound == BUILT_IN:
         own = _definition(role, declarations)
         has_built_in = role in BUILT_INS if own is None else built_in_of(own) is not None
         return "" if has_built_in else f"{role} has no built-in: it takes a coding agent or a language model."
-    found = _definition(bound, declarations)
     if found is not None and found.kind is not Kind.PROFILE:
         return ""
     if found is None and bound == MODEL:
-        return "" if declarations.settings.model else "it names the project's language model, and the project names none: add model = …"
-    if found is None and names_a_model(bound, declarations.settings):
-        return why_no_model(bound, declarations.settings)
-    if found is not None:
-        return f"{bound!r} is itself an agent file: name the coding agent that is to carry {role} out."
+        return "" if settings.model else "it names the project's language model, and the project names none: add model = …"
+    if found is None and names_a_model(bound, settings):
+        return why_no_model(bound, settings)
+    if found is not None or bound in ROLES:
+        what = "itself an agent file" if found is not None else "a role itself"
+        return f"{bound!r} is {what}: name the coding agent that is to carry {role} out."
     if bound in functions:
         return f"{bound!r} is a Python function, which is told no instructions: name that function {role!r} itself, and it has the role."
-    if bound in ROLES:
-        return f"{bound!r} is a role itself: name the coding agent that is to carry {role} out."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
     known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
     return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import httpx
 from a2a.client import Client, ClientConfig, ClientFactory
@@ -92,9 +91,8 @@ CARD_PATH = "/.well-known/agent-card.json"
 CARD_BYTES = 1024 * 1024
 CARD_SECONDS = 15.0
 KEPT_SECONDS = 300.0
-BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+BINDINGS = ("JSONRPC", "HTTP+JSON")
 """The best first."""
-GRPC_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -144,7 +142,6 @@ class RemoteAgent:
             chosen = self._chosen(card)
             config = ClientConfig(
                 httpx_client=http,
-                grpc_channel_factory=self._channel,
                 supported_protocol_bindings=list(BINDINGS),
                 use_client_preference=True,
                 polling=not card.capabilities.streaming,
@@ -153,10 +150,6 @@ class RemoteAgent:
         except BaseException:
             await http.aclose()
             raise
-
-    def forget(self) -> None:
-        """The card may have changed: it is fetched anew for the next one."""
-        self._card_until = 0.0
 
     # ---- the card
 
@@ -205,11 +198,8 @@ class RemoteAgent:
         return chosen
 
     def _is_same_host(self, interface: AgentInterface) -> bool:
-        url = interface.url
-        if interface.protocol_binding == "GRPC" and "://" not in url:
-            url = f"{self.target.scheme}://{url}"
         try:
-            there = parse_target(url)
+            there = parse_target(interface.url)
         except Misused:
             return False
         is_same = there.host == self.target.host or (is_loopback(there) and is_loopback(self.target))
@@ -229,17 +219,6 @@ class RemoteAgent:
                     words = f"ca_file: {self._ca_file.name} cannot be used: {error}."
                     raise Unavailable(words, code="TOOL_UNAVAILABLE", advice="Name a PEM file of certificates.") from None
         return self._tls
-
-    def _channel(self, url: str) -> Any:
-        import grpc
-        import grpc.aio
-
-        place = url.partition("://")[2] if "://" in url else url
-        options = (("grpc.max_receive_message_length", GRPC_BYTES), ("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
-        if self.target.scheme == "http":
-            return grpc.aio.insecure_channel(place, options=options)
-        roots = None if self._ca_file is None else self._ca_file.read_bytes()
-        return grpc.aio.secure_channel(place, grpc.ssl_channel_credentials(roots), options=options)
 
 
 def is_loopback(target: Target) -> bool:

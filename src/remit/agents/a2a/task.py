@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import httpx
 from a2a.client import A2AClientError, A2AClientTimeoutError, ClientCallContext
@@ -33,7 +32,7 @@ from google.protobuf.message import DecodeError
 
 from remit.agents.a2a.client import RemoteAgent, RemoteConnection, too_large
 from remit.agents.definition import Definition
-from remit.agents.proto.metadata import ADVICE, CODE, EXTENSION, HEADER, PUSHBACK, CallerPosition
+from remit.agents.proto.metadata import EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
@@ -51,15 +50,12 @@ from remit.system.threads import off_loop
 _WORDS = 800
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE"})
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_GRPC = re.compile(r"gRPC Error ([A-Z_]+):")
-_GRPC_PASSING = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "UNKNOWN", "INTERNAL", "CANCELLED"})
-_GRPC_SHUT = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 LONGEST_WAIT_SECONDS = 10.0
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
     words, code = redact_text(error.message[:_WORDS]), _code(error)
-    if _status(error) in (401, 403) or _grpc(error) in _GRPC_SHUT or code in ("UNAUTHENTICATED", "FORBIDDEN"):
+    if _status(error) in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
         advice = "Set the variable that token_variable names to a token that it accepts."
         return Unavailable(f"{address} refuses our token: {words}", code="TOOL_UNAVAILABLE", advice=advice)
     if isinstance(error, VersionNotSupportedError):
@@ -75,7 +71,7 @@ def may_pass(error: A2AError) -> bool:
     """Whether trying again later may help: the connection was lost, or it is busy."""
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
-    for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING), (_grpc(error), _GRPC_PASSING)):
+    for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING)):
         if found is not None:
             return found in passing
     return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
@@ -91,19 +87,8 @@ def retry_after(error: A2AError) -> float | None:
 
 
 def _said(error: A2AError) -> Mapping[str, Any]:
-    """What a remit says beside the error: in its data; over gRPC, where the SDK hands on none, in the trailers of the call."""
-    if isinstance(error.data, dict) and error.data:
-        return error.data
-    trailers: Any = getattr(error.__cause__, "trailing_metadata", None)
-    found = {name: value for name, value in (trailers() or ()) if isinstance(value, str)} if trailers is not None else {}
-    said: dict[str, Any] = {}
-    if CODE in found:
-        said["code"] = unquote(found[CODE])
-    if ADVICE in found:
-        said["recommendation"] = unquote(found[ADVICE])
-    if (wait := found.get(PUSHBACK, "")).isascii() and wait.isdigit() and len(wait) < 10:
-        said["retryAfterSeconds"] = int(wait) / 1000
-    return said
+    """What a remit says beside the error."""
+    return error.data if isinstance(error.data, dict) else {}
 
 
 def _code(error: A2AError) -> str | None:
@@ -115,11 +100,6 @@ def _code(error: A2AError) -> str | None:
 def _status(error: A2AError) -> int | None:
     cause = error.__cause__
     return cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
-
-
-def _grpc(error: A2AError) -> str | None:
-    found = _GRPC.match(error.message) if isinstance(error, A2AClientError) else None
-    return found[1] if found else None
 
 
 # ---- the task as it grows
@@ -445,7 +425,7 @@ class RemoteTask:
         self._definition = definition
         self._ctx = ctx
         self._arguments = arguments
-        self._gathered = TaskSnapshot(ctx, is_remit=line.is_remit)
+        self._snapshot = TaskSnapshot(ctx, is_remit=line.is_remit)
         self._sent: Message | None = None
         self._lost_at: float | None = None
         self._pause = POLL_SECONDS[0]
@@ -458,19 +438,19 @@ class RemoteTask:
     @property
     def is_left(self) -> bool:
         """Something of it may still run over there."""
-        return (self._sent is not None or self._gathered.task is not None) and not self._gathered.is_over
+        return (self._sent is not None or self._snapshot.task is not None) and not self._snapshot.is_over
 
     async def done(self) -> Any:
         """Its answer, as a return."""
         try:
             before = await self._before()
-            if not self._gathered.is_over:
-                if before is None or self._gathered.task is None:
+            if not self._snapshot.is_over:
+                if before is None or self._snapshot.task is None:
                     await self._send(before)
                 await self._followed()
         except A2AError as error:
             raise error_of(error, self._line.address) from None
-        return await answer_of(self._gathered, self._definition, self._ctx)
+        return await answer_of(self._snapshot, self._definition, self._ctx)
 
     # ---- where it was before
 
@@ -485,7 +465,7 @@ class RemoteTask:
             return None
         is_same = saved.get("session_id") == self._ctx.session_id
         if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
-            self._gathered.replace(task)  # it runs there still, or ended while nobody was here
+            self._snapshot.replace(task)  # it runs there still, or ended while nobody was here
             await self._keep(task)
         return task
 
@@ -501,14 +481,14 @@ class RemoteTask:
             try:
                 await self._taken(self._line.client.send_message(request, context=self._call(stream=self._line.streams)))
             except A2AError as error:
-                if self._gathered.task is not None:
+                if self._snapshot.task is not None:
                     self._lose(error)
                     return
                 if not (self._line.is_remit or _never_arrived(error)) or not may_pass(error):
                     raise
                 await self._wait(error)
             else:
-                if self._gathered.task is not None or self._gathered.message is not None:
+                if self._snapshot.task is not None or self._snapshot.message is not None:
                     return
                 await self._wait(A2AClientError("it answered nothing"))
 
@@ -522,11 +502,11 @@ class RemoteTask:
         try:
             async for event in _each(events):
                 self._lost_at, self._pause = None, POLL_SECONDS[0]
-                is_first = self._gathered.task is None
-                self._gathered.take(event)
-                if is_first and self._gathered.task is not None:
-                    await self._keep(self._gathered.task)
-                if self._gathered.is_over:
+                is_first = self._snapshot.task is None
+                self._snapshot.take(event)
+                if is_first and self._snapshot.task is not None:
+                    await self._keep(self._snapshot.task)
+                if self._snapshot.is_over:
                     return
         finally:
             if (close := getattr(events, "aclose", None)) is not None:
@@ -548,28 +528,28 @@ class RemoteTask:
 
     async def _followed(self) -> None:
         """To its end. What was said while nobody listened is missing in between, never at the end: that is fetched whole."""
-        while not self._gathered.is_over:
-            task = self._gathered.task
+        while not self._snapshot.is_over:
+            task = self._snapshot.task
             assert task is not None
             try:
                 if self._line.streams:
                     await self._subscribed(task.id)
-                if not self._gathered.is_over:
-                    self._gathered.replace(await self._get(task.id))
-                    self._gathered.was_lost = False
+                if not self._snapshot.is_over:
+                    self._snapshot.replace(await self._get(task.id))
+                    self._snapshot.was_lost = False
                 self._lost_at = None
-                if not self._gathered.is_over:
+                if not self._snapshot.is_over:
                     await self._rest()
             except A2AError as error:
                 self._lose(error)
                 await self._wait(error)
-        if self._gathered.was_lost and self._gathered.task is not None:
+        if self._snapshot.was_lost and self._snapshot.task is not None:
             with contextlib.suppress(A2AError):  # what was heard of it is there all the same
-                self._gathered.replace(await self._get(self._gathered.task.id))
+                self._snapshot.replace(await self._get(self._snapshot.task.id))
 
     async def _subscribed(self, task_id: str) -> None:
         """Ends when the task does, or the connection."""
-        self._gathered.was_lost = True
+        self._snapshot.was_lost = True
         try:
             await self._taken(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
         except UnsupportedOperationError:
@@ -584,7 +564,7 @@ class RemoteTask:
 
     def _lose(self, error: A2AError) -> None:
         """Raises it, where waiting does not help."""
-        self._gathered.was_lost = True
+        self._snapshot.was_lost = True
         if not may_pass(error):
             raise error
 
@@ -610,21 +590,10 @@ class RemoteTask:
         """Stop it there too, over a connection of its own: this one is closing. Whatever goes wrong, nobody waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
-                task_id = self._gathered.task.id if self._gathered.task is not None else await self._found_out(line)
-                if task_id is not None:
-                    await line.client.cancel_task(CancelTaskRequest(id=task_id), context=self._call())
+                if self._snapshot.task is not None:
+                    await line.client.cancel_task(CancelTaskRequest(id=self._snapshot.task.id), context=self._call())
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
             return  # it has ended there, or nobody is there: its own deadline, which it was told, ends it
-
-    async def _found_out(self, line: RemoteConnection) -> str | None:
-        """The task of a message whose answer had not come yet: a remit tells it again, to the same message."""
-        if not line.is_remit or self._sent is None:
-            return None
-        request = SendMessageRequest(message=self._sent, configuration=SendMessageConfiguration(return_immediately=True))
-        async for event in line.client.send_message(request, context=self._call()):
-            if event.HasField("task"):
-                return event.task.id
-        return None
 
 
 async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
