@@ -59,7 +59,7 @@ def test_silence_is_a_no_when_the_time_is_up(project: Path) -> None:
         shown.until("no answer")
         shown.until("refused")
         shown.ended()
-    assert '"by":"nobody answered within 1.2 s"' in (project / ".remit" / "audit.jsonl").read_text()
+    assert '"by":"no answer within 1.2 s"' in (project / ".remit" / "audit.jsonl").read_text()
 
 
 def test_what_was_typed_before_the_question_is_no_answer_and_agents_words_are_harmless(project: Path) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remit.agents.definition import Definition
 
 HOW_TO_START = """\
-This project has no agents of its own yet. A Python function is one, in .remit/agents/hello.py:
+This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py:
 
     from remit import agent
 
@@ -32,19 +32,19 @@ This project has no agents of its own yet. A Python function is one, in .remit/a
     async def hello(name: str) -> str:
         return f"Hello, {name}."
 
-and is called so: remit delegate hello name=Ada
+Call it: remit delegate hello name=Ada
 
-A coding agent, or any command, is one by a few lines in remit.toml:
+A coding agent, or any command, needs a few lines in remit.toml:
 
     [agents.claude]
     kind = "claude"
     allow = ["read", "search", "edit"]
 
-and is called so: remit delegate claude "Say what this project does"
+Call it: remit delegate claude "Say what this project does"
 
-A language model with a task of its own is a file: `remit agents new NAME` writes one.
+`remit agents new NAME` writes an agent file for a language model.
 
-`remit agents --detect` finds the coding agents that are installed here, and prints their lines."""
+`remit agents --detect` finds installed coding agents, and prints their lines."""
 INSTRUCTION_LINES = 6
 """Lines of its instructions that are shown."""
 READING = "worker.read_file, worker.list_files, worker.search_files"
@@ -53,35 +53,35 @@ PURPOSE = "Answers questions about this project by looking at its files."
 TEMPLATE = """\
 ---
 description: {description}
-# Which language model it is: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
-# Left out: the project's, which `model` in remit.toml or REMIT_MODEL names.
+# Language model: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
+# Default: `model` in remit.toml, or REMIT_MODEL.
 {model}
-# Whom it may delegate to: agents, or single operations of one. Nothing else can be reached.
-# Left out: worker, researcher and coder, with all that they can do. `remit agents` lists who there is.
+# Agents, or single operations, that it may delegate to. It can reach nothing else.
+# Default: worker, researcher and coder. `remit agents` lists all.
 tools: {tools}
 remit:
   kind: model
   timeout: 600                  # seconds
-  # requests: 20                # how often the model may be asked in one delegation
-  # requires_artifacts: true    # it is done only when it has written a file: add worker.write_file to tools
-  # languages: [python]         # with operations: the commands of the board that it takes, for tasks in these languages
+  # requests: 20                # requests to the model in one delegation, at most
+  # requires_artifacts: true    # it must write a file: add worker.write_file to tools
+  # languages: [python]         # with operations: the board commands that it carries out, for tasks in these languages
   # operations: [review]
-  # output_schema:              # what its data must be: JSON schema, or the path of a .json file in the project
+  # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
   #   type: object
   #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
   #   required: [findings]
 ---
-You are {name}, an agent of this project. What you are for: {purpose}
+You are {name}, an agent of this project. Your purpose: {purpose}
 
 ## How you work
 
-1. Read what you are given, and look at the files it speaks of before you say anything about them.
-2. Say what you found with its place: a path and a line.
-3. What you could not find out, you say too. You do not guess.
+1. Read the task, and read the files it mentions before you say anything about them.
+2. Name the path and line of everything you found.
+3. Say what you could not find out. Do not guess.
 
-## What you hand back
+## Your answer
 
-A summary of two to five sentences with your answer first, then what you looked at.
+A summary of two to five sentences: your answer first, then what you read.
 """
 
 
@@ -254,9 +254,9 @@ def _definition_lines(spec: AgentSpec, definition: "Definition", project: Projec
     else:
         lines += [("model", definition.model or ""), ("may use", ", ".join(definition.allow))]
     lines += [("delegates", "with remit's own tools" if definition.delegates else ""), *(("note", note) for note in definition.notes)]
-    told = [one_line(line, 200) for line in definition.instructions.splitlines() if line.strip()]
-    more = [f"… and {count(len(told) - INSTRUCTION_LINES, 'line')} more"] if len(told) > INSTRUCTION_LINES else []
-    lines += [("" if place else "prompt", line) for place, line in enumerate([*told[:INSTRUCTION_LINES], *more])]
+    prompt = [one_line(line, 200) for line in definition.instructions.splitlines() if line.strip()]
+    more = [f"… and {count(len(prompt) - INSTRUCTION_LINES, 'line')} more"] if len(prompt) > INSTRUCTION_LINES else []
+    lines += [("" if place else "prompt", line) for place, line in enumerate([*prompt[:INSTRUCTION_LINES], *more])]
     return lines
 
 

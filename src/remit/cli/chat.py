@@ -67,7 +67,7 @@ async def _chat(project: Project, conversation: str | None, model: str | None) -
 
 @contextlib.contextmanager
 def _hanging_up() -> "Iterator[Callable[[], bool]]":
-    """A closed terminal, or SIGTERM, ends the chat as Ctrl-D does, and what it is at with it; whether that was so."""
+    """A closed terminal, or SIGTERM, ends the chat and its running work; whether that happened."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     heard: list[signal.Signals] = []
 
@@ -91,12 +91,12 @@ RECAP_LINES = 12
 
 @dataclass(slots=True, kw_only=True)
 class Talk:
-    """How the chat stands."""
+    """State of the chat."""
 
     conversation: str | None
-    """Its id; None: one that begins with the next message."""
+    """Its id; None: a new one begins with the next message."""
     model: str | None
-    """Said with --model or /model; None: that of the settings."""
+    """Of --model or /model; None: that of the settings."""
     as_json: bool = False
     title: str = ""
     spent: Spent = field(default_factory=Spent)
@@ -105,10 +105,10 @@ class Talk:
     answer: Answer | None = None
     reader: Reader | None = None
     session: "Session | None" = None
-    """The one that is open now."""
+    """The open one."""
     is_over: bool = False
     exit: Exit = Exit.OK
-    """Of a chat through a pipe: of the first message that was not answered well."""
+    """Of a chat through a pipe: that of the first message without a good answer."""
 
     @property
     def is_greeted(self) -> bool:
@@ -128,12 +128,12 @@ class Session:
         self.kept = Conversations(remit.root)
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
-        """The project is to be opened anew."""
+        """The project must be opened again."""
         self.interrupts = Interrupts(is_terminal=self.is_terminal)
         talk.session = self
 
     async def run(self) -> None:
-        """Until it is over, or the project is to be opened anew."""
+        """Until it is over, or the project must be opened again."""
         self.interrupts.rest()
         try:
             await self._run()
@@ -180,7 +180,7 @@ class Session:
             self._conclude(answer)
 
     def _note(self, ended: Exit) -> None:
-        """At a terminal a person has seen it; elsewhere a script wants to know."""
+        """For scripts; at a terminal a person has seen it."""
         if not self.is_terminal:
             self.talk.exit = self.talk.exit or ended
 
@@ -194,7 +194,7 @@ class Session:
     def _conclude(self, answer: Answer) -> None:
         shown = console() if self.is_terminal else error_console()
         if not answer.result.ok:
-            go_on = "The conversation is kept: go on, or /retry." if answer.was_interrupted else ""
+            go_on = "The conversation is kept: continue, or /retry." if answer.was_interrupted else ""
             print_ending(answer, self.remit.root, go_on, sys.stdout if self.is_terminal else sys.stderr)
         elif self.is_terminal:
             shown.print(closing_line(self.remit, answer, with_conversation=False))
@@ -205,7 +205,7 @@ class Session:
 
     async def _carry_out(self, name: str, rest: str) -> None:
         try:
-            with self.interrupts.heard_by(lambda: None):  # it is for whoever has the terminal now, a pager say
+            with self.interrupts.heard_by(lambda: None):  # it is for the program that has the terminal now, e.g. a pager
                 await carry_out(self, name, rest)
         except RemitError as error:
             report(error, as_json=False)
@@ -215,7 +215,7 @@ class Session:
     # ---- conversations
 
     def begin(self, conversation: Conversation | None) -> None:
-        """Go on with this one; None: a new one."""
+        """Continue this one; None: a new one."""
         talk = self.talk
         talk.message, talk.answer = "", None
         if conversation is None:
@@ -235,7 +235,7 @@ class Session:
             self.begin(self.kept.open(self.talk.conversation))
 
     def _warn_of_no_model(self) -> None:
-        """Before anything is typed: /model may name one."""
+        """Before anything is typed, so that /model can name one."""
         try:
             self.remit.models.choice()
         except Unavailable as error:
@@ -243,7 +243,7 @@ class Session:
                 console().print(Text(line, style="yellow"))
 
     def _recap(self, conversation: Conversation) -> None:
-        """Where it stood."""
+        """Print the last messages."""
         spoken = [line.message for line in conversation.spoken if not line.by and isinstance(line.message, UserMessage | Reply)]
         said = sum(isinstance(message, UserMessage) for message in spoken)
         line = Text(conversation.title, style="bold").append(f"  {conversation.conversation_id} · {count(said, 'message')}", style="dim")
@@ -272,7 +272,7 @@ class Interrupts:
         self._is_terminal = is_terminal
 
     def rest(self) -> None:
-        """Nothing runs that could be stopped. To be said again whenever another had the signal: a line editor gives it back unheard."""
+        """Nothing runs that could be stopped. Called again after another program, such as a line editor, had the signal."""
         if self._is_terminal:
             self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         else:
@@ -280,7 +280,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def heard_by(self, act: Callable[[], object]) -> Iterator[None]:
-        """Every time, also the second: whoever is impatient wants what runs to end, not the conversation."""
+        """Every time: a second Ctrl-C stops the running work again, not the conversation."""
         self._loop.add_signal_handler(signal.SIGINT, act)
         try:
             yield

@@ -87,7 +87,7 @@ class Screen(PausableLive):
 
     def hear(self, text: str, at: float) -> None:
         if not self.is_paused and not self._looks and any(not node.record.state.is_settled for node in self._running()):
-            self._looks = LOOKS  # they have ended by now, or it speaks while they run: the next look tells
+            self._looks = LOOKS  # the next look shows whether they have ended
         if self.is_paused or self._looks:
             self._held.append((text, at))
         else:
@@ -123,7 +123,7 @@ class Screen(PausableLive):
         known = len(self._seen.records)
         self._seen.records, self._seen.watch = records, watch
         if self._breaks.noticed(records[max(1, known) :]):
-            self._flush()  # what was said before they were handed on
+            self._flush()  # words before the delegations
         self._print_ended()
         self._looks = max(0, self._looks - 1)
         self._release()
@@ -260,7 +260,7 @@ class Breaks:
 
     def __init__(self) -> None:
         self._held = ""
-        """Line ends that are due before the next words: at the very end nobody wants them."""
+        """Line ends due before the next words; dropped at the end."""
         self._at = 0.0
         self.has_words = False
 
@@ -325,7 +325,7 @@ class Plain:
 
 
 class Asides(Lines):
-    """Of the message itself nothing is told: its words are the answer."""
+    """Without lines for the message itself: its words are the answer."""
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
         if record.parent_id is not None:

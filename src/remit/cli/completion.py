@@ -1,7 +1,4 @@
-"""What the shell offers at Tab: task numbers with their titles, statuses, languages, agents. Quick: the engine is not imported.
-
-A completion never fails and never writes: where the project cannot be read there is nothing to offer.
-"""
+"""Completions for the shell: task numbers with their titles, statuses, languages, agents. Never fails and never writes."""
 
 import json
 import re
@@ -17,7 +14,7 @@ OFFERED = 200
 _TITLE = 60
 _LIST = re.compile(r"^(.*[,;\s-])?([^,;\s-]*)$", re.DOTALL)
 Offer = list[tuple[str, str]]
-"""Words, each with what it stands for; shells that can show it do."""
+"""Words, each with its meaning, which some shells show."""
 
 
 def some_tasks(incomplete: str) -> Offer:

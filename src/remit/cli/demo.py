@@ -119,9 +119,9 @@ def killed(ctx: BlockingContext) -> str:
     return "never returned"
 
 
-@agent("demo.prose", answers="return", workspace="none", timeout=20, description="Answers in prose until it is told what is missing.")
+@agent("demo.prose", answers="return", workspace="none", timeout=20, description="Answers in prose until the faults are named.")
 async def prose(ctx: Context, files: int) -> str:
-    """Stands for a language model that forgets the format: it is asked once more, with the exact faults."""
+    """Like a language model that forgets the format: it is asked once more, with the exact faults."""
     if ctx.repair is None:
         return f"Sure! I counted {files} files. It all looks fine to me, let me know if you need more."
     ctx.progress(f"asked again: {ctx.repair.faults[0]}")

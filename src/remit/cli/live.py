@@ -1,7 +1,6 @@
 """Showing a delegation while it runs: a live tree on a terminal (`tree`), plain lines elsewhere, nothing with `--json`.
 
-Progress goes to stderr, so that stdout has only the answer. Ctrl-C cancels the delegation and waits for its return; a second one ends
-the program.
+Progress goes to stderr. Ctrl-C cancels the delegation and waits for its return; a second one ends the program.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 REFRESH_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""A child that has run for so long is worth a line."""
+"""A child that has run this long gets a line."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
@@ -74,10 +73,8 @@ class Silence:
 
 
 class Lines(Silence):
-    """A line for each thing said, for start and end, and for children that take long or do not go well.
-
-    Of a child that is quick and completes nothing is told: an agent may send dozens, and says itself what it does.
-    """
+    """A line for each event, for start and end, and for children that take long or fail. A quick child that completes gets no line:
+    there may be dozens."""
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -95,7 +92,7 @@ class Lines(Silence):
             say_aside(f"{self._last:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        """Start and end, each told once; of lines of one moment the start comes first, the end last."""
+        """Start and end, each once; of lines with the same time the start comes first, the end last."""
         known = self._told.setdefault(record.session_id, set())
         is_child = record.parent_id is not None
         if record.started_at is not None and "start" not in known and not (is_child and self._is_quick(record)):
@@ -105,7 +102,6 @@ class Lines(Silence):
             known.add("end")
             if is_child and record.state is State.COMPLETED and "start" not in known:
                 return
-            # Of the root the return follows on stdout: it is not told twice.
             words = f"{record.state}." if record.parent_id is None else f"{record.state}. {_gist(record)}"
             if record.parent_id is not None or record.state is not State.REFUSED:
                 yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
@@ -128,7 +124,7 @@ class Outcome:
 async def carried_out(
     remit: "Remit", handle: Awaited, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
 ) -> Outcome:
-    """Wait for a delegation's return, showing how it goes. The first of these signals cancels it; or `stop`, of who listens himself."""
+    """Wait for the return of a delegation and show its progress. The first of these signals cancels it, or `stop`."""
     result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
     return Outcome(result, was_interrupted)
 
@@ -142,7 +138,7 @@ async def _watched(
     signals: Sequence[signal.Signals] = INTERRUPTS,
     stop: asyncio.Event | None = None,
 ) -> tuple[T, bool]:
-    """What `result` gives, showing the delegations meanwhile; whether it was interrupted. `note` is said when that happens."""
+    """Wait for `result` and show the delegations; whether it was interrupted. `note` is printed then."""
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
@@ -171,14 +167,14 @@ async def _refresh(remit: "Remit", sessions: Sequence[str], watch: Watch, show: 
                 records += below(remit.store.tree(record.root_id), session_id)
         return records, watch.look(records)
 
-    with contextlib.suppress(RemitError):  # what is shown may miss a beat; the return itself never comes this way
+    with contextlib.suppress(RemitError):  # the picture may miss an update; the return does not come this way
         records, events = await asyncio.to_thread(look)
         show.show(records, watch, events)
 
 
 @contextlib.contextmanager
 def on_interrupt(act: Callable[[], None], signals: Sequence[signal.Signals] = INTERRUPTS) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) calls `act`; from then on they have their usual force again."""
+    """The first Ctrl-C (or SIGTERM) calls `act`; later ones have their usual effect."""
     loop = asyncio.get_running_loop()
 
     def first() -> None:
@@ -196,10 +192,10 @@ def on_interrupt(act: Callable[[], None], signals: Sequence[signal.Signals] = IN
 
 
 async def wait_for_resumed(remit: "Remit", resumed: Sequence[str], *, as_json: bool) -> list[Return]:
-    """What was brought back to life runs in this process: it is not left before that has ended, or Ctrl-C has ended it."""
+    """Resumed work runs in this process: wait until it has ended, or Ctrl-C has stopped it."""
     if not resumed:
         return []
-    note = "Interrupted: what was resumed is stopped, and what it has done so far is kept. Again Ctrl-C leaves at once."
+    note = "Interrupted: resumed work is stopped, and its results so far are kept. Ctrl-C again exits at once."
     results, was_interrupted = await _watched(remit, lambda: resumed, _results(remit, resumed), best_show(as_json=as_json), note)
     returns = [result for result in results if result is not None]
     for result in returns if not as_json else ():
@@ -219,10 +215,9 @@ async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | Non
 
 
 class Shown:
-    """Waiting at the command line: what is delegated is shown meanwhile, and Ctrl-C cancels it. Give it as `waiting`.
+    """Waits for a delegation of the board, shows it, and cancels it on Ctrl-C; passed as `waiting`.
 
-    Within `listening` a Ctrl-C that comes before there is anything to cancel is remembered: what is begun then is cancelled at once, and
-    filed like anything else.
+    Within `listening` a Ctrl-C before the delegation has started is remembered: it is cancelled as soon as it starts, and recorded.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -254,7 +249,7 @@ class Shown:
 
 
 def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
-    """Session ids of those that nobody runs any more."""
+    """Session ids whose process is gone."""
     if all(record.state.is_settled for record in records):
         return set()
     living = living_owners(store, root / ".remit" / "run")
@@ -262,8 +257,7 @@ def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
 
 
 async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
-    """Say once that work of dead processes is waiting; nobody's new work takes it over. What was resumed all the same, because `key` asks
-    for just that: its sessions."""
+    """Print once that work of dead processes is waiting; it is resumed only if `key` asks for it: its sessions."""
     store = remit.store
     live = await asyncio.to_thread(store.live)
     gone = await asyncio.to_thread(gone_among, live, store, remit.root)

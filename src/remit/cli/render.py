@@ -148,7 +148,7 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
         return text
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # a terminal without a size, or a stream that only stands for one
+    except (OSError, ValueError):  # a terminal without a size
         columns = 0
     return wrapped(text, (columns or 80) - less)
 
@@ -323,7 +323,7 @@ def moment(wall_seconds: float) -> str:
 
 
 def when(wall_seconds: float, now: float) -> str:
-    """As short as it can be told from now: the time of today, the day of this year, or the date."""
+    """The time of today, the day of this year, or the date."""
     then, today = time.localtime(wall_seconds), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)

@@ -333,7 +333,7 @@ def _short(value: Any) -> str:
 
 
 def listing(data: Any) -> list[str]:
-    """The lines of such a result; none, where it is nothing of the kind. What the summary tells anyway is not told again."""
+    """Lines of a listing, matches, a text or program output; empty for other data. The summary is not repeated."""
     if not isinstance(data, Mapping):
         return []
     if _are(entries := data.get("entries"), {"path": str, "type": str}):

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from remit.cli.approval import standing_still
+from remit.cli.approval import pausing
 from remit.cli.events import Watch, Word, gist_of, parameters_hint
 from remit.cli.render import MARKS, count, duration, error_console, one_line, short
 from remit.core.events import Event
@@ -202,7 +202,7 @@ class PausableLive:
         self.console = console
         self.is_paused = False
         self._live = self._new()
-        self._registered = standing_still(self._pause, self._resume)
+        self._registered = pausing(self._pause, self._resume)
 
     def _new(self) -> Live:
         return Live(console=self.console, auto_refresh=False, transient=True, vertical_overflow="crop")
