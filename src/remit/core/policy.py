@@ -54,7 +54,7 @@ class PolicyRequest:
 
     caller: str
     """Who wants it: the agent that delegates; `orchestrator` for whoever owns the project; `token:NAME` or `cert:NAME` for whoever came
-    in by a door."""
+    in through an API."""
     action: str
     """The operation: the name of the agent in the directory, e.g. `worker.read_file`, or what an agent asks for on its way."""
     depth: int
@@ -136,17 +136,17 @@ class Approver(Protocol):
         ...
 
 
-class _AllowAll:
-    """The policy of a house that was given none. Only what leads inside (an `address` that is not public) takes a rule that says so."""
+class AllowAll:
+    """The policy when none is configured. Only what leads inside (an `address` that is not public) takes a rule that says so."""
 
     def decide(self, asked: PolicyRequest) -> Decision:
-        return _ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
+        return ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
 
     def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
-        return [self.decide(one) is _ALLOWED for one in asked]
+        return [self.decide(one) is ALLOWED for one in asked]
 
     def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
-        return _ALLOWED
+        return ALLOWED
 
     def write_out(self) -> None:
         return None
@@ -161,6 +161,6 @@ class _AllowAll:
         return None
 
 
-_ALLOWED = Decision(verdict=Verdict.ALLOW)
+ALLOWED = Decision(verdict=Verdict.ALLOW)
 _INSIDE = Decision(verdict=Verdict.DENY, because="There is no policy here, and addresses inside need one that permits them.")
-ALLOW_ALL: Policy = _AllowAll()
+ALLOW_ALL: Policy = AllowAll()

@@ -1,4 +1,4 @@
-"""A request: what a caller asks for, before anything has looked at it. Made from keyword arguments at every door."""
+"""A request: what a caller asks for, before anything has looked at it. Made from keyword arguments at every API."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

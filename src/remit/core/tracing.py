@@ -1,9 +1,9 @@
 """Trace and span ids of delegations (W3C Trace Context), derived from their session ids: nothing is stored and nothing can be lost.
 
-One tree is one trace, whichever processes and doors it runs through and however often it is resumed, since each of them computes the same
+One tree is one trace, whichever processes and APIs it runs through and however often it is resumed, since each of them computes the same
 ids: the trace is the caller's, where it gave a `traceparent`, else a hash of the root's session; the span of a delegation is a hash of its
 own session. A tree has a span of its own too, above its root. Pure; knows nothing of OpenTelemetry (see `signals.traces`). Used by
-`signals`, by `engine.running` for agents' processes, by remotes and by doors, which `parse` what a caller sent.
+`signals`, by `engine.running` for agents' processes, by remotes and by APIs, which `parse` what a caller sent.
 """
 
 import functools

@@ -207,7 +207,7 @@ def entry_text(entry: Mapping[str, Any]) -> bytes:
 
 
 def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
-    """Who was turned away at a door, which tokens were made and revoked: rare, so that the log is opened for each."""
+    """Who was turned away at an API, which tokens were made and revoked: rare, so that the log is opened for each."""
     audit = AuditLog(folder, clock=clock)
     try:
         audit.write([entry_text(entry)])

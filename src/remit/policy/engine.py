@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from remit.core.deadline import Clock
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import RemitError
-from remit.core.policy import Decision, Mode, Policy, PolicyRequest, Verdict
+from remit.core.policy import ALLOWED, AllowAll, Decision, Mode, Policy, PolicyRequest, Verdict
 from remit.core.redaction import redact_text
 from remit.policy.audit import AuditLog, entry_text
 from remit.policy.rules import (
@@ -202,7 +202,7 @@ def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> O
 
 
 def kind_of_principal(caller: str) -> str:
-    """Whoever came in by a door is no agent; and no agent has a colon in its name."""
+    """Whoever came in through an API is no agent; and no agent has a colon in its name."""
     return CALLER if caller.startswith(CALLERS) else "Agent"
 
 
@@ -447,30 +447,15 @@ def _entry(asked: PolicyRequest, decision: Decision) -> dict[str, Any]:
     return entry
 
 
-_ALLOWED = Decision(verdict=Verdict.ALLOW)
-
-
-class DisabledPolicy:
-    """Nothing is asked, and nothing is logged but one line that says so."""
+class DisabledPolicy(AllowAll):
+    """Allows everything, and logs nothing but one line that says so."""
 
     def __init__(self, audit: AuditLog, owner: str) -> None:
         self._audit = audit
         self._entry: bytes | None = entry_text({"event": "disabled", "mode": "disabled", "owner": owner})
 
     def decide(self, asked: PolicyRequest) -> Decision:
-        return _ALLOWED
-
-    def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
-        return [True] * len(asked)
-
-    def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
-        return _ALLOWED
-
-    def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
-        return None
-
-    def renamed(self, session_id: str, now: str) -> None:
-        return None
+        return ALLOWED
 
     def write_out(self) -> None:
         if self._entry is not None:

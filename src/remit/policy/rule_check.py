@@ -153,9 +153,9 @@ def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
 
 
 def _not_a_caller(kind: str, name: str) -> str:
-    """Who came in by a door, called an agent, or somebody else called such a caller."""
+    """Who came in through an API, called an agent, or somebody else called such a caller."""
     if kind == "Agent":
-        return f"{name} is no agent but somebody who comes in by a door: write {CALLER}::{quoted(name)}."
+        return f"{name} is no agent but somebody who comes in through an API: write {CALLER}::{quoted(name)}."
     if name == ROOT_CALLER:
         return f"Whoever owns the project is Agent::{quoted(name)}."
     return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}, or cert:NAME for a certificate."

@@ -129,7 +129,7 @@ def _whole_branch(git: Git, workspace: Workspace) -> str:
 
 
 def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
-    """The folder, our folder, and the branch when its work is elsewhere. The books go last: what is half removed is found again."""
+    """The folder, our folder, and the branch when its work is elsewhere. The metadata goes last: what is half removed is found again."""
     if workspace.kind is WorkspaceKind.WORKTREE:
         git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
         with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
@@ -214,7 +214,7 @@ def finish_removal(root: Path, session_id: str) -> bool:
     if not (metadata_folder(root, session_id) / REMOVAL_MARK).exists():
         return False
     workspace = load_workspace(root, session_id)
-    if workspace is None:  # its note went before the mark: there is nothing left but the books
+    if workspace is None:  # its note went before the mark: there is nothing left but the metadata
         remove_metadata(metadata_folder(root, session_id))
     else:
         remove_workspace(workspace, with_branch=True)

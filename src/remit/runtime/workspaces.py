@@ -136,7 +136,7 @@ def load_workspace(root: Path, session_id: str) -> Workspace | None:
 
 
 def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:
-    """The workspace of the run that is gone on from. Only one can have it: the books change hands by their name.
+    """The workspace of the run that is gone on from. Only one can have it: its metadata is renamed.
 
     Under their lock: whoever clears it away just now is waited for.
     """
@@ -150,7 +150,7 @@ def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace 
 
 
 def list_workspaces(root: Path) -> list[str]:
-    """The sessions that have books here."""
+    """The sessions that have metadata here."""
     with contextlib.suppress(OSError):
         return sorted(name for name in os.listdir(work_root(root) / METADATA) if is_session_id(name))
     return []

@@ -326,7 +326,7 @@ class DelegateRequest:
     """None: the default of its target."""
     priority: Priority
     also: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments that the door takes beside those of the tool."""
+    """Further arguments that the API takes beside those of the tool."""
 
     @property
     def agent(self) -> str:
@@ -354,7 +354,7 @@ class Reader:
         self._limits_for = limits_for
 
     def read(self, given: object, *also: str) -> DelegateRequest:
-        """The request, or `DelegateError` with what is allowed. `also`: arguments that a door takes beside those of the tool."""
+        """The request, or `DelegateError` with what is allowed. `also`: arguments that an API takes beside those of the tool."""
         arguments, unknown = _named(given, (*ARGUMENTS, *also))
         spec = self._meant(arguments.get("target"), arguments.get("operation"))
         if unknown:

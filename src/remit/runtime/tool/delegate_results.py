@@ -218,7 +218,7 @@ class ChunkType(StrEnum):
     DATA = "data"
     """`{chunk}`"""
     STATUS = "status"
-    """`{state, message}`: it is QUEUED, RUNNING or PAUSED from here on; told to those who follow through a door"""
+    """`{state, message}`: it is QUEUED, RUNNING or PAUSED from here on; told to those who follow through an API"""
     COMPLETE = "complete"
     """`{result}`"""
     ERROR = "error"

@@ -107,7 +107,7 @@ class DelegateTool:
         return tool_definition(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
-        """The request, judged; nothing runs. `also`: arguments that a door takes beside the tool's own. Raises `DelegateError`."""
+        """The request, judged; nothing runs. `also`: arguments that an API takes beside the tool's own. Raises `DelegateError`."""
         return self._reader.read(arguments, *also)
 
     async def call(self, arguments: object) -> DelegateResult:
@@ -159,7 +159,7 @@ class DelegateTool:
         yield final_chunk(self._result(request, returned, asked_at))
 
     async def look(self, task_id: str) -> DelegateResult:
-        """How a delegation stands now, whoever began it: for doors that are asked again and again."""
+        """How a delegation stands now, whoever began it: for APIs that are asked again and again."""
         return await self.look_at(await self._remit.describe(task_id))
 
     async def look_at(self, record: Record) -> DelegateResult:
