@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import EXECUTORS_GROUP, Definition, Kind
 from remit.agents.frameworks import FrameworkAgent
@@ -20,8 +20,10 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.models.client import Models
 from remit.runtime.context import Context
-from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.packages import offered
+
+if TYPE_CHECKING:
+    from remit.runtime.tool.delegate_tool import Delegator
 
 EXECUTORS: Mapping[str, str] = {
     Kind.COMMAND: "remit.agents.command:CommandAgent",
@@ -45,7 +47,7 @@ class ExecutorDeps:
 
     processes: ProcessPool
     models: Models
-    delegator: Delegator
+    delegator: "Delegator"
     root: Path
 
 
@@ -78,7 +80,7 @@ class Executors:
     """The executors and pools of one Remit."""
 
     def __init__(
-        self, processes: ProcessPool, grace_seconds: float, models: Models, delegator: Delegator, root: Path | None = None
+        self, processes: ProcessPool, grace_seconds: float, models: Models, delegator: "Delegator", root: Path | None = None
     ) -> None:
         self.processes = processes
         self.threads = ThreadPool()
