@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from remit.core.events import Event, EventKind, events_of_steps
@@ -134,17 +133,17 @@ def history(connection: sqlite3.Connection, query: HistoryQuery) -> list[Record]
             return []
     values = _values(query, before)
     places: list[Place] = []
-    if query.root_id is not None:
-        for statement in tree_statements(query):
-            places += connection.execute(statement, values)
+    if query.root_id is not None:  # the root by its own id, the rest by the tree's index: a tree is small, so all else just filters
+        for driver in (("session_id=:root", "+parent_id IS NULL"), ("root_id=:root", "parent_id IS NOT NULL")):
+            places += connection.execute(_newest(query, *driver, plus="+"), values)
     elif query.task_number is not None:
-        places += connection.execute(task_statement(query), values)
+        places += connection.execute(_newest(query, "task_number=:task"), values)
     elif query.conversation is not None:
-        places += connection.execute(conversation_statement(query), values)
+        places += connection.execute(_newest(query, "conversation=:conversation"), values)
     elif query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # what is live is found sooner by its state
-        places += connection.execute(principal_statement(query), values)
+        places += connection.execute(_newest(query, "principal=:principal"), values)
     else:
-        statement = pair_statement(query)
+        statement = _newest(query, "agent=:agent", "status=:status")
         wanted = None if query.wanted is None else [state.value for state in query.wanted]
         for agent, status in pairs(connection, query.agent, wanted):
             places += connection.execute(statement, {**values, "agent": agent, "status": status})
@@ -169,64 +168,30 @@ def _values(query: HistoryQuery, before: Place | None) -> dict[str, Any]:
     }
 
 
-# ---- statements: a column that must not choose the index stands behind a unary plus
+_FILTERS = {
+    "agent": "agent=:agent",
+    "wanted": "status IN (SELECT value FROM json_each(:states))",
+    "task_number": "task_number=:task",
+    "principal": "principal=:principal",
+    "conversation": "conversation=:conversation",
+}
 
 
-def pair_statement(query: HistoryQuery) -> str:
-    return _newest(["agent=:agent", "status=:status", *_time(query), *_asked_for_by(query)])
-
-
-def task_statement(query: HistoryQuery) -> str:
-    return _newest(["task_number=:task", *_time(query), *_agent_and_state(query), *_asked_for_by(query)])
-
-
-def principal_statement(query: HistoryQuery) -> str:
-    roots = ["+parent_id IS NULL"] if query.roots_only else []
-    return _newest(["principal=:principal", *_time(query), *_agent_and_state(query), *roots])
-
-
-def conversation_statement(query: HistoryQuery) -> str:
-    """Whose it is just filters: a conversation is small."""
-    others = _asked_for_by(replace(query, conversation=None))
-    return _newest(["conversation=:conversation", *_time(query), *_agent_and_state(query), *others])
-
-
-def tree_statements(query: HistoryQuery) -> tuple[str, str]:
-    """The root by its own id and the rest by the tree's index: a tree is small, so the other filters just filter."""
-    rest = [*_time(query, plus="+"), *_agent_and_state(query), *_asked_for_by(query)]
-    if query.task_number is not None:
-        rest.append("+task_number=:task")
-    return (
-        _newest(["session_id=:root", "+parent_id IS NULL", *rest]),
-        _newest(["root_id=:root", "parent_id IS NOT NULL", *rest]),
-    )
-
-
-def _newest(conditions: list[str]) -> str:
-    return f"SELECT created_at, id FROM delegations WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, id DESC LIMIT :limit"
-
-
-def _time(query: HistoryQuery, plus: str = "") -> list[str]:
-    conditions = []
-    if query.since is not None:
-        conditions.append(f"{plus}created_at>=:since")
-    if query.until is not None:
-        conditions.append(f"{plus}created_at<=:until")
+def _newest(query: HistoryQuery, *driver: str, plus: str = "") -> str:
+    """The statement whose index is chosen by `driver`. A unary plus keeps the other columns from choosing one; `plus`: of the time too."""
+    conditions = list(driver)
+    for bound, text in (("since", "created_at>=:since"), ("until", "created_at<=:until")):
+        if getattr(query, bound) is not None:
+            conditions.append(plus + text)
     if query.before_session is not None:
         conditions.append(f"{plus}created_at<=:before_at AND (+created_at<:before_at OR +id<:before_id)")
-    return conditions
-
-
-def _agent_and_state(query: HistoryQuery) -> list[str]:
-    conditions = [] if query.agent is None else ["+agent=:agent"]
-    return conditions if query.wanted is None else [*conditions, "+status IN (SELECT value FROM json_each(:states))"]
-
-
-def _asked_for_by(query: HistoryQuery) -> list[str]:
-    conditions = [] if query.principal is None else ["+principal=:principal"]
-    if query.conversation is not None:
-        conditions.append("+conversation=:conversation")
-    return [*conditions, "+parent_id IS NULL"] if query.roots_only else conditions
+    for name, text in _FILTERS.items():
+        column = text.replace(" ", "=").partition("=")[0]
+        if getattr(query, name) is not None and not any(one.startswith(f"{column}=") for one in driver):
+            conditions.append(f"+{text}")
+    if query.roots_only:
+        conditions.append("+parent_id IS NULL")
+    return f"SELECT created_at, id FROM delegations WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, id DESC LIMIT :limit"
 
 
 # ---- figures
