@@ -1,72 +1,198 @@
-"""The context backend of agents that an engine runs in this process: operations of `ctx` on the delegation itself."""
+"""Delegations that an engine runs in this process, and the operations of `ctx` on them. Shared by all engines."""
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import to_json
 
-from remit.core.budget import Limits
+from remit.core.budget import Budget, Limits
+from remit.core.caller_token import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.events import EventKind
 from remit.core.jsonable import clean_text, to_jsonable
-from remit.core.ports import Store
+from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
+from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.authorize import on_behalf_of, permit, permitted
-from remit.runtime.context import ContextFacts, Handle, Repair
-from remit.runtime.deps import RuntimeDeps
-from remit.runtime.engine import LiveDelegation
+from remit.runtime.context import Context, ContextFacts, Handle, Repair
+from remit.runtime.deps import RuntimeDeps, Submission, Tree
+from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.reply import Stop
 from remit.runtime.work import Output, Work
 from remit.runtime.workspaces import is_recorded_diff
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.workspaces import Workspace
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
 ARTIFACTS_LIMIT = 10_000
 
 
-class LocalRun(LiveDelegation, Protocol):
-    """What an engine offers the context of a delegation that it runs."""
+class LocalRun(ABC):
+    """A delegation that an engine runs in this process: what every engine knows of it, and what the engine must add."""
+
+    attempt: int = 1
+    started_at: float = 0.0
+    """By the loop's clock; 0: not started."""
+    result: Return | None = None
+    parent: "Self | None"
+
+    def __init__(self, submission: Submission, config: EngineConfig) -> None:
+        self.submission = submission
+        self.config = config
+        self.work = Work(submission, self)
 
     @property
-    def work(self) -> Work: ...
+    def delegation(self) -> Delegation:
+        return self.submission.delegation
+
     @property
-    def deps(self) -> RuntimeDeps: ...
+    def agent(self) -> AgentPort:
+        return self.work.agent
+
     @property
-    def store(self) -> Store: ...
+    def tree(self) -> Tree:
+        return self.submission.tree
+
     @property
+    def budget(self) -> Budget:
+        return self.submission.budget
+
+    @property
+    def deps(self) -> RuntimeDeps:
+        return self.config.deps
+
+    @property
+    def store(self) -> Store:
+        return self.config.store
+
+    @property
+    def ctx(self) -> Context:
+        return self.work.ctx
+
+    @property
+    def started_wall(self) -> float:
+        return self.work.started_wall
+
+    @property
+    def workspace(self) -> Path:
+        return self.work.workspace
+
+    @property
+    def own_workspace(self) -> "Workspace | None":
+        return self.work.own_workspace
+
+    @property
+    def scratch_root(self) -> Path:
+        return self.config.folder / "scratch"
+
+    @property
+    def mark(self) -> str:
+        return f"{self.config.options.project}:{self.config.owner.owner_id}:{self.delegation.session_id}"
+
+    @property
+    def state(self) -> State:
+        if self.result is not None:
+            return reply.state_of(self.result)
+        return State.RUNNING if self.started_at else State.QUEUED
+
+    def above(self) -> "Iterator[Self]":
+        """Itself and its callers."""
+        node: Self | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def ancestors(self) -> list[Delegation]:
+        return [node.delegation for node in self.above()]
+
+    def process_environment(self) -> dict[str, str]:
+        token = None if self.config.caller_token is None else self.config.caller_token(self)
+        return {**self.work.marks(), CALLER: token} if token else self.work.marks()
+
+    def elapsed(self) -> float:
+        return self.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(self.deps.clock.monotonic())
+
+    def budget_left(self) -> Limits:
+        return self.budget.left(self.deps.clock.monotonic())
+
+    def notice(self, message: str) -> None:
+        self.say(EventKind.NOTICE, {"message": message})
+
+    def declare(self, artifact: Artifact) -> None:
+        if self.work.artifacts is None:
+            self.work.artifacts = {}
+        self.work.artifacts[artifact.path] = artifact
+
+    # ---- what an engine adds
+
+    @property
+    @abstractmethod
+    def engine(self) -> Engine: ...
+    @property
+    @abstractmethod
     def output(self) -> Output: ...
     @property
+    @abstractmethod
+    def is_settled(self) -> bool: ...
+    @property
+    @abstractmethod
+    def closing(self) -> str | None: ...
+    @property
+    @abstractmethod
     def hand_in(self) -> bool: ...
+    @abstractmethod
     async def wait_hand_in(self) -> None: ...
+    @abstractmethod
     def must_be_alive(self) -> None:
         """Raises `Stopped` if its agent must not continue."""
-        ...
 
-    def remaining(self) -> float: ...
-    def budget_left(self) -> Limits: ...
+    @abstractmethod
     def heard(self) -> None:
         """A sign of life, for the idle limit."""
-        ...
 
-    def say(self, kind: EventKind, body: dict[str, Any]) -> None: ...
-    def declare(self, artifact: Artifact) -> None: ...
+    @abstractmethod
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by its position), or those up to `last`, as reached now."""
+
+    @abstractmethod
+    def say(self, kind: EventKind, body: dict[str, Any]) -> None:
+        """Record a numbered event and publish it."""
+
+    @abstractmethod
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         """Draw from the budget; tokens and cost so far, and the limit that was passed."""
-        ...
 
+    @abstractmethod
     def stop(self, stop: Stop) -> None: ...
+    @abstractmethod
+    async def end_children(self) -> None:
+        """Stop the children that still run: no child outlives its caller."""
+
+    @abstractmethod
     async def save_checkpoint(self, value: Any) -> None:
         """Durable when this returns."""
-        ...
 
-    def abandon(self, what: str) -> Callable[[], None]: ...
+    @abstractmethod
+    def abandon(self, what: str) -> Callable[[], None]:
+        """Its agent could not be stopped. Call the result when it has ended after all."""
+
+    @abstractmethod
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return: ...
+    @abstractmethod
+    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
 
 
 class LocalBackend:

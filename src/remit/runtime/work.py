@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import WorkspaceKind
 from remit.core.delegation import Delegation
@@ -17,42 +17,13 @@ from remit.runtime.context import Context, Repair
 from remit.runtime.deps import RuntimeDeps, Submission
 
 if TYPE_CHECKING:
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
 
 FAILURES_KEPT = 50
 """Errors of children that a return carries; the children themselves are all on record."""
 LEAST_EVENT_BYTES = 64
-
-
-class Host(Protocol):
-    """The engine's side of a delegation that it runs."""
-
-    @property
-    def deps(self) -> RuntimeDeps: ...
-    @property
-    def scratch_root(self) -> Path: ...
-    @property
-    def mark(self) -> str:
-        """Marks processes of the delegation, so that recovery finds those that a dead engine left."""
-        ...
-
-    def elapsed(self) -> float:
-        """Seconds since the start, by a clock that does not jump."""
-        ...
-
-    def remaining(self) -> float: ...
-    def stamp(self, step: int, last: int = -1) -> None:
-        """Mark a step (by its position), or those up to `last`, as reached now."""
-        ...
-
-    def say(self, kind: EventKind, body: dict[str, Any]) -> None:
-        """Record a numbered event and publish it."""
-        ...
-
-    async def end_children(self) -> None:
-        """Stop the children that still run: no child outlives its caller."""
-        ...
 
 
 class Work:
@@ -75,7 +46,7 @@ class Work:
     """Errors of children that did not complete."""
     scratch_path: Path | None = None
 
-    def __init__(self, submission: Submission, host: Host) -> None:
+    def __init__(self, submission: Submission, host: "LocalRun") -> None:
         self.submission = submission
         self.host = host
         self.warnings = submission.warnings

@@ -28,13 +28,20 @@ from remit.testing.engine_time_suite import TIME_CHECKS
 from remit.testing.engine_tree_suite import TREE_CHECKS
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
 
-__all__ = ["ENGINE_CHECKS", "Check", "OpenRemit"]
+__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit"]
 
 ENGINE_CHECKS: list[Check] = [*TIME_CHECKS, *SLOT_CHECKS, *TREE_CHECKS, *RETURN_CHECKS]
+DURABILITY_CHECKS: list[Check] = []
+"""Promises that an engine without a lasting record cannot keep. Also among `ENGINE_CHECKS`."""
 
 
 def _promise(check: Check) -> Check:
     ENGINE_CHECKS.append(check)
+    return check
+
+
+def _durable(check: Check) -> Check:
+    DURABILITY_CHECKS.append(check)
     return check
 
 
@@ -82,6 +89,7 @@ async def the_thirteen_steps_are_recorded_in_their_order(open_remit: OpenRemit, 
 
 
 @_promise
+@_durable
 async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", answer([1, 2]))
     async with open_remit(root, [worker]) as remit:
@@ -94,6 +102,7 @@ async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: Op
 
 
 @_promise
+@_durable
 async def closing_stops_and_settles_what_still_runs(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", hang())
     async with open_remit(root, [worker]) as remit:
@@ -159,6 +168,7 @@ async def a_live_key_returns_the_running_delegation(open_remit: OpenRemit, root:
 
 
 @_promise
+@_durable
 async def a_finished_key_returns_its_result(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", answer("once"))
     async with open_remit(root, [worker]) as remit:

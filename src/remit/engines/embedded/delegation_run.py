@@ -8,35 +8,28 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum, auto
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from remit.core.agents import Isolation
-from remit.core.budget import Budget, Limits
-from remit.core.caller_token import CALLER
-from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
 from remit.core.events import EventKind
-from remit.core.ports import AgentPort, Store
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Artifact, Return, StopReason
+from remit.core.result import Return, StopReason
 from remit.core.states import State, move
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
 from remit.engines.embedded.outcome import Outcome, RunOutput
 from remit.runtime import accept, reply
 from remit.runtime.context import Context, Handle, SettledHandle
-from remit.runtime.deps import RuntimeDeps, Submission, Tree
-from remit.runtime.local_context import LocalBackend
+from remit.runtime.deps import RuntimeDeps, Submission
+from remit.runtime.local_context import LocalBackend, LocalRun
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
-from remit.runtime.work import Work
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.engines.embedded.replay import Replay
-    from remit.runtime.workspaces import Workspace
 
 CHILDREN_SECONDS = 0.9
 """How long a caller that ends waits for its children to end."""
@@ -81,15 +74,11 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 _STOPPABLE = frozenset({Phase.RECORDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING})
 
 
-class DelegationRun:
+class DelegationRun(LocalRun):
     # What most never have stands here once, as a default.
-    attempt: int = 1
     stopped_by: Stop | None = None
-    started_at: float = 0.0
-    """By the loop's clock; 0: not started."""
     task: "asyncio.Task[None] | None" = None
     children: "dict[str, DelegationRun] | None" = None
-    result: Return | None = None
     tokens: int = 0
     cost: float = 0.0
     replay: "Replay | None" = None
@@ -98,12 +87,11 @@ class DelegationRun:
     _steps_published: int = 0
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
-        self.engine = engine
-        self.submission = submission
+        super().__init__(submission, engine.config)
+        self._engine = engine
         caller = submission.caller
-        self.parent = caller if isinstance(caller, DelegationRun) else None
+        self.parent = cast("Any", caller) if isinstance(caller, DelegationRun) else None
         self.phase = Phase.RECORDING
-        self.work = Work(submission, self)
         self.outcome = Outcome(engine.loop)
         self.timer = RunTimer(self, engine.deadlines)
         if submission.earlier is not None:
@@ -117,26 +105,8 @@ class DelegationRun:
     # ---- what others see of it
 
     @property
-    def delegation(self) -> Delegation:
-        return self.submission.delegation
-
-    @property
-    def agent(self) -> AgentPort:
-        return self.work.agent
-
-    @property
-    def tree(self) -> Tree:
-        return self.submission.tree
-
-    @property
-    def budget(self) -> Budget:
-        return self.submission.budget
-
-    @property
-    def state(self) -> State:
-        if self.result is not None:
-            return reply.state_of(self.result)
-        return State.RUNNING if self.started_at else State.QUEUED
+    def engine(self) -> "EmbeddedEngine":
+        return self._engine
 
     @property
     def is_settled(self) -> bool:
@@ -149,38 +119,12 @@ class DelegationRun:
     @property
     def closing(self) -> str | None:
         """Why it may not delegate any more: it, or a caller above it, is being stopped or has ended."""
-        node: DelegationRun | None = self
-        while node is not None:
+        for node in self.above():
             if node.stopped_by is not None:
                 return f"{node.delegation.agent} is being stopped ({node.stopped_by.source})"
             if node.phase is Phase.SETTLED:
                 return f"{node.delegation.agent} has ended"
-            node = node.parent
         return None
-
-    @property
-    def ctx(self) -> Context:
-        return self.work.ctx
-
-    @property
-    def started_wall(self) -> float:
-        return self.work.started_wall
-
-    @property
-    def workspace(self) -> Path:
-        return self.work.workspace
-
-    @property
-    def own_workspace(self) -> "Workspace | None":
-        return self.work.own_workspace
-
-    def ancestors(self) -> list[Delegation]:
-        found, node = [], self
-        while True:
-            found.append(node.delegation)
-            if node.parent is None:
-                return found
-            node = node.parent
 
     def below(self) -> "Iterator[DelegationRun]":
         """Itself and its live children, at every depth."""
@@ -188,15 +132,11 @@ class DelegationRun:
         for child in list((self.children or {}).values()):
             yield from child.below()
 
-    def process_environment(self) -> dict[str, str]:
-        token = None if self.engine.config.caller_token is None else self.engine.config.caller_token(self)
-        return {**self.work.marks(), CALLER: token} if token else self.work.marks()
-
     # ---- from submission to the start of its agent
 
     def submit(self) -> None:
         """Take a slot or a place in the queue, and be recorded."""
-        engine = self.engine
+        engine = self._engine
         if not engine.scheduler.acquire(self):
             if engine.scheduler.is_full:
                 self._refuse_queue_full()
@@ -208,13 +148,13 @@ class DelegationRun:
 
     def resubmit(self) -> None:
         """It was recorded by a dead process and taken over: queued again, not recorded again."""
-        self.engine.scheduler.reserve(self)
-        self.engine.register(self)
+        self._engine.scheduler.reserve(self)
+        self._engine.register(self)
         self.timer.schedule(self.timer.next_at())
         self._on_recorded(None)
 
     def _record(self) -> None:
-        engine, steps = self.engine, self.submission.step_times
+        engine, steps = self._engine, self.submission.step_times
         now = engine.deps.clock.wall()
         steps[5] = now
         if engine.scheduler.has_slot(self):
@@ -231,31 +171,31 @@ class DelegationRun:
         try:
             if self.stopped_by is not None:
                 self._settle_unstarted()
-            elif self.engine.scheduler.has_slot(self):
+            elif self._engine.scheduler.has_slot(self):
                 self._launch()
             else:
                 self._move(Phase.QUEUED)
                 self._publish_steps(State.QUEUED)
-                self.engine.scheduler.enqueue(self, self.engine.loop.time())
+                self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
             self.outcome.set_recorded()  # last: a caller of `start` continues after the agent has begun
 
     def _not_recorded(self, problem: Problem) -> None:
         if isinstance(problem, Clash):  # its id was taken: nothing has run under it, so it gets another
-            self.engine.redraw(self)
+            self._engine.redraw(self)
             self._record()
             return
         self._move(Phase.SETTLED)
         self._release()
-        self.engine.unregister(self)
+        self._engine.unregister(self)
         if not isinstance(problem, KeyTaken):
             assert isinstance(problem, Unavailable)
             self.outcome.fail(problem)
         elif not self.outcome.yield_key(problem.session_id):
-            self.engine.spawn(self.engine.answer_from_holder(self, problem.session_id))
+            self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
     def _refuse_queue_full(self) -> None:
-        scheduler = self.engine.scheduler
+        scheduler = self._engine.scheduler
         error = ErrorInfo(
             type="queue_full",
             message=f"The queue is full: {scheduler.waiting} delegations wait for {scheduler.total} slots.",
@@ -267,16 +207,16 @@ class DelegationRun:
         self.submission.refusal = reply.refused_return(self.delegation, error)
 
         async def answer() -> None:
-            self.outcome.set(await self.engine.refuse(self.submission))
+            self.outcome.set(await self._engine.refuse(self.submission))
 
-        self.engine.spawn(answer())
+        self._engine.spawn(answer())
 
     def start_from_queue(self) -> None:
         """Called by the scheduler, with a slot."""
         self._move(Phase.STARTING)
-        steps, now = self.submission.step_times, self.engine.deps.clock.wall()
+        steps, now = self.submission.step_times, self._engine.deps.clock.wall()
         steps[6] = now
-        self.engine.journal.write(StartDelegation(self.delegation.session_id, now, tuple(steps)), self._on_started)
+        self._engine.journal.write(StartDelegation(self.delegation.session_id, now, tuple(steps)), self._on_started)
 
     def _on_started(self, problem: Problem) -> None:
         if self.phase is not Phase.STARTING:
@@ -289,7 +229,7 @@ class DelegationRun:
             self._notify()
 
     def _launch(self) -> None:
-        engine, work = self.engine, self.work
+        engine, work = self._engine, self.work
         self._move(Phase.RUNNING)
         self.started_at = self.timer.last_heard = engine.loop.time()
         if self.attempt == 1:
@@ -310,13 +250,13 @@ class DelegationRun:
         late: Return | None = None
         crash: BaseException | None = None
         try:
-            late = await self.engine.perform(self.work)
+            late = await self._engine.perform(self.work)
         except asyncio.CancelledError:
             late = self.work.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         except BlockedLoop as blocked:
-            detail = blocked.message or self.engine.watchdog.take_message(self)
+            detail = blocked.message or self._engine.watchdog.take_message(self)
             self.stopped_by = self.stopped_by or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail)
         except OutOfTime as early:
             self.stopped_by = self.stopped_by or self._stop_of(early)
@@ -328,7 +268,7 @@ class DelegationRun:
             return  # abandoned, or drained
         if self.stopped_by is None and late is not None:
             self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
-            overrun = self.engine.loop.time() - self.delegation.deadline.hard_at
+            overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
             if overrun > LATE_SECONDS:
                 late = replace(
                     late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked.")
@@ -370,22 +310,22 @@ class DelegationRun:
             self.timer.release_waiters()
             assert self.task is not None
             self.task.cancel()
-            self.timer.schedule(self.engine.loop.time() + self._grace())
+            self.timer.schedule(self._engine.loop.time() + self._grace())
         elif self.phase is Phase.RECORDING:  # answered in any case, and settled when it is on record
-            self.timer.schedule(self.engine.loop.time() + UNRECORDED_SECONDS)
+            self.timer.schedule(self._engine.loop.time() + UNRECORDED_SECONDS)
         else:
             self._settle_unstarted()
 
     def _stop_of_child(self, child: "DelegationRun", why: Stop) -> Stop:
         """A child whose own deadline has come as well was stopped by that; any other by its caller's end."""
-        if why.reason is StopReason.DEADLINE and child.delegation.deadline.hard_at <= self.engine.loop.time() + 0.001:
+        if why.reason is StopReason.DEADLINE and child.delegation.deadline.hard_at <= self._engine.loop.time() + 0.001:
             return why
         if why.reason is StopReason.CANCELLED:
             return why
         return Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}", detail=why.source)
 
     def _grace(self) -> float:
-        isolation, seconds = self.agent.spec.isolation, self.engine.config.options.kill_grace_seconds
+        isolation, seconds = self.agent.spec.isolation, self.config.options.kill_grace_seconds
         if isolation is Isolation.PROCESS:
             return max(PROCESS_GRACE_SECONDS, seconds + 0.25)
         return seconds + (0.1 if isolation is Isolation.THREAD else 0.0)
@@ -430,16 +370,16 @@ class DelegationRun:
                 self.task.add_done_callback(lambda _: gone())
                 let_go(self.task)
             self._move(Phase.CONCLUDING)
-            self.engine.spawn(self._conclude(None))
+            self._engine.spawn(self._conclude(None))
 
     @property
     def is_abandoned(self) -> bool:
         """Its agent could not be stopped and still runs."""
-        return self.delegation.session_id in self.engine.abandoned()
+        return self.delegation.session_id in self._engine.abandoned()
 
     def abandon(self, what: str) -> Callable[[], None]:
         """Its agent could not be stopped: listed until the returned function is called."""
-        gone = self.engine.note_abandoned(self.delegation.session_id, what)
+        gone = self._engine.note_abandoned(self.delegation.session_id, what)
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
         return gone
 
@@ -477,8 +417,8 @@ class DelegationRun:
         try:
             if self.children:
                 await self.end_children()
-            foreign = self.engine.artifacts_of_others(self)
-            left = await collect_partial_work(work, self._output, late, foreign=foreign, is_quiet=not self.engine.abandoned())
+            foreign = self._engine.artifacts_of_others(self)
+            left = await collect_partial_work(work, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
             left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
         if why.reason is StopReason.CANCELLED:
@@ -486,7 +426,7 @@ class DelegationRun:
         result = reply.stopped_return(self.delegation, why, left, duration_seconds=self.elapsed(), resumable=self.agent.spec.resumable)
         self._settle(reply.with_agent_session(result, work.saved))
         if left.removable_workspace is not None:
-            self.engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
+            self._engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
 
     def _settle_unstarted(self) -> None:
         """Stopped before its agent was called: there is no work to collect."""
@@ -498,7 +438,7 @@ class DelegationRun:
         state = move(self.state, reply.state_of(result))
         self._move(Phase.SETTLED)
         self.result = result
-        engine, steps = self.engine, self.submission.step_times
+        engine, steps = self._engine, self.submission.step_times
         steps[11] = steps[12] = now = engine.deps.clock.wall()
         said = 0 if self._output is None else self._output.count
         settle = SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
@@ -515,20 +455,20 @@ class DelegationRun:
         if isinstance(problem, Unavailable):
             result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
         elif isinstance(problem, Overruled):
-            self.engine.spawn(self._finish_as_recorded(result))
+            self._engine.spawn(self._finish_as_recorded(result))
             return
         self._finish(result)
 
     async def _finish_as_recorded(self, ours: Return) -> None:
         """Another process took the delegation over and recorded an outcome first: that one counts."""
         try:
-            record = await off_loop(self.engine.store.get, self.delegation.session_id)
+            record = await off_loop(self._engine.store.get, self.delegation.session_id)
         except Unavailable:
             record = None
         self._finish(record.result if record is not None and record.result is not None else ours)
 
     def _finish(self, result: Return) -> None:
-        engine = self.engine
+        engine = self._engine
         self.result = result
         engine.unregister(self)
         if self.parent is not None:
@@ -552,7 +492,7 @@ class DelegationRun:
 
     def _release(self) -> None:
         self.timer.cancel()
-        self.engine.scheduler.leave(self)
+        self._engine.scheduler.leave(self)
 
     # ---- draining
 
@@ -572,31 +512,15 @@ class DelegationRun:
         """This process has no more to do with it; on record it lives."""
         self._move(Phase.SETTLED)
         self._release()
-        self.engine.unregister(self)
+        self._engine.unregister(self)
         self.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
 
     # ---- as the host of its work and its context
 
     @property
-    def deps(self) -> RuntimeDeps:
-        return self.engine.deps
-
-    @property
-    def store(self) -> Store:
-        return self.engine.store
-
-    @property
-    def scratch_root(self) -> Path:
-        return self.engine.config.folder / "scratch"
-
-    @property
-    def mark(self) -> str:
-        return f"{self.engine.config.options.project}:{self.engine.owner.owner_id}:{self.delegation.session_id}"
-
-    @property
     def output(self) -> RunOutput:
         if self._output is None:
-            self._output = RunOutput(self.engine.config.options.chunk_limit_bytes)
+            self._output = RunOutput(self.config.options.chunk_limit_bytes)
         return self._output
 
     @property
@@ -607,36 +531,24 @@ class DelegationRun:
         await self.timer.wait_hand_in()
 
     def must_be_alive(self) -> None:
-        overdue = self.engine.loop.time() - self.delegation.deadline.hard_at
+        overdue = self._engine.loop.time() - self.delegation.deadline.hard_at
         if overdue > OVERDUE_SECONDS or self.phase not in (Phase.RUNNING, Phase.STOPPING):
             raise Stopped(
                 f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must not go on."
             )
 
-    def elapsed(self) -> float:
-        return self.engine.loop.time() - self.started_at if self.started_at else 0.0
-
-    def remaining(self) -> float:
-        return self.delegation.deadline.remaining(self.engine.loop.time())
-
-    def budget_left(self) -> Limits:
-        return self.budget.left(self.engine.loop.time())
-
     def stamp(self, step: int, last: int = -1) -> None:
-        now, steps = self.engine.deps.clock.wall(), self.submission.step_times
+        now, steps = self._engine.deps.clock.wall(), self.submission.step_times
         steps[step] = now
         while step < last:
             step += 1
             steps[step] = now
-        if self.engine.bus.wants_details:
+        if self._engine.bus.wants_details:
             self._publish_steps(self.state)
-
-    def notice(self, message: str) -> None:
-        self.say(EventKind.NOTICE, {"message": message})
 
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         """A numbered event: kept, written with the next group, and given to those who follow."""
-        engine = self.engine
+        engine = self._engine
         if kind is not EventKind.NOTICE:  # our own notices are no sign of its life
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
@@ -647,16 +559,9 @@ class DelegationRun:
 
     def heard(self) -> None:
         """A sign of life: its own, and of every caller that waits for it."""
-        now = self.engine.loop.time()
-        node: DelegationRun | None = self
-        while node is not None:
+        now = self._engine.loop.time()
+        for node in self.above():
             node.timer.last_heard = now
-            node = node.parent
-
-    def declare(self, artifact: Artifact) -> None:
-        if self.work.artifacts is None:
-            self.work.artifacts = {}
-        self.work.artifacts[artifact.path] = artifact
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)
@@ -665,10 +570,10 @@ class DelegationRun:
         return self.tokens, self.cost, passed
 
     async def save_checkpoint(self, value: Any) -> None:
-        await self.engine.journal.written(SaveCheckpoint(self.delegation.session_id, self.engine.deps.clock.wall(), value))
+        await self._engine.journal.written(SaveCheckpoint(self.delegation.session_id, self._engine.deps.clock.wall(), value))
 
     def _publish_steps(self, state: State) -> None:
-        self._steps_published = self.engine.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
+        self._steps_published = self._engine.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
 
     def _notify(self) -> None:
         if self._output is not None:
@@ -678,7 +583,7 @@ class DelegationRun:
 
     async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
         self.must_be_alive()
-        engine = self.engine
+        engine = self._engine
         engine.scheduler.lend(self)
         try:
             if self.replay is not None:
@@ -698,7 +603,7 @@ class DelegationRun:
             return LocalHandle(child, self)
         if child is not None:
             return SettledHandle(child)
-        handle = await accept.start(request, self, deps or self.engine.deps, self.engine)
+        handle = await accept.start(request, self, deps or self._engine.deps, self._engine)
         return handle.waited_for_by(self) if isinstance(handle, LocalHandle) else handle
 
     async def _replayed(self, request: Request) -> "DelegationRun | Return | None":
@@ -707,7 +612,7 @@ class DelegationRun:
         if record is None:
             return None
         if record.result is None:
-            return await self.engine.recovery.resume(record, self)
+            return await self._engine.recovery.resume(record, self)
         self.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
         self.work.add_failure(record.result)
         return record.result

@@ -70,6 +70,7 @@ class PeerProcesses:
                 closed_path(self._run_folder, self._owner_id).touch()
         if self._pipe is not None:
             self._pipe.close()
+            self._pipe = None
 
     async def answer_wakeups(self) -> None:
         """Until it is cancelled."""
