@@ -17,7 +17,6 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from remit.server.authenticator import Credentials
 from remit.server.tokens import Grants, Permission
 from support.apis import agents
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
@@ -69,13 +68,6 @@ async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Eve
             await stop.wait()
 
 
-async def in_process(served: Served, who: str, standing: Standing | None) -> ApiClient:
-    from support.apis.over_service import ServiceClient
-
-    principal = served.apis.authenticator.authenticate(Credentials(authorization=f"Bearer {served.token(who)}"))
-    return ServiceClient(served.apis.service, principal, standing)
-
-
 async def by_grpc(served: Served, who: str, standing: Standing | None) -> ApiClient:
     import grpc.aio
 
@@ -111,7 +103,6 @@ async def by_mcp(served: Served, who: str, standing: Standing | None) -> ApiClie
 
 Way = Callable[[Served, str, Standing | None], Coroutine[Any, Any, ApiClient]]
 WAYS: dict[str, Way] = {
-    "in-process": in_process,
     "grpc": by_grpc,
     "http": by_http,
     "a2a-jsonrpc": by_a2a("JSONRPC"),

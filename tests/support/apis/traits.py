@@ -48,7 +48,6 @@ def _named(words: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(OUTCOMES, words, strict=True))
 
 
-IN_PROCESS = Traits(shows=_named(_TOOL))
 GRPC = Traits(shows=_named(_TOOL), statuses="grpc", exact_integers=False)
 HTTP = Traits(shows=_named(_TOOL), statuses="http", judges_shape_first=True)
 A2A = Traits(

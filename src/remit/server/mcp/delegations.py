@@ -7,10 +7,10 @@ if they asked for it, and a handle is returned in time. On stdin and stdout the 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from mcp_types import CallToolResult
 
@@ -33,7 +33,6 @@ from remit.server.service import PRINCIPAL, AgentInfo, Call, Service
 from remit.server.tokens import OWNER, Principal
 from remit.system.threads import off_loop
 
-T = TypeVar("T")
 EXTRAS = ("key", "accept", "budget")
 """Arguments of `delegate` besides those of the delegate tool."""
 LOCAL = Call(principal=OWNER, api="mcp")
@@ -92,9 +91,20 @@ class Progress:
         self._last = max(self._last + 0.001, round(now - self._began, 3))  # it must rise, also within a millisecond
         await self._reporter.report_progress(self._last, None, clean_text(message[:300]))
 
-    def of(self, name: str, events: AsyncIterator[Event]) -> tuple[Awaitable[None], ...]:
-        """Runs while the delegation is waited for."""
-        return (self.tell(name, events), self.beat(f"{name} is still running")) if self.is_wanted else ()
+    @contextlib.asynccontextmanager
+    async def sent(self, names: Sequence[str], streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[None]:
+        """While the delegations are waited for, if the client asked for it: their events, and that they still run."""
+        running: list[asyncio.Future[None]] = []
+        if self.is_wanted:
+            running = [asyncio.ensure_future(self.tell(name, events)) for name, events in zip(names, streams, strict=True)]
+            who = f"{names[0]} is still running" if len(names) == 1 else f"{len(names)} delegations"
+            running.append(asyncio.ensure_future(self.beat(who)))
+        try:
+            yield
+        finally:
+            for one in running:
+                one.cancel()
+            asyncio.gather(*running, return_exceptions=True)
 
     async def tell(self, name: str, events: AsyncIterator[Event]) -> None:
         with contextlib.suppress(RemitError):  # the events may end early; the return does not come this way
@@ -118,22 +128,6 @@ def _words(event: Event) -> str:
         case EventKind.ARTIFACT:
             return f"wrote {event.body.get('path')}"
     return ""
-
-
-async def settled_within(
-    seconds: float, waited: Iterable[Awaitable[T]], told: Iterable[Awaitable[None]] = ()
-) -> "list[asyncio.Future[T] | None]":
-    """Waits for all of `waited` at most so long; the futures that are done, in order. `told` runs meanwhile."""
-    futures = [asyncio.ensure_future(one) for one in waited]
-    telling = [asyncio.ensure_future(one) for one in told]
-    try:
-        if futures:
-            await asyncio.wait(futures, timeout=seconds)
-        return [future if future.done() else None for future in futures]
-    finally:
-        for future in (*futures, *telling):  # only the waiting ends, not the delegations
-            future.cancel()
-        asyncio.gather(*telling, return_exceptions=True)
 
 
 # ---- the tools
@@ -175,8 +169,7 @@ class Delegations:
         request = self._service.read(call, given, (*EXTRAS, "wait_ms"))
         wait = self._wait(request.also)
         handle = await self._service.execute(call, request)
-        (done,) = await settled_within(wait, [handle.result()], progress.of(request.target, handle.stream()) if progress.is_wanted else ())
-        outcome = await self._outcome(handle.session_id, done, wait)
+        (outcome,) = await self._outcomes([handle], wait, progress, [request.target])
         if isinstance(outcome, RemitError):
             raise outcome
         return answers.return_answer(outcome, self._remit.root) if isinstance(outcome, Return) else answers.answer(outcome)
@@ -188,13 +181,8 @@ class Delegations:
             raise Misused(f"delegations must be a list of 1 to {MANY}.", advice="Describe each as for delegate.")
         begun = await asyncio.gather(*(self._begin(one, call) for one in asked))
         handles = [one for one in begun if not isinstance(one, RemitError)]
-        told: list[Awaitable[None]] = []
-        if progress.is_wanted:
-            told = [progress.tell(handle.session_id, handle.stream()) for handle in handles]
-            told.append(progress.beat(f"{len(handles)} delegations"))
-        futures = iter(await settled_within(wait, [handle.result() for handle in handles], told))
-        outcomes = [one if isinstance(one, RemitError) else await self._outcome(one.session_id, next(futures), wait) for one in begun]
-        return answers.many_answer(outcomes, self._remit.root)
+        outcomes = iter(await self._outcomes(handles, wait, progress, [handle.session_id for handle in handles]))
+        return answers.many_answer([one if isinstance(one, RemitError) else next(outcomes) for one in begun], self._remit.root)
 
     async def _begin(self, one: object, call: Call) -> Handle | RemitError:
         try:
@@ -204,11 +192,23 @@ class Delegations:
         except RemitError as error:
             return error
 
-    async def _outcome(self, session_id: str, done: "asyncio.Future[Return] | None", waited: float) -> answers.Outcome:
-        """The return, the error in its place, or a handle."""
+    async def _outcomes(self, handles: Sequence[Handle], wait: float, progress: Progress, names: Sequence[str]) -> list[answers.Outcome]:
+        """Of each its return, the error in its place, or a handle if it takes longer than `wait`. `names`: in progress notifications."""
+        events = [handle.stream() for handle in handles] if progress.is_wanted else []
+        async with progress.sent(names, events):
+            futures = [asyncio.ensure_future(handle.result()) for handle in handles]
+            try:
+                if futures:
+                    await asyncio.wait(futures, timeout=wait)
+            finally:
+                for future in futures:  # only the waiting ends, not the delegations
+                    future.cancel()
+        return [await self._outcome(handle.session_id, future, wait) for handle, future in zip(handles, futures, strict=True)]
+
+    async def _outcome(self, session_id: str, future: "asyncio.Future[Return]", waited: float) -> answers.Outcome:
         try:
-            if done is not None:
-                return done.result()
+            if future.done() and not future.cancelled():
+                return future.result()
             record = await self._remit.describe(session_id)
         except RemitError as error:
             return error
@@ -229,8 +229,8 @@ class Delegations:
         limit = _whole("limit", arguments.get("limit", PAGE_CHARACTERS), least=1)
         record = await self._service.recovered(await self._service.record(call, session_id))
         if record.result is None:
-            told = progress.of(record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
-            await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
+            async with progress.sent([record.agent], [self._remit.follow(session_id)] if progress.is_wanted else []):
+                await self._remit.result(session_id, wait_seconds=wait)
             record = await self._remit.describe(session_id)
         result = record.result
         if result is None:
