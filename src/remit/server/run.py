@@ -9,7 +9,7 @@ import contextlib
 import importlib.util
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,14 +25,9 @@ from remit.server.discovery import announce, withdraw
 from remit.server.service import Service
 
 if TYPE_CHECKING:
-    from starlette.routing import BaseRoute
-
     from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
     from remit.server.http.server import HttpServer
-
-
-# ---- The APIs of one server, started and stopped together. They share one service, one authenticator and one HTTP port.
 
 
 PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
@@ -87,6 +82,8 @@ def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
 
 
 class Apis:
+    """A context manager: the APIs of one server, with one service, one authenticator and one HTTP port."""
+
     def __init__(self, remit: "Remit", bound: BoundApis) -> None:
         self._remit = remit
         self._bound = bound
@@ -119,29 +116,14 @@ class Apis:
         await self._stack.aclose()
 
     async def _start_http(self, listening: socket.socket) -> None:
-        from remit.server.http.api import http_app
+        from remit.server.http.api import health_routes, http_app, metrics_routes, routes
         from remit.server.http.middleware import OPEN_PATHS
         from remit.server.http.server import HttpServer
 
-        routes, open_paths = await self._http_routes(), set(OPEN_PATHS)
-        if self._a2a is not None:
-            from remit.server.a2a.api import OPEN_PATHS as CARD
-
-            open_paths |= CARD
-        place = self._bound.http_place
-        is_unix = place is None or place.path is not None
-        tls = None if is_unix else self._bound.certificates
-        hosts = [] if place is None or is_unix else [place.host, str(listening.getsockname()[0])]
-        self._http = HttpServer(http_app(routes, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths), tls=tls)
-        await self._http.start([listening])
-        self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
-
-    async def _http_routes(self) -> "list[BaseRoute]":
-        from remit.server.http.api import health_routes, metrics_routes, routes
-
-        names = self._bound.names
+        names, open_paths = self._bound.names, set(OPEN_PATHS)
         found = routes(self.service) if "http" in names else health_routes(self.service)
         if "a2a" in names:
+            from remit.server.a2a.api import OPEN_PATHS as CARD
             from remit.server.a2a.api import A2aApi
 
             self._a2a = A2aApi(
@@ -152,6 +134,7 @@ class Apis:
                 is_public=not self._bound.is_local,
             )
             found += self._a2a.routes
+            open_paths |= CARD
         if "mcp" in names:
             from remit.server.mcp.server import ToolServer
 
@@ -160,7 +143,13 @@ class Apis:
             from remit.runtime.telemetry.metrics import prometheus_page
 
             found += metrics_routes(prometheus_page(self._remit.engine, self._remit.directory.find, self._remit.clock))
-        return found
+        place = self._bound.http_place
+        is_unix = place is None or place.path is not None
+        hosts = [] if place is None or is_unix else [place.host, str(listening.getsockname()[0])]
+        app = http_app(found, self.authenticator, self.settings, hosts=hosts, open_paths=open_paths)
+        self._http = HttpServer(app, tls=None if is_unix else self._bound.certificates)
+        await self._http.start([listening])
+        self._stack.push_async_callback(self._http.stop, STOP_SECONDS)
 
     async def _start_grpc(self) -> None:
         from remit.server.grpc.registry import Registry
@@ -171,8 +160,6 @@ class Apis:
         self._grpc = await grpc_server(self.service, self.authenticator, self.settings, registry, extra)
         await self._grpc.start([self.settings.grpc])
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
-
-    # ---- while it serves
 
     def addresses(self) -> dict[str, str]:
         """By API."""
@@ -222,7 +209,7 @@ def authenticator_for(remit: "Remit") -> Authenticator:
     )
 
 
-# ---- `remit serve` from start to end: opens the project, starts the APIs, and at the end finishes or hands over everything.
+# ---- `remit serve`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +233,6 @@ class Stopped:
 
 
 class Listener(Protocol):
-    """Hears how the server is doing."""
-
     def opened(self, opened: Opened) -> None: ...
     def reloaded(self, problems: list[str]) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
@@ -262,45 +247,50 @@ class Signals:
         self.at_once = asyncio.Event()
         self.reload = asyncio.Event()
 
-    def tell_stop(self) -> None:
+    def request_stop(self) -> None:
         (self.at_once if self.stop.is_set() else self.stop).set()
 
 
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> None:
     """Until a signal."""
     remit = Remit.open(root, settings=settings)
-    with bound_apis(remit.settings.serve, remit.root) as places, _signals() as told, _logging(remit.settings.signals.logs):
-        async with _opened(remit, told) as is_open:
+    with contextlib.ExitStack() as stack:
+        bound = stack.enter_context(bound_apis(remit.settings.serve, remit.root))
+        signals = stack.enter_context(_signals())
+        stack.callback(set_up_logs(remit.settings.signals.logs))
+        async with _opened(remit, signals) as is_open:
             if not is_open:
                 listener.stopped(Stopped(handed_over=0, ended=0))
                 return
             log_lifecycle(remit.engine)
-            async with Apis(remit, places) as doors:
+            async with Apis(remit, bound) as apis:
                 run_folder = remit.folder / "run"
-                announce(run_folder, grpc=doors.grpc_address, http=doors.http_address, token_file=str(doors.token_file))
-                try:
-                    listener.opened(Opened(root=str(remit.root), doors=doors.addresses(), token_file=str(doors.token_file)))
-                    await _until_stopped(remit, doors, told, listener)
-                    listener.stopping(len(remit.engine.live()), remit.settings.serve.stop_seconds)
-                    await _finished(remit, doors, told)
-                finally:
-                    withdraw(run_folder)
+                announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
+                stack.callback(withdraw, run_folder)
+                listener.opened(Opened(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
+                while not signals.stop.is_set():
+                    await _first_of(signals.stop.wait(), signals.reload.wait())
+                    if signals.reload.is_set() and not signals.stop.is_set():
+                        signals.reload.clear()
+                        listener.reloaded([*await remit.reload(), *apis.reload()])
+                apis.stop_taking()
+                seconds = remit.settings.serve.stop_seconds
+                listener.stopping(len(remit.engine.live()), seconds)
+                await _first_of(apis.service.finish(), signals.at_once.wait(), timeout=seconds)
+                withdraw(run_folder)
             left = len([one for one in remit.engine.live().values() if one.parent is None])
             handed_over = await remit.close(hand_over=True)
             listener.stopped(Stopped(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
 
 
 @contextlib.asynccontextmanager
-async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
+async def _opened(remit: Remit, signals: Signals) -> AsyncIterator[bool]:
     """False: stopped before it was open. Recovery after a crash may take a while; it is left to the next server then."""
-    opening, stop = asyncio.ensure_future(remit.__aenter__()), asyncio.ensure_future(told.stop.wait())
-    try:
-        await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stop.cancel()
-        if not opening.done():
-            opening.cancel()
-            await asyncio.wait([opening])
+    opening = asyncio.ensure_future(remit.__aenter__())
+    await _first_of(asyncio.wait([opening]), signals.stop.wait())
+    if not opening.done():
+        opening.cancel()
+        await asyncio.wait([opening])
     if opening.cancelled():
         yield False
         return
@@ -311,53 +301,23 @@ async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
         await remit.close(hand_over=True)  # also if an API cannot start: resumed work is not ended by it
 
 
-async def _until_stopped(remit: Remit, doors: Apis, told: Signals, listener: Listener) -> None:
-    while not told.stop.is_set():
-        await _first_of(told.stop, told.reload)
-        if told.reload.is_set() and not told.stop.is_set():
-            told.reload.clear()
-            problems = [*await remit.reload(), *doors.reload()]
-            listener.reloaded(problems)
-
-
-async def _finished(remit: Remit, doors: Apis, told: Signals) -> None:
-    """Refuses new work; running work may finish and be followed."""
-    doors.stop_taking()
-    waiting = asyncio.ensure_future(doors.service.finish())
-    at_once = asyncio.ensure_future(told.at_once.wait())
+async def _first_of(*waited: Awaitable[Any], timeout: float | None = None) -> None:
+    futures = [asyncio.ensure_future(one) for one in waited]
     try:
-        await asyncio.wait({waiting, at_once}, timeout=remit.settings.serve.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        waiting.cancel()
-        at_once.cancel()
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waiting:
-            one.cancel()
-
-
-@contextlib.contextmanager
-def _logging(style: str) -> Iterator[None]:
-    undo = set_up_logs(style)
-    try:
-        yield
-    finally:
-        undo()
+        for future in futures:
+            future.cancel()
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Signals]:
-    loop, told = asyncio.get_running_loop(), Signals()
-    heard = {signal.SIGINT: told.tell_stop, signal.SIGTERM: told.tell_stop, signal.SIGHUP: told.reload.set}
-    for number, tell in heard.items():
-        loop.add_signal_handler(number, tell)
+    loop, signals = asyncio.get_running_loop(), Signals()
+    actions = {signal.SIGINT: signals.request_stop, signal.SIGTERM: signals.request_stop, signal.SIGHUP: signals.reload.set}
+    for number, action in actions.items():
+        loop.add_signal_handler(number, action)
     try:
-        yield told
+        yield signals
     finally:
-        for number in heard:
+        for number in actions:
             loop.remove_signal_handler(number)
