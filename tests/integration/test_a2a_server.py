@@ -266,7 +266,7 @@ async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(stage: Stag
         client = await stage.client(binding, streaming=False)
         task = await one_task(client, said("blue"))  # the one prompted agent of the project
         assert task.metadata["https://remit.dev/extensions/delegation/v1"]["target"] == "asks"
-        with pytest.raises(InvalidParamsError, match="takes no words"):
+        with pytest.raises(InvalidParamsError, match="takes parameters, not text"):
             await one_task(client, said("hello", skill="echo"))
         with pytest.raises(InvalidParamsError, match="echo"):
             await one_task(client, said(data={"text": "hello"}))

@@ -1,1 +1,1 @@
-"""The doors that are servers: each translates its protocol to `app.Remit` and back; none decides anything."""
+"""Servers: HTTP, gRPC, A2A and MCP on one service; authentication; the client; agents that register."""

@@ -3,7 +3,7 @@
     async with Client("unix:/path/to/project/.remit/run/grpc.sock") as client:
         result = await client.delegate("worker", "read_file", {"path": "README.md"})
 
-A request is one of the delegate tool. The server checks it: a faulty one raises `DelegateError`, a client that is not let in `Refused`.
+A request is one of the delegate tool. The server checks it: a faulty one raises `DelegateError`, an unauthenticated one `Refused`.
 Everything else is a `DelegateResult`, also when the server cannot be reached.
 """
 
@@ -142,7 +142,7 @@ class Client:
         return self._chunks(target, operation, parameters, more, cancels=False)
 
     async def get(self, task_id: str) -> DelegateResult:
-        """The state of a task, whoever started it."""
+        """The state of a task."""
         return await self._service.look(task_id)
 
     async def cancel(self, task_id: str, reason: str = "", *, force: bool = False) -> DelegateResult:

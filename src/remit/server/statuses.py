@@ -1,6 +1,6 @@
-"""The one table from our errors to the statuses of every protocol. A delegation that ran and failed is an answer: it is not here.
+"""The one table from our errors to the statuses of every protocol. A delegation that ran and failed is a result, not an error.
 
-Each door raises or sends what stands in its column; the code itself goes along, so that a client need not guess back.
+The code itself is sent along with the status.
 """
 
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""The messages of the gRPC door: `.proto` files, and the code that the build makes of them (never edited, not in git)."""
+"""The messages of the gRPC API: `.proto` files, and the code generated from them (never edited, not in git)."""

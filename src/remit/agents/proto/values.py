@@ -1,10 +1,10 @@
-"""JSON as google.protobuf.Value and Struct, there and back. Knows no message of ours. Used by the gRPC door, its clients, and remotes.
+"""JSON as google.protobuf.Value and Struct, and seconds as nanoseconds, both ways.
 
-Numbers of protobuf are doubles, and it reads no deeper than a hundred messages into one another. So, and nothing else is changed:
-- a whole number comes back as an integer (2.0 as 2, which JSON does not tell apart); what is beyond 2**53 stays a double;
-- an integer beyond 2**53, which a double would round, goes as its digits in text, as protobuf's own JSON does with 64-bit integers;
-- what is nested deeper than `MAX_LEVELS` goes as its JSON in text;
-- NaN and the infinities are null, half a character is a question mark.
+Numbers of protobuf are doubles, and it reads no deeper than a hundred nested messages. Therefore, and nothing else is changed:
+- a whole number comes back as an integer (2.0 as 2, which JSON does not tell apart); beyond 2**53 it stays a double;
+- an integer beyond 2**53, which a double would round, becomes text with its digits, as in protobuf's own JSON;
+- values nested deeper than `MAX_LEVELS` become JSON text;
+- NaN and the infinities become null, a lone surrogate a question mark.
 """
 
 import math
@@ -15,12 +15,11 @@ from typing import Any
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from pydantic_core import to_json
 
-# ---- JSON as google.protobuf.Value and Struct, there and back. Knows no message of ours. Used by the gRPC door, its clients,
-
-
 MOST_EXACT = 2**53
 MAX_LEVELS = 28
-"""Three messages to a level, of the hundred that readers take; a few are around it."""
+"""Each level takes three messages of the hundred."""
+NANO = 10**9
+_LONGEST = 2**63 - 1
 
 
 def value_of(json: Any) -> Value:
@@ -64,29 +63,23 @@ def number_of(number: float) -> int | float | None:
 
 
 def text_of(text: str) -> str:
-    """As protobuf takes it: a lone surrogate has no encoding."""
+    """Without lone surrogates, which have no encoding."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _fill(value: Value, json: Any, levels: int) -> None:
-    if json is None:
-        value.null_value = 0  # type: ignore[assignment]  # of an enum with one value
+    if json is None or (isinstance(json, float) and not math.isfinite(json)):
+        value.null_value = 0  # type: ignore[assignment]  # an enum with one value
     elif isinstance(json, str):
         value.string_value = text_of(json)
     elif isinstance(json, bool):
         value.bool_value = json
+    elif isinstance(json, float) or (isinstance(json, int) and -MOST_EXACT <= json <= MOST_EXACT):
+        value.number_value = json
     elif isinstance(json, int):
-        if -MOST_EXACT <= json <= MOST_EXACT:
-            value.number_value = json
-        else:
-            value.string_value = str(json)
-    elif isinstance(json, float):
-        if math.isfinite(json):
-            value.number_value = json
-        else:
-            value.null_value = 0  # type: ignore[assignment]
+        value.string_value = str(json)
     elif levels == 0:
-        value.string_value = _written(json)
+        value.string_value = _json_text(json)
     elif isinstance(json, Mapping):
         value.struct_value.SetInParent()
         _fill_struct(value.struct_value, json, levels - 1)
@@ -97,10 +90,10 @@ def _fill(value: Value, json: Any, levels: int) -> None:
         value.string_value = text_of(str(json))
 
 
-def _written(json: Any) -> str:
+def _json_text(json: Any) -> str:
     try:
         return to_json(json, inf_nan_mode="null", fallback=str).decode()
-    except ValueError:  # half a character somewhere in it
+    except ValueError:  # a lone surrogate somewhere in it
         return dumps(json, default=str)
 
 
@@ -116,21 +109,14 @@ def _fill_list(listed: ListValue, json: list[Any] | tuple[Any, ...], levels: int
         _fill(add(), item, levels)
 
 
-# ---- Nanoseconds, which protobuf carries, and seconds, which we count in: converted once, at the border, and back to the same
-
-
-NANO = 10**9
-_LONGEST = 2**63 - 1
-
-
 def nanoseconds(seconds: float | None) -> int:
-    """None is 0: not said. The fraction is counted apart, since the nanoseconds of a date are more than a double holds."""
+    """None is 0. The fraction is converted apart: the nanoseconds of a date are more than a double can represent."""
     if seconds is None:
         return 0
     try:
         whole = int(seconds)
         return max(-_LONGEST, min(_LONGEST, whole * NANO + round((seconds - whole) * NANO)))
-    except (OverflowError, ValueError):  # for ever
+    except (OverflowError, ValueError):  # infinite
         return _LONGEST
 
 

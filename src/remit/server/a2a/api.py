@@ -52,7 +52,17 @@ from remit.core.settings import ServeSettings
 from remit.core.states import State
 from remit.runtime.tool.delegate_results import ChunkType
 from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, call_of, extended_card, public_card, sdk_error
-from remit.server.a2a.messages import STATES, arguments_of, bare_task, last_updates, read_message, status_update, task_of, update_of
+from remit.server.a2a.messages import (
+    STATES,
+    arguments_of,
+    bare_task,
+    last_updates,
+    read_message,
+    status_update,
+    task_id_of,
+    task_of,
+    update_of,
+)
 from remit.server.a2a.push import Post, Pushing
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
@@ -146,7 +156,7 @@ class A2aHandler(RequestHandler):
             also = {**request.also, "key": key_of(call, message.message_id)}
             handle = await self._service.execute(call, replace(request, also=also))
             record = await self._service.record(call, handle.session_id)
-        await self._pushing.begun(record, watcher)
+        await self._pushing.begun(task_id_of(record), watcher)
         return call, record
 
     async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:

@@ -1,7 +1,9 @@
-"""Incoming A2A messages: their parts as the arguments of a delegation.
+"""A2A messages and tasks: incoming messages as arguments of a delegation, and delegations as A2A tasks.
 
-Three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as a data part
-or the task as text; text alone, for the assistant, or for the only prompted agent of a project."""
+A message has three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as
+a data part or the task as text; text alone, for the assistant, or for the only prompted agent of a project. A task has the session id of
+its first delegation (`threads`). Fields of our return that A2A lacks are in the metadata: `status` and `stopReason` at the top, the rest
+under our extension."""
 
 import hashlib
 import mimetypes
@@ -37,14 +39,33 @@ from remit.runtime.artifacts import read_bounded
 from remit.runtime.tool.delegate_requests import ARGUMENTS, DelegateError, parts_of, signature
 from remit.runtime.tool.delegate_results import Chunk, ChunkType, chunk_of
 
-# ---- Incoming A2A messages: their parts as the arguments of a delegation.
-
-
 TAKEN = (*ARGUMENTS, "budget", "idle")
-"""Of a data part. Which delegation is meant, and which it goes on from, is said by the ids of the message; commands that would be run
-here (`accept`) are no stranger's to name."""
+"""Of a data part. Not `key` and `resume`, which the ids of the message express, nor `accept`: callers have no commands run here."""
 MODES = ("text/plain", "application/json")
-NAMED = 30
+MOST_NAMES = 30
+STATES: Mapping[State, TaskState] = {
+    State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
+    State.RUNNING: TaskState.TASK_STATE_WORKING,
+    State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
+    # Partial work is a result; the metadata say what is missing. A timeout is never a failure.
+    State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
+    State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
+    State.FAILED: TaskState.TASK_STATE_FAILED,
+    State.BLOCKED: TaskState.TASK_STATE_INPUT_REQUIRED,
+    State.REFUSED: TaskState.TASK_STATE_REJECTED,
+    State.CANCELLED: TaskState.TASK_STATE_CANCELED,
+}
+STREAM, RESULT = "stream", "result"
+"""Artifacts: the output while it ran, and the data of the return."""
+FILE_BYTES, FILES_BYTES = 256 * 1024, 1024 * 1024
+"""Files up to this size, one and all of a task, are sent; of larger ones only the path."""
+STREAM_BYTES = 512 * 1024
+"""The newest output that is repeated to later readers."""
+CONTINUES = "a2a:on:"
+"""Prefix of the key of a delegation that continues a task; then that task's id. No caller can choose such a key."""
+
+
+# ---- incoming messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,87 +80,20 @@ class Asked:
 
 
 def read_message(request: SendMessageRequest) -> Asked:
-    """Raises `Misused`, or the SDK's error for content that nobody here takes."""
+    """Raises `Misused`, or the SDK's error for unsupported content."""
     message = request.message
     metadata = {**dict_of(request.metadata), **dict_of(message.metadata)}
     skill = metadata.get("skill")
     if skill is not None and (not isinstance(skill, str) or not skill):
         raise Misused("skill in the metadata must be the id of a skill.", advice="Take it from the card.")
-    return Asked(text=_text(message), data=_data(message), skill=skill, position=read_position(metadata.get(EXTENSION)))
-
-
-def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:
-    """Of the delegate tool. `specs`: the agents that the caller may use; `has_assistant`: whether there is a model to answer for it."""
-    if asked.data is not None and ("target" in asked.data or "operation" in asked.data):
-        return {**_known(asked.data), **({"target": asked.skill} if asked.skill and "target" not in asked.data else {})}
-    named = asked.skill or _anybody(asked, specs, has_assistant)
-    spec = next((spec for spec in specs if spec.name == named), None)
-    if spec is None:  # the tool says it in its own words, with those that there are
-        return {"target": named, "parameters": dict(asked.data or {})}
-    if asked.data is not None and "parameters" in asked.data and asked.data.keys() <= set(TAKEN):
-        whole = dict(asked.data)
-        parameters = whole.pop("parameters")
-        given = _with_text(asked, spec, parameters) if isinstance(parameters, Mapping) else parameters
-        return {**whole, "target": named, "parameters": given}
-    return {"target": named, "parameters": _with_text(asked, spec, asked.data or {})}
-
-
-def _with_text(asked: Asked, spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Words are the task of one that takes one; of any other they would vanish silently."""
-    if not asked.text:
-        return dict(parameters)
-    takes = spec.parameters_schema.get("properties", {})
-    place = next((name for name in ("task", "message") if name in takes), None)
-    if place is None and spec.parameters_schema.get("additionalProperties") and not takes:
-        place = "task"  # an agent elsewhere: what it takes is known there
-    if place is None:
-        raise DelegateError(
-            f"{spec.name} takes no words, but parameters.",
-            advice=f"Send them as a data part: {signature(spec)}.",
-            details={"agent": spec.name, "parameters": dict(spec.parameters_schema)},
-        )
-    return {place: asked.text, **parameters}
-
-
-def _anybody(asked: Asked, specs: Sequence[AgentSpec], has_assistant: bool) -> str:
-    names = [spec.name for spec in specs]
-    if asked.text and has_assistant and ASSISTANT in names:
-        return ASSISTANT
-    prompted = [spec.name for spec in specs if not is_built_in(spec) and spec.parameters_schema.get("required") == ["task"]]
-    if asked.text and len(prompted) == 1:
-        return prompted[0]
-    listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    raise DelegateError(
-        "The message does not say who is meant.",
-        code="INVALID_TARGET",
-        advice='Name a skill in the metadata of the message, {"skill": "…"}, or send a data part {"target": "…", "parameters": {…}}. '
-        f"There are {listed or 'none for you'}.",
-        details={"skills": names},
-    )
-
-
-def _known(data: Mapping[str, Any]) -> dict[str, Any]:
-    if unknown := [name for name in data if name not in TAKEN]:
-        raise DelegateError(
-            f"There is no argument {unknown[0]!r:.80}.",
-            advice=f"There are {', '.join(TAKEN)}; what an agent takes goes into parameters.",
-            details={"arguments": list(TAKEN), "unknown": unknown},
-        )
-    return dict(data)
-
-
-def _text(message: Message) -> str:
-    return "\n\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
+    text = "\n\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
+    return Asked(text=text, data=_data(message), skill=skill, position=read_position(metadata.get(EXTENSION)))
 
 
 def _data(message: Message) -> Mapping[str, Any] | None:
-    found: list[Any] = []
-    for part in message.parts:
-        kind = part.WhichOneof("content")
-        if kind == "data":
-            found.append(json_of(part.data))
-        elif kind != "text":
-            raise ContentTypeNotSupportedError("Files are not taken here: name them by their paths in the parameters, or send text.")
+    found = [json_of(part.data) for part in message.parts if part.WhichOneof("content") == "data"]
+    if any(part.WhichOneof("content") not in ("data", "text") for part in message.parts):
+        raise ContentTypeNotSupportedError("Files are not supported: name them by their paths in the parameters, or send text.")
     if len(found) > 1:
         raise Misused("The message has more than one data part.", advice="Send one object: {target, operation, parameters, …}.")
     if found and not isinstance(found[0], Mapping):
@@ -147,56 +101,72 @@ def _data(message: Message) -> Mapping[str, Any] | None:
     return found[0] if found else None
 
 
-# ---- Delegations as A2A tasks: states, messages, history and artifacts, made from records and events. Independent of requests
+def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:
+    """Of the delegate tool. `specs`: the agents that the caller may use; `has_assistant`: whether a model is configured for it."""
+    data = asked.data or {}
+    if "target" in data or "operation" in data:
+        if unknown := [name for name in data if name not in TAKEN]:
+            raise DelegateError(
+                f"There is no argument {unknown[0]!r:.80}.",
+                advice=f"There are {', '.join(TAKEN)}; those of the agent go into parameters.",
+                details={"arguments": list(TAKEN), "unknown": unknown},
+            )
+        return {**({"target": asked.skill} if asked.skill else {}), **data}
+    target = asked.skill or _default_target(asked, specs, has_assistant)
+    spec = next((spec for spec in specs if spec.name == target), None)
+    if spec is None:  # the tool's own error lists the targets
+        return {"target": target, "parameters": dict(data)}
+    options: dict[str, Any] = {}
+    if "parameters" in data and data.keys() <= set(TAKEN):
+        options = {name: value for name, value in data.items() if name != "parameters"}
+        data = data["parameters"]
+    return {**options, "target": target, "parameters": _with_text(asked, spec, data) if isinstance(data, Mapping) else data}
 
 
-STATES: Mapping[State, TaskState] = {
-    State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
-    State.RUNNING: TaskState.TASK_STATE_WORKING,
-    State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
-    # Something was done, and what was not done stands in the metadata: a timeout never makes a failure of it.
-    State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
-    State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
-    State.FAILED: TaskState.TASK_STATE_FAILED,
-    State.BLOCKED: TaskState.TASK_STATE_INPUT_REQUIRED,
-    State.REFUSED: TaskState.TASK_STATE_REJECTED,
-    State.CANCELLED: TaskState.TASK_STATE_CANCELED,
-}
-STREAM, RESULT = "stream", "result"
-"""Artifacts: what was said on the way, piece by piece; and what was handed back."""
-FILE_BYTES, FILES_BYTES = 256 * 1024, 1024 * 1024
-"""Files up to so much, one and all of a task, are sent along; of larger ones it is said where they are."""
-STREAM_BYTES = 512 * 1024
-"""Of what was said on the way, the newest so much is told again to whoever looks later."""
+def _with_text(asked: Asked, spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Text is the task of an agent that takes one; for any other it would be lost."""
+    if not asked.text:
+        return dict(parameters)
+    takes = spec.parameters_schema.get("properties", {})
+    place = next((name for name in ("task", "message") if name in takes), None)
+    if place is None and spec.parameters_schema.get("additionalProperties") and not takes:
+        place = "task"  # a remote agent: its parameters are known there
+    if place is None:
+        raise DelegateError(
+            f"{spec.name} takes parameters, not text.",
+            advice=f"Send them as a data part: {signature(spec)}.",
+            details={"agent": spec.name, "parameters": dict(spec.parameters_schema)},
+        )
+    return {place: asked.text, **parameters}
 
 
-def status_of(record: Record, events: Sequence[Event] = (), *, is_cancelled: bool = False) -> TaskStatus:
-    """How it stands; of a running one with the last thing it said."""
-    if is_cancelled:
-        return _status(TaskState.TASK_STATE_CANCELED, record.settled_at, _said(record, "Cancelled while it waited for an answer."))
-    state = STATES[record.state]
-    if record.result is not None:
-        return _status(state, record.settled_at, _said(record, words_of(record.result)))
-    chunks = [chunk for event in events if (chunk := chunk_of(event)) is not None and chunk.type is ChunkType.PROGRESS]
-    message = _said(record, chunks[-1].data["message"], chunks[-1].number) if chunks else None
-    return _status(state, events[-1].at if events else record.started_at or record.created_at, message)
+def _default_target(asked: Asked, specs: Sequence[AgentSpec], has_assistant: bool) -> str:
+    names = [spec.name for spec in specs]
+    if asked.text and has_assistant and ASSISTANT in names:
+        return ASSISTANT
+    prompted = [spec.name for spec in specs if not is_built_in(spec) and spec.parameters_schema.get("required") == ["task"]]
+    if asked.text and len(prompted) == 1:
+        return prompted[0]
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    raise DelegateError(
+        "The message names no agent.",
+        code="INVALID_TARGET",
+        advice='Name a skill in the metadata of the message, {"skill": "…"}, or send a data part {"target": "…", "parameters": {…}}. '
+        f"There are {listed or 'none for you'}.",
+        details={"skills": names},
+    )
 
 
-def words_of(returned: ours.Return) -> str:
-    """The summary, and where it did not succeed what went wrong and what to do about it."""
-    if returned.ok:
-        return returned.summary
-    more = [error.message for error in returned.errors if error.message not in returned.summary]
-    return "\n".join(dict.fromkeys(text for text in (returned.summary, *more, returned.next_steps) if text))
+# ---- tasks
 
 
 def task_of(record: Record, root: Path, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
-    """The whole of it. Reads files: called off the event loop."""
+    """With its artifacts. Reads files: called off the event loop."""
     task = bare_task(record, events=events, is_cancelled=is_cancelled)
-    if (streamed := stream_of(events)) is not None:
-        task.artifacts.append(streamed)
+    if (output := _output(events)) is not None:
+        task.artifacts.append(output)
     if record.result is not None:
-        task.artifacts.extend(artifacts_of(record.result, root))
+        task.artifacts.extend(_artifacts(record.result, root))
     return task
 
 
@@ -205,32 +175,68 @@ def bare_task(record: Record, *, events: Sequence[Event] = (), is_cancelled: boo
     return Task(
         id=task_id_of(record),
         context_id=context_of(record),
-        status=status_of(record, events, is_cancelled=is_cancelled),
+        status=_status_of(record, events, is_cancelled),
         history=[asked_of(record)],
-        metadata=struct_of(metadata_of(record)),
+        metadata=struct_of(_metadata(record)),
     )
 
 
 def task_id_of(record: Record) -> str:
-    """By which its caller knows it: of one that goes on with another, that one's."""
-    origin = origin_in(record.key)
-    return record.session_id if origin is None else origin
+    """Of a delegation that continues a task: that task's id."""
+    return continued_task(record.key) or record.session_id
 
 
-ON = "a2a:on:"
-"""How the key of a delegation begins that goes on with a task; then that task's id."""
-
-
-def origin_in(key: str | None) -> str | None:
-    """The task that a delegation goes on with, by its key, which no caller can choose."""
-    return key.removeprefix(ON).partition(":")[0] if key is not None and key.startswith(ON) else None
+def continued_task(key: str | None) -> str | None:
+    """The task that a delegation with this key continues."""
+    return key.removeprefix(CONTINUES).partition(":")[0] if key is not None and key.startswith(CONTINUES) else None
 
 
 def context_of(record: Record) -> str:
     return (record.caller_info.session if record.caller_info is not None else None) or record.root_id
 
 
-def metadata_of(record: Record) -> dict[str, Any]:
+def asked_of(record: Record) -> Message:
+    """The message that began it, as far as it is recorded: secrets are not."""
+    target, operation = parts_of(record.agent)
+    task = record.parameters.get("task")
+    is_text = isinstance(task, str) and len(record.parameters) == 1
+    data = {"target": target, "operation": operation, "parameters": dict(record.parameters)}
+    return Message(
+        message_id=f"{record.session_id}-asked",
+        context_id=context_of(record),
+        task_id=task_id_of(record),
+        role=Role.ROLE_USER,
+        parts=[Part(text=text_of(str(task))) if is_text else Part(data=value_of(data), media_type="application/json")],
+        metadata=struct_of({"skill": record.agent}),
+    )
+
+
+def answer_of(record: Record) -> Message | None:
+    """Its final message, for the history of a task that was continued."""
+    return _message_of(record, _words(record.result)) if record.result is not None else None
+
+
+def _status_of(record: Record, events: Sequence[Event], is_cancelled: bool) -> TaskStatus:
+    """Of a running one with its last message."""
+    if is_cancelled:
+        return _status(TaskState.TASK_STATE_CANCELED, record.settled_at, _message_of(record, "Cancelled while it waited for an answer."))
+    state = STATES[record.state]
+    if record.result is not None:
+        return _status(state, record.settled_at, _message_of(record, _words(record.result)))
+    chunks = [chunk for event in events if (chunk := chunk_of(event)) is not None and chunk.type is ChunkType.PROGRESS]
+    message = _message_of(record, chunks[-1].data["message"], chunks[-1].number) if chunks else None
+    return _status(state, events[-1].at if events else record.started_at or record.created_at, message)
+
+
+def _words(returned: ours.Return) -> str:
+    """The summary; if it did not succeed, also the errors and what to do next."""
+    if returned.ok:
+        return returned.summary
+    more = [error.message for error in returned.errors if error.message not in returned.summary]
+    return "\n".join(dict.fromkeys(text for text in (returned.summary, *more, returned.next_steps) if text))
+
+
+def _metadata(record: Record) -> dict[str, Any]:
     target, operation = parts_of(record.agent)
     own: dict[str, Any] = {
         "state": str(record.state), "sessionId": record.session_id, "rootId": record.root_id, "target": target, "operation": operation,
@@ -247,35 +253,13 @@ def metadata_of(record: Record) -> dict[str, Any]:
     return {"status": str(returned.status), "stopReason": str(returned.stop_reason), EXTENSION: own}
 
 
-def asked_of(record: Record) -> Message:
-    """The message that began it, as far as it is on record: secrets are not."""
-    target, operation = parts_of(record.agent)
-    task = record.parameters.get("task")
-    is_words = isinstance(task, str) and len(record.parameters) == 1
-    said = {"target": target, "operation": operation, "parameters": dict(record.parameters)}
-    part = Part(text=text_of(str(task))) if is_words else Part(data=value_of(said), media_type="application/json")
-    return Message(
-        message_id=f"{record.session_id}-asked",
-        context_id=context_of(record),
-        task_id=task_id_of(record),
-        role=Role.ROLE_USER,
-        parts=[part],
-        metadata=struct_of({"skill": record.agent}),
-    )
-
-
-def answer_of(record: Record) -> Message | None:
-    """What it said at its end: for the history of a task that was gone on with."""
-    return _said(record, words_of(record.result)) if record.result is not None else None
-
-
 # ---- artifacts
 
 
-def artifacts_of(returned: ours.Return, root: Path) -> list[Artifact]:
+def _artifacts(returned: ours.Return, root: Path) -> list[Artifact]:
     found: list[Artifact] = []
     if returned.data is not None:
-        found.append(Artifact(artifact_id=RESULT, name=RESULT, description=text_of(returned.summary), parts=[content_of(returned.data)]))
+        found.append(Artifact(artifact_id=RESULT, name=RESULT, description=text_of(returned.summary), parts=[_part(returned.data)]))
     room = FILES_BYTES
     for number, artifact in enumerate(returned.artifacts, 1):
         content = _content(artifact, root, room)
@@ -284,18 +268,18 @@ def artifacts_of(returned: ours.Return, root: Path) -> list[Artifact]:
     return found
 
 
-def content_of(value: Any) -> Part:
+def _part(value: Any) -> Part:
     if isinstance(value, str):
         return Part(text=text_of(value), media_type="text/plain")
     return Part(data=value_of(value), media_type="application/json")
 
 
-def stream_of(events: Sequence[Event]) -> Artifact | None:
+def _output(events: Sequence[Event]) -> Artifact | None:
     parts: list[Part] = []
     room = STREAM_BYTES
     for event in reversed(events):
         if event.kind is EventKind.DATA:
-            parts.append(content_of(event.body.get("chunk")))
+            parts.append(_part(event.body.get("chunk")))
             room -= parts[-1].ByteSize()
             if room < 0:
                 break
@@ -303,7 +287,7 @@ def stream_of(events: Sequence[Event]) -> Artifact | None:
 
 
 def _content(artifact: ours.Artifact, root: Path, room: int) -> bytes | None:
-    """The file as it was when the work was handed in; of one that is large, gone or changed since, nothing."""
+    """The file as it was handed in; None if it is large, gone or changed since."""
     if artifact.sha256 is None or artifact.size is None or artifact.size > min(FILE_BYTES, room):
         return None
     content = read_bounded(root / artifact.path, FILE_BYTES)
@@ -311,41 +295,40 @@ def _content(artifact: ours.Artifact, root: Path, room: int) -> bytes | None:
 
 
 def _file(number: int, artifact: ours.Artifact, content: bytes | None) -> Artifact:
-    name = PurePosixPath(artifact.path).name
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    about = value_of(artifact.to_dict())
-    part = (
-        Part(data=about, media_type="application/json")
-        if content is None
-        else Part(raw=content, filename=text_of(name), media_type=kind, metadata=about.struct_value)
+    name, about = PurePosixPath(artifact.path).name, value_of(artifact.to_dict())
+    if content is None:
+        part = Part(data=about, media_type="application/json")
+    else:
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        part = Part(raw=content, filename=text_of(name), media_type=kind, metadata=about.struct_value)
+    return Artifact(
+        artifact_id=f"file-{number}",
+        name=text_of(artifact.path),
+        description=text_of(artifact.summary),
+        parts=[part],
+        metadata=about.struct_value,
     )
-    words = text_of(artifact.summary)
-    return Artifact(artifact_id=f"file-{number}", name=text_of(artifact.path), description=words, parts=[part], metadata=about.struct_value)
 
 
-# ---- what is streamed
+# ---- updates of a stream
 
 
 def update_of(chunk: Chunk, task: Task, *, appends: bool) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """Of a chunk on the way. `appends`: something was streamed before it."""
+    """Of a chunk while it runs. `appends`: output was streamed before it."""
     about: dict[str, Any] = {"number": chunk.number}
     if chunk.type is ChunkType.DATA:
-        artifact = Artifact(artifact_id=STREAM, name=STREAM, parts=[content_of(chunk.data.get("chunk"))])
+        artifact = Artifact(artifact_id=STREAM, name=STREAM, parts=[_part(chunk.data.get("chunk"))])
         metadata = struct_of({EXTENSION: about})
         return TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact, append=appends, metadata=metadata)
     if (fraction := chunk.data.get("fraction")) is not None:
         about["fraction"] = fraction
     message = _message(task.id, task.context_id, str(chunk.data.get("message", "")), f"{task.id}-{chunk.number}")
-    return TaskStatusUpdateEvent(
-        task_id=task.id,
-        context_id=task.context_id,
-        status=_status(TaskState.TASK_STATE_WORKING, None, message),
-        metadata=struct_of({EXTENSION: about}),
-    )
+    status = _status(TaskState.TASK_STATE_WORKING, None, message)
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=status, metadata=struct_of({EXTENSION: about}))
 
 
 def last_updates(task: Task) -> list[TaskArtifactUpdateEvent | TaskStatusUpdateEvent]:
-    """Of a task that has ended: what it handed back, then how it stands."""
+    """Of a task that has ended: its artifacts, then its status."""
     artifacts = [artifact for artifact in task.artifacts if artifact.artifact_id != STREAM]
     updates: list[TaskArtifactUpdateEvent | TaskStatusUpdateEvent] = [
         TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact, last_chunk=True) for artifact in artifacts
@@ -358,11 +341,10 @@ def status_update(task: Task) -> TaskStatusUpdateEvent:
 
 
 def state_update(record: Record, state: State, at: float) -> TaskStatusUpdateEvent:
-    """That it is now in that state, and nothing else."""
     return TaskStatusUpdateEvent(task_id=task_id_of(record), context_id=context_of(record), status=_status(STATES[state], at, None))
 
 
-def _said(record: Record, words: str, number: int | None = None) -> Message:
+def _message_of(record: Record, words: str, number: int | None = None) -> Message:
     name = f"{record.session_id}-{'ended' if number is None else number}"
     return _message(task_id_of(record), context_of(record), words, name)
 

@@ -1,7 +1,7 @@
 """Push notifications: who wants to know when the state of a task changes, and their delivery: in order, with retries, at least once.
 
-The note of a task has its watchers and how far each was told, so a restarted server continues. Addresses inside the network are refused
-unless the settings allow them: the name is resolved once per try, checked, and connected to exactly that address. Redirects are not
+The note of a task has its watchers and the last event each was sent, so a restarted server continues. Addresses inside the network are
+refused unless the settings allow them: the name is resolved once per try, checked, and connected to exactly that address. Redirects are not
 followed, and nothing but the status of the answer is read."""
 
 import asyncio
@@ -22,9 +22,8 @@ from google.protobuf.json_format import MessageToJson
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind, Step
-from remit.core.record import Record
 from remit.core.states import State
-from remit.server.a2a.messages import last_updates, state_update, task_id_of, task_of
+from remit.server.a2a.messages import last_updates, state_update, task_of
 from remit.server.a2a.threads import Note, Thread, Threads, Watcher
 from remit.server.service import Service
 from remit.system.http import (
@@ -153,29 +152,26 @@ class Pushing:
     # ---- watchers
 
     async def wanted(self, configuration: SendMessageConfiguration) -> Watcher | None:
-        """The watcher that a message brings, checked before anything begins. Raises `Misused`."""
+        """The watcher in a message, checked before anything begins. Raises `Misused`."""
         if not configuration.HasField("task_push_notification_config"):
             return None
-        watcher = _watcher(configuration.task_push_notification_config)
+        return await self._checked(configuration.task_push_notification_config)
+
+    async def _checked(self, config: TaskPushNotificationConfig) -> Watcher:
+        watcher = _watcher(config)
         await self._post.must_be_allowed(watcher.url)
         return watcher
 
-    async def begun(self, record: Record, watcher: Watcher | None) -> None:
-        """A delegation was begun or continued."""
-        task_id = task_id_of(record)
-        if watcher is not None:
-            await self._keep(task_id, watcher)
-        self.wake(task_id)
-
     async def create(self, thread: Thread, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
-        watcher = _watcher(config)
-        await self._post.must_be_allowed(watcher.url)
-        await self._keep(thread.task_id, watcher)
-        self.wake(thread.task_id)
+        watcher = await self._checked(config)
+        await self.begun(thread.task_id, watcher)
         return _config(thread.task_id, watcher)
 
-    async def _keep(self, task_id: str, watcher: Watcher) -> None:
+    async def begun(self, task_id: str, watcher: Watcher | None) -> None:
+        """A delegation was begun or continued, or a watcher was added."""
+
         def kept(note: Note) -> Note:
+            assert watcher is not None
             known = note.watcher(watcher.config_id)
             if known is None:
                 note = note.with_watcher(watcher)
@@ -186,7 +182,9 @@ class Pushing:
                 raise InvalidParamsError(f"A task has at most {MOST_WATCHERS} push notification configs; delete one first.")
             return note
 
-        await off_loop(self._threads.notes.change, task_id, kept)
+        if watcher is not None:
+            await off_loop(self._threads.notes.change, task_id, kept)
+        self.wake(task_id)
 
     def get(self, thread: Thread, config_id: str) -> TaskPushNotificationConfig:
         watcher = thread.note.watcher(config_id)

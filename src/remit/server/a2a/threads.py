@@ -7,17 +7,16 @@ because it holds callers' tokens; it is written under a lock, since several serv
 import asyncio
 import contextlib
 import hashlib
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from pydantic import TypeAdapter
 
 from remit.core.errors import Refused
 from remit.core.ids import is_session_id
@@ -25,7 +24,7 @@ from remit.core.record import Record
 from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.runtime.tool.delegate_requests import parts_of
-from remit.server.a2a.messages import ON, Asked, answer_of, asked_of, context_of, origin_in
+from remit.server.a2a.messages import CONTINUES, Asked, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
 from remit.server.tokens import Permission
 from remit.system.files import file_lock, private_folder, read_private, write_private
@@ -35,7 +34,6 @@ LOCK_SECONDS = 5.0
 MOST_TURNS = 100
 POLL_SECONDS = 2.0
 """Another server of the project may continue a task; its note is read again after this time."""
-_SUFFIX = ".json"
 
 
 # ---- notes
@@ -51,11 +49,11 @@ class Watcher:
     scheme: str = ""
     credentials: str = ""
     session: str = ""
-    """The delegation it was last told of."""
+    """The delegation of the last notification."""
     told: int = 0
-    """The number of the last event it was told of."""
+    """The number of the last event that was sent."""
     is_done: bool = False
-    """It was told of the end, or given up."""
+    """The end was sent, or delivery was given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +66,8 @@ class Note:
 
     def with_watcher(self, watcher: Watcher) -> "Note":
         """In the place of the one with its id, or at the end."""
-        if watcher.config_id not in [one.config_id for one in self.watchers]:
-            return replace(self, watchers=(*self.watchers, watcher))
-        return replace(self, watchers=tuple(watcher if one.config_id == watcher.config_id else one for one in self.watchers))
+        by_id = {one.config_id: one for one in self.watchers} | {watcher.config_id: watcher}
+        return replace(self, watchers=tuple(by_id.values()))
 
     def without_watcher(self, config_id: str) -> "Note":
         return replace(self, watchers=tuple(one for one in self.watchers if one.config_id != config_id))
@@ -80,6 +77,7 @@ class Note:
 
 
 EMPTY = Note()
+_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
 
 
 class Notes:
@@ -89,29 +87,28 @@ class Notes:
         self._folder = folder / "a2a"
 
     def of(self, task_id: str) -> Note:
-        return _parsed(read_private(self._path(task_id))) if is_session_id(task_id) else EMPTY
+        """A damaged note counts as empty: it has nothing of the delegation itself."""
+        data = read_private(self._path(task_id)) if is_session_id(task_id) else None
+        with contextlib.suppress(ValueError):
+            return EMPTY if data is None else _NOTE.validate_json(data)
+        return EMPTY
 
     def change(self, task_id: str, by: Callable[[Note], Note]) -> Note:
         path = self._path(task_id)
         private_folder(self._folder)
         with file_lock(self._folder / ".lock", timeout=LOCK_SECONDS):
-            before = _parsed(read_private(path))
+            before = self.of(task_id)
             after = by(before)
             if after == EMPTY:
                 path.unlink(missing_ok=True)
             elif after != before:
-                write_private(path, json.dumps(asdict(after)).encode())
+                write_private(path, _NOTE.dump_json(after))
         return after
 
-    def all(self) -> Iterator[str]:
+    def all(self) -> list[str]:
         """The tasks that have a note, the newest first."""
-        try:
-            names = os.listdir(self._folder)
-        except OSError:
-            return
-        for name in sorted(names, reverse=True):
-            if name.endswith(_SUFFIX) and is_session_id(name.removesuffix(_SUFFIX)):
-                yield name.removesuffix(_SUFFIX)
+        names = sorted((path.stem for path in self._folder.glob("*.json")), reverse=True)
+        return [name for name in names if is_session_id(name)]
 
     def prune(self, *, older_than_seconds: float, is_known: Callable[[str], bool]) -> None:
         """Remove those whose delegation is no longer known."""
@@ -122,17 +119,7 @@ class Notes:
                     path.unlink()
 
     def _path(self, task_id: str) -> Path:
-        return self._folder / f"{task_id}{_SUFFIX}"
-
-
-def _parsed(data: bytes | None) -> Note:
-    """A damaged note counts as empty: it holds nothing of the delegation itself."""
-    try:
-        held: Mapping[str, Any] = json.loads(data or b"{}")
-        watchers = tuple(Watcher(**one) for one in held.get("watchers", ()))
-        return Note(keys=tuple(map(str, held.get("keys", ()))), is_cancelled=held.get("is_cancelled") is True, watchers=watchers)
-    except (ValueError, TypeError, AttributeError):
-        return EMPTY
+        return self._folder / f"{task_id}.json"
 
 
 # ---- threads
@@ -220,14 +207,14 @@ class Threads:
     async def of(self, call: Call, task_id: str) -> Thread:
         """Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
         first = await self._service.record(call, task_id)
-        origin = origin_in(first.key)
+        origin = continued_task(first.key)
         if origin is not None and is_session_id(origin) and origin != task_id:  # the id of a later delegation
             first = await self._service.record(call, origin)
         return await off_loop(self._thread, first)
 
     def whole(self, record: Record) -> Thread:
         """The thread of a record that the caller may see. Called off the event loop."""
-        origin = origin_in(record.key)
+        origin = continued_task(record.key)
         first = self._service.remit.store.get(origin) if origin is not None and is_session_id(origin) else None
         return self._thread(first if first is not None and first.agent == record.agent else record)
 
@@ -245,7 +232,7 @@ class Threads:
 
     async def resume(self, call: Call, thread: Thread, message: Message, asked: Asked) -> Record:
         """Continues a task with the answer of its caller; the record of the new delegation."""
-        key = f"{ON}{thread.task_id}:{_digest(call, message.message_id)}"
+        key = f"{CONTINUES}{thread.task_id}:{_digest(call, message.message_id)}"
         if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
             return known  # sent a second time
         if not self.may_change(call, thread):

@@ -138,7 +138,7 @@ class Pool:
         heapq.heappush(self._waiting, (rank, self._count, work))
 
     def withdraw(self, work: Work, reason: str) -> None:
-        """Nobody waits for it any more; its instance is told to stop."""
+        """No caller waits for it any more; its instance is told to stop."""
         instance, work.instance = work.instance, None
         if instance is None:
             self._waiting = [entry for entry in self._waiting if entry[2] is not work]

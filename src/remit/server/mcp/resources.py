@@ -1,6 +1,6 @@
-"""What clients may read: the returns of delegations, whole, and the files that were handed in as their artifacts. Nothing else.
+"""MCP resources: the whole returns of delegations, and the files that are their artifacts. Nothing else.
 
-A file is served because a recorded return names it, never because somebody names a path. Read only, and bounded.
+A file is served because a recorded return names it, never because a client names a path. Read only, and bounded.
 """
 
 import base64

@@ -142,7 +142,7 @@ class ToolServer(Server[Any]):
     async def routes(self, *, has_sessions: bool = False) -> AsyncIterator[list[BaseRoute]]:
         """Routes to put behind `http.middleware`, which also checks Host and Origin.
 
-        Without sessions each request has its own caller, so that nobody can use the session of another."""
+        Without sessions each request has its own caller, so that no caller can use the session of another."""
         checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         app = self.streamable_http_app(streamable_http_path=PATH, stateless_http=not has_sessions, transport_security=checked_before)
         async with self.watch(), self.session_manager.run():
@@ -171,7 +171,7 @@ class Streams:
 async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float) -> None:
     """Until the client leaves; then until its delegations have ended. A signal ends both.
 
-    Delegations of dead processes are not recovered here, only when somebody asks for one by its id."""
+    Delegations of dead processes are not recovered here, only when a client asks for one by its id."""
     with _on_signals() as stopped:
         async with Remit.open(root, recover=False) as remit:
             service = Service(remit)

@@ -187,7 +187,7 @@ def _fault(text: str) -> Fault | None:
 
 
 def refusal(line: bytes, fault: Fault) -> str | None:
-    """The error response to the request in the line; None if it has no id, because then nobody waits for it."""
+    """The error response to the request in the line; None if it has no id: no client waits for it."""
     first, last = _ends(line)
     found = _LAST_ID.search(last) or _FIRST_ID.search(first.partition(b'"params"')[0])
     if found is None:
