@@ -44,37 +44,26 @@ async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_mad
     assert result.data["data"]["data"]["codes"][0] == "MAX_DEPTH_EXCEEDED"
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_cycle_is_found_whichever_way_it_is_closed(project: Path, way: str) -> None:
-    result, tree = await delegated(project, "one", way=way, names=["two", "one"])
-    assert [(r.agent, r.state) for r in tree] == [("one", State.COMPLETED), ("two", State.COMPLETED), ("one", State.REFUSED)]
-    assert "CYCLE_DETECTED" in result.data["data"]["codes"]
+async def test_cycles_budgets_and_deadlines_hold_for_children_made_in_another_process(project: Path) -> None:
+    async with Remit.open(project) as remit:
 
+        async def delegated(names: list[str], **asked: Any) -> tuple[Return, list[Any]]:
+            result = await remit.delegate("one", way="library", names=names, **asked)
+            return result, await remit.tree(result.session_id)
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_one_budget_is_drawn_on_whichever_way_a_child_is_made(project: Path, way: str) -> None:
-    """Delegations in all; the refusal names the limit."""
-    result, tree = await delegated(project, "one", way=way, names=["two", "echo"], budget={"delegations": 2})
-    assert [r.state for r in tree] == [State.COMPLETED, State.COMPLETED, State.REFUSED]
-    assert result.data["data"]["codes"] == ["BUDGET_EXCEEDED"]
-    assert "delegations" in result.data["data"]["said"]
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_tokens_of_a_grandchild_in_another_process_count_for_the_tree(project: Path, way: str) -> None:
-    """Children draw on one budget and cannot refill it."""
-    result, tree = await delegated(project, "one", way=way, names=["two", "four"], budget={"tokens": 50})
-    assert tree[2].tokens == 60
-    assert tree[2].result.stop_reason == "budget"
-    assert "BUDGET_EXCEEDED" in [error.code for error in result.errors] or "BUDGET_EXCEEDED" in str(result.data)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_the_deadline_only_shrinks_on_the_way_down(project: Path, way: str) -> None:
-    _, tree = await delegated(project, "one", way=way, names=["two", "echo"], options={"timeout": 50}, timeout=30)
-    assert tree[0].timeout_seconds == 30
-    assert all(child.timeout_seconds < 30 for child in tree[1:])
-    assert tree[0].deadline_at >= tree[1].deadline_at - 0.1 >= tree[2].deadline_at - 0.2
+        result, tree = await delegated(["two", "one"])
+        assert [(r.agent, r.state) for r in tree] == [("one", State.COMPLETED), ("two", State.COMPLETED), ("one", State.REFUSED)]
+        assert "CYCLE_DETECTED" in result.data["data"]["codes"]
+        result, tree = await delegated(["two", "echo"], budget={"delegations": 2})
+        assert [r.state for r in tree] == [State.COMPLETED, State.COMPLETED, State.REFUSED]
+        assert result.data["data"]["codes"] == ["BUDGET_EXCEEDED"]
+        assert "delegations" in result.data["data"]["said"], "the refusal names the limit"
+        result, tree = await delegated(["two", "four"], budget={"tokens": 50})
+        assert (tree[2].tokens, tree[2].result.stop_reason) == (60, "budget")
+        _, tree = await delegated(["two", "echo"], options={"timeout": 50}, timeout=30)
+        assert tree[0].timeout_seconds == 30
+        assert all(child.timeout_seconds < 30 for child in tree[1:])
+        assert tree[0].deadline_at >= tree[1].deadline_at - 0.1 >= tree[2].deadline_at - 0.2
 
 
 # ---- the commands, from inside
@@ -185,7 +174,7 @@ async def test_a_client_that_is_interrupted_cancels_what_it_delegated(project: P
 
 
 async def test_a_client_that_is_killed_does_not_cancel_what_it_delegated(project: Path) -> None:
-    """pains: a lost connection is not a cancellation."""
+    """A lost connection is not a cancellation."""
 
     @agent("watches", timeout=40)
     async def watches(ctx: Context) -> Any:

@@ -15,7 +15,7 @@ from remit.agents.frameworks import FrameworkAgent
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
-from remit.agents.thread import ThreadAgent, ThreadPool
+from remit.agents.thread import ThreadAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.models.client import Models
@@ -83,7 +83,6 @@ class Executors:
         self, processes: ProcessPool, grace_seconds: float, models: Models, delegator: "Delegator", root: Path | None = None
     ) -> None:
         self.processes = processes
-        self.threads = ThreadPool()
         self._deps = ExecutorDeps(processes=processes, models=models, delegator=delegator, root=root or Path())
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
@@ -100,7 +99,7 @@ class Executors:
                     self._targets.append(executor.target)
                 return executor
             case Isolation.THREAD:
-                return ThreadAgent(agent, self.threads, self._grace_seconds)
+                return ThreadAgent(agent, self._grace_seconds)
             case _:
                 return agent.with_models(self._deps.models) if isinstance(agent, FrameworkAgent) else agent
 
@@ -127,7 +126,6 @@ class Executors:
             if (close := getattr(executor, "close", None)) is not None:
                 await close()
         await self.processes.close()
-        self.threads.close()
 
 
 def _executor_of(kind: str) -> Callable[[Definition, ExecutorDeps], Any]:

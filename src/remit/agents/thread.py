@@ -1,14 +1,13 @@
 """Sync functions on threads. A thread cannot be killed: at its end it is asked to stop, and abandoned if it does not.
 
-What can be done is done: an exception is raised in it at its next Python instruction, its `ctx` refuses everything, and nobody waits.
-Threads are daemons and are used again, so that neither start-up nor exit costs anything.
+An exception is raised in it at its next Python instruction, its `ctx` refuses everything, and nobody waits for it. Threads are daemons:
+one that is left behind does not keep the program from ending.
 """
 
 import asyncio
 import contextlib
 import contextvars
 import ctypes
-import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,107 +18,53 @@ from remit.core.errors import AgentCrashed, Stopped
 from remit.runtime.context import BlockingContext, Context
 from remit.runtime.reply import describe_exception
 
-IDLE_SECONDS = 10.0
-
 
 class _StopThread(BaseException):
     """Raised in a thread whose delegation has ended."""
 
 
-class Job:
-    """One call of an agent's function, and how its waiter is told that it came to nothing."""
+class _Call:
+    """One call of an agent's function on a thread of its own. It can be interrupted while the function runs, and at no other time."""
 
-    __slots__ = ("call", "is_stopped", "skipped")
-
-    def __init__(self, call: Callable[[], None], skipped: Callable[[], None]) -> None:
-        self.call = call
-        self.skipped = skipped
-        self.is_stopped = False
-
-
-class ThreadPool:
-    """Daemon threads, started when needed, kept while they are."""
-
-    def __init__(self) -> None:
-        self._idle: list[_Worker] = []
+    def __init__(self, run: Callable[[], None], stopped: Callable[[], None]) -> None:
+        """`stopped` is called on the thread when it was interrupted."""
+        self._run = run
+        self._stopped = stopped
         self._lock = threading.Lock()
+        self._is_running = self._is_stopped = False
+        self._thread = threading.Thread(target=self._main, name="remit-agent", daemon=True)
+        self._thread.start()
 
-    def run(self, job: Job) -> "_Worker":
+    def interrupt(self) -> None:
+        """Raise in the thread at its next Python instruction; code in C is not reached."""
         with self._lock:
-            worker = self._idle.pop() if self._idle else _Worker(self)
-        worker.jobs.put(job)
-        return worker
+            self._is_stopped = True
+            if self._is_running and self._thread.ident is not None:
+                _raise_in(self._thread.ident, _StopThread)
 
-    def take_back(self, worker: "_Worker") -> None:
+    def _main(self) -> None:
+        with contextlib.suppress(_StopThread):
+            if self._begin():
+                self._run()
+        self._end()
+        if self._is_stopped:
+            self._stopped()
+
+    def _begin(self) -> bool:
         with self._lock:
-            self._idle.append(worker)
-
-    def leave(self, worker: "_Worker") -> bool:
-        """Whether an idle worker may go: not if it has just been given a job."""
-        with self._lock:
-            if worker not in self._idle:
-                return False
-            self._idle.remove(worker)
-            return True
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            worker.jobs.put(None)
-
-
-class _Worker:
-    """One thread. It can be interrupted during a job and at no other time: between two it must not lose its place in the pool."""
-
-    def __init__(self, pool: ThreadPool) -> None:
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._pool = pool
-        self._current: Job | None = None
-        self._lock = threading.Lock()
-        self.thread = threading.Thread(target=self._work, name="remit-agent", daemon=True)
-        self.thread.start()
-
-    def _work(self) -> None:
-        while True:
-            try:
-                job = self.jobs.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                if self._pool.leave(self):
-                    return
-                continue
-            if job is None:
-                return
-            with contextlib.suppress(_StopThread):
-                if self._begin(job):
-                    job.call()
-            self._end()
-            if job.is_stopped:
-                job.skipped()
-            self._pool.take_back(self)
-
-    def _begin(self, job: Job) -> bool:
-        with self._lock:
-            self._current = None if job.is_stopped else job
-        return not job.is_stopped
+            self._is_running = not self._is_stopped
+        return not self._is_stopped
 
     def _end(self) -> None:
-        """After this nothing can be raised in the thread, and nothing that was on its way is left."""
+        """After this nothing can be raised in the thread, and no exception is pending."""
         while True:
             try:
                 with self._lock:
-                    self._current = None
+                    self._is_running = False
                 _raise_in(threading.get_ident(), None)
                 return
             except _StopThread:
                 continue
-
-    def interrupt(self, job: Job) -> None:
-        """Raise in the thread at its next Python instruction; code that stands in C is not reached."""
-        with self._lock:
-            job.is_stopped = True
-            if self._current is job and self.thread.ident is not None:
-                _raise_in(self.thread.ident, _StopThread)
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
@@ -127,13 +72,12 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 
 class ThreadAgent:
-    """Carries out a `FunctionAgent` on a thread."""
+    """Executes a `FunctionAgent` on a thread."""
 
-    __slots__ = ("_agent", "_grace_seconds", "_pool", "spec")
+    __slots__ = ("_agent", "_grace_seconds", "spec")
 
-    def __init__(self, agent: FunctionAgent, pool: ThreadPool, grace_seconds: float) -> None:
+    def __init__(self, agent: FunctionAgent, grace_seconds: float) -> None:
         self._agent = agent
-        self._pool = pool
         self._grace_seconds = grace_seconds
         self.spec: AgentSpec = agent.spec
 
@@ -152,23 +96,22 @@ class ThreadAgent:
                 args = (blocking,) if agent.takes_context else ()
                 value = inherited.run(agent.function, *args, **arguments)
             except _StopThread:
-                raise  # the worker tells, where nothing more can be raised
+                raise  # `_Call` tells, where nothing more can be raised
             except BaseException as error:  # noqa: BLE001 - whatever the agent raises goes to `perform`; SystemExit ends no thread of ours
                 _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
                 _tell(loop, answer, value, None)
 
         stopped = Stopped("The thread was stopped.")
-        job = Job(run, lambda: _tell(loop, answer, None, stopped))
-        worker = self._pool.run(job)
+        thread = _Call(run, lambda: _tell(loop, answer, None, stopped))
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            await self._stop(worker, job, answer, ctx)
+            thread.interrupt()
+            await self._wait_stopped(answer, ctx)
             raise
 
-    async def _stop(self, worker: _Worker, job: Job, answer: "asyncio.Future[Any]", ctx: Context) -> None:
-        worker.interrupt(job)
+    async def _wait_stopped(self, answer: "asyncio.Future[Any]", ctx: Context) -> None:
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((answer,), timeout=self._grace_seconds)

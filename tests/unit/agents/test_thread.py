@@ -1,6 +1,5 @@
-"""Sync functions on threads: the blocking `ctx`, exceptions, reuse of threads, and delegating from inside."""
+"""Sync functions on threads: the blocking `ctx`, exceptions, and delegating from inside."""
 
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -50,14 +49,9 @@ def leaves() -> None:
     raise SystemExit(2)
 
 
-@agent("where")
-def where() -> str:
-    return threading.current_thread().name
-
-
 @pytest.fixture
 async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
-    async with Remit.open(tmp_path, agents=[everything, echo, breaks, leaves, where]) as opened:
+    async with Remit.open(tmp_path, agents=[everything, echo, breaks, leaves]) as opened:
         yield opened
 
 
@@ -88,15 +82,3 @@ async def test_exceptions_of_a_thread_are_its_return(remit: Remit) -> None:
     result = await remit.delegate("leaves")
     assert (result.stop_reason, result.errors[0].code) == (StopReason.CRASHED, "AGENT_CRASHED")
     assert "SystemExit: 2" in result.errors[0].message
-
-
-def agents_threads() -> int:
-    return sum(thread.name == "remit-agent" for thread in threading.enumerate())
-
-
-async def test_threads_are_used_again(remit: Remit) -> None:
-    await remit.delegate("where")
-    before = agents_threads()
-    for _ in range(20):
-        assert (await remit.delegate("where")).data == "remit-agent"
-    assert agents_threads() <= before + 2  # one may still be on its way back when the next is asked for

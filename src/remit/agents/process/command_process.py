@@ -190,7 +190,7 @@ class CommandProcess:
     def _end_output(self) -> None:
         for transport in self._transports:
             if isinstance(transport, asyncio.ReadTransport) and not transport.is_closing():
-                if _is_paused(transport):  # it is read more slowly than it printed: what is left comes first
+                if not transport.is_reading():  # it is read more slowly than it printed: what is left comes first
                     self._hang_up(_HANG_UP_SECONDS)
                 else:
                     transport.close()
@@ -213,13 +213,6 @@ class CommandProcess:
         self._transports.append(transport)
         self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
         return end
-
-
-def _is_paused(transport: asyncio.ReadTransport) -> bool:
-    try:
-        return not transport.is_reading()
-    except NotImplementedError:  # of a pipe, in older versions of Python
-        return bool(getattr(transport, "_paused", False))
 
 
 def _file(fd: int, mode: str) -> Any:
