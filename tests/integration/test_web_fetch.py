@@ -376,7 +376,7 @@ async def test_json_is_given_as_data() -> None:
         assert read_answer(await get(f"{server.url}/"), raw=False, seconds=5).json == value
         deep = read_answer(await get(f"{server.url}/deep"), raw=False, seconds=5)
         assert deep.json is None
-        assert "no valid JSON" in deep.page.notes[0]
+        assert "not valid JSON" in deep.page.notes[0]
 
 
 def pdf(*pages: str, password: str | None = None) -> bytes:

@@ -94,12 +94,12 @@ async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (answer("<html>", type_="text/html"), "no JSON"),
+        (answer("<html>", type_="text/html"), "not JSON"),
         (answer('{"answers": []}'), "without results"),
         (answer("[]"), "without results"),
         (answer("no", status="403 Forbidden"), "403"),
         (answer("no", status="500 Oh"), "500"),
-        (answer("[" * 1000), "no JSON"),
+        (answer("[" * 1000), "not JSON"),
         (redirect("http://169.254.169.254/"), "not allowed"),
     ],
 )

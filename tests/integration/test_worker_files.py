@@ -385,7 +385,7 @@ async def test_a_folder_is_no_way_round_a_rule_on_what_is_in_it(remit: Remit, tm
     (tmp_path / "app" / "a").write_text("x")
     done = await remit.delegate("worker.delete_file", path="app", recursive=True)
     assert done.errors[0].code == "POLICY_DENIED"
-    assert done.errors[0].message.startswith("app holds app/deep/.env, so nothing was deleted.")
+    assert done.errors[0].message.startswith("app contains app/deep/.env, so nothing was deleted.")
     assert (tmp_path / "app" / "a").exists()
 
 

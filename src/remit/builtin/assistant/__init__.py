@@ -1,4 +1,4 @@
-"""The assistant: a language model whose only tool is `delegate`, and the conversations it holds.
+"""The assistant: a language model whose only tool is `delegate`, and its conversations.
 
 An agent of the directory like any other: each message to it is a delegation, recorded, timed and cancelled as every delegation is.
 """

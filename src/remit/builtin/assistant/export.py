@@ -80,7 +80,7 @@ def export_markdown(conversation: Conversation) -> str:
     parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {_moment(conversation.header.created)}{model}"]
     for line in conversation.lines:
         if isinstance(line, Compacted):
-            parts.append(f"> What stands above is summarised for the model from here on ({line.by}).")
+            parts.append(f"> From here on, the model sees a summary of the messages above ({line.by}).")
         elif isinstance(line, Spoken):
             parts.append(_in_markdown(line))
     if conversation.stopped is not None:

@@ -89,7 +89,7 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
 
 
 def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], room: Room) -> str:
-    """What stands for all that is left out: the first message, the summary, the ids, and the message that is being answered, if that is
+    """Replaces the messages that are left out: the first message, the summary, the ids, and the message that is being answered, if that is
     among what is left out."""
     parts = [
         "[The older part of this conversation is left out. It was summarised:]",
@@ -175,7 +175,7 @@ def history_of(conversation: Conversation, preamble: str = "") -> History:
     first = 0 if conversation.compacted is None else min(conversation.compacted.count, len(spoken))
     history = History()
     for place in range(first, len(spoken)):
-        if not spoken[place].by:  # what remit told the model in an earlier turn is left out
+        if not spoken[place].by:  # remit's own messages of earlier turns are left out
             history.messages.append(spoken[place].message)
             history.origins.append(place)
     if preamble:
@@ -211,14 +211,14 @@ class Memory:
         self._asked_at = len(history.messages) - 1
         self._origins = history.origins
         self._dropped = 0
-        """So many of what the talk holds stand in the preamble."""
+        """How many messages the preamble replaces."""
 
     def grown(self) -> None:
-        """Something more was said: written down before, and added to what the talk holds."""
+        """A message was written to the conversation and added to the exchange."""
         self._origins.append(len(self._conversation.spoken) - 1)
 
     async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
-        """What is asked instead of `messages`, which is all that the talk holds."""
+        """What the model is shown of `messages`, which are all of the exchange."""
         messages = bounded(messages, self.room.characters)
         view = self._view(messages)
         if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
@@ -246,7 +246,7 @@ class Memory:
         return [UserMessage(text=preamble), *kept]
 
     def _bare(self, old: Sequence[Message]) -> list[Message]:
-        """Without the preamble it begins with: what that says stands in the summary already."""
+        """Without the preamble, which the summary contains already."""
         first = old[0]
         if not self._began_with or not isinstance(first, UserMessage) or not first.text.startswith(self._began_with):
             return list(old)

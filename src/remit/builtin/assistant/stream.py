@@ -1,4 +1,4 @@
-"""The assistant's words as they come: emitted while it answers (`ReplyStream`), and received by whoever asked (`ask`, `stream_words`)."""
+"""The assistant's words as they come: emitted while it answers (`ReplyStream`), and received by the caller (`ask`, `stream_words`)."""
 
 import asyncio
 import re

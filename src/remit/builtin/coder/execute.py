@@ -64,7 +64,7 @@ async def execute_code(
 
     kind = recipes.language_of(language)
     if "\0" in code:
-        raise Misused("The code holds a NUL character.", advice="Send the text of a program.")
+        raise Misused("The code contains a NUL character.", advice="Send the text of a program.")
     if network:
         await ctx.permit(network=True, language=kind)
     offer = probe.required(await off_loop(probe.probe))
@@ -122,7 +122,7 @@ def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Seque
 
 
 def _declared(ctx: Context, path: Path, size: int) -> str:
-    if size:  # an empty file is no evidence of anything
+    if size:  # an empty file proves nothing
         ctx.artifact(path, "data", "Left by the code.")
     return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)
 

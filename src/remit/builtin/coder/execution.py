@@ -193,7 +193,7 @@ class ExecutionResult:
             "timedOut": ended.killed_by == "time",
             "killedBy": ended.killed_by or None,
             "limitsHit": self.hits,
-            "peakMemoryBytes": ended.peak_bytes or None,  # a run so short that nobody looked
+            "peakMemoryBytes": ended.peak_bytes or None,  # a run too short to be measured
             "files": files,
             "filesNotBroughtOut": ended.left_there,
             "sandbox": {

@@ -56,7 +56,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
         if models.is_configured():
             return await generate_files(ctx, models, specification, _listed(files), overwrite=overwrite)
         raise Unavailable(
-            "There is no language model here that could write code.",
+            "No language model is configured to write code.",
             code="TOOL_UNAVAILABLE",
             advice='Set model = "PROVIDER:MODEL" in remit.toml (or REMIT_MODEL) to have a model write it, or generate_on = "NAME" to have '
             "a coding agent of the project do it (`remit agents --detect` shows which are installed), or hand the specification to one "
@@ -209,9 +209,9 @@ async def _asked(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
 
 
 def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
-    told = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
+    listed = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
     broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in faults)
-    return f"{prompt}\n\n## These files that you wrote do not parse\n\n{told}\n\n{broken}\n\nWrite these files again, whole and repaired."
+    return f"{prompt}\n\n## These files that you wrote do not parse\n\n{listed}\n\n{broken}\n\nWrite these files again, whole and repaired."
 
 
 def read_files(text: str) -> tuple[dict[str, str], str]:
@@ -222,14 +222,14 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
     for one in listed if isinstance(listed, list) else ():
         path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
         if isinstance(path, str) and isinstance(content, str):
-            told = whole_text(content)
-            files[checked_path(path)] = told if told.endswith("\n") or not told else f"{told}\n"
+            text = whole_text(content)
+            files[checked_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
     _bound(files)
     return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
 
 
 def whole_text(text: str) -> str:
-    """What can be written as UTF-8: JSON can hold halves of a character."""
+    """Valid UTF-8: JSON can contain half a surrogate pair."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -251,7 +251,7 @@ def checked_path(name: str) -> str:
     bare = name.strip().removeprefix("./")
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
-        raise _untaken(f"The model named a file {name[:100]!r}, which is no plain path within the project.", "Ask again.")
+        raise _untaken(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
     if kept := next((part for part in parts if part.lower().rstrip(".") in _FORBIDDEN), None):
         raise _untaken(f"The model named a file {name[:100]!r}; a model must not write into {kept}.", "Ask again.")
     return bare

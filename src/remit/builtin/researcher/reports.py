@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remit.builtin.researcher.answers import Written
 
 MORE = "<!-- more -->"
-"""What stands above it is shown of the report at a glance."""
+"""The command line shows the report up to here."""
 _MAX_LISTED = 30
 
 
@@ -73,8 +73,8 @@ class Citation:
     def source_line(self) -> str:
         document = self.passage.document
         dates = {"page": (("published", document.date), ("fetched", document.fetched)), "file": (("changed", document.date),)}
-        told = [f"{what} {when[:10]}" for what, when in dates.get(document.kind, ()) if when]
-        return f"{self.number}. {self.place}" + (f" ({', '.join(told)})" if told else "")
+        dated = [f"{what} {when[:10]}" for what, when in dates.get(document.kind, ()) if when]
+        return f"{self.number}. {self.place}" + (f" ({', '.join(dated)})" if dated else "")
 
     def to_dict(self) -> dict[str, Any]:
         document = self.passage.document
@@ -98,7 +98,7 @@ class Citations:
         self._made: dict[int, Citation] = {}
 
     def cite(self, passage: Passage) -> Citation | None:
-        """None where the source does not have these words at these lines, which would be a fault of ours."""
+        """None where the source does not have these words at these lines, which would be a bug."""
         if id(passage) not in self._made:
             if not passage.matches_source():
                 return None
@@ -201,7 +201,7 @@ def _answer(result: Result, searched: dict[str, Any], *, is_final: bool) -> str:
 
 
 def _findings(result: Result) -> str:
-    """By question; what stands above already is only named by its number."""
+    """By question; passages that are quoted above are named by their number."""
     parts: list[str] = []
     shown = {citation.number for citation in result.answer}
     for finding in result.findings:
@@ -299,7 +299,7 @@ class Synthesis:
         return "\n\n".join([*head, body, *unread, _sources(self.citations)]) + "\n"
 
     def _heading(self, citation: Citation, layout: str) -> str:
-        """In an outline also what the passage stands below."""
+        """In an outline with the headings above the passage."""
         passage = citation.passage
         return " › ".join([passage.document.title or passage.document.name, *(passage.headings if layout == "outline" else ())])
 

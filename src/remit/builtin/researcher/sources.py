@@ -174,7 +174,7 @@ class Gatherer:
     async def look_over(self, path: str) -> bool:
         """List the files below `path`; False where it is not a folder. A path that does not exist is the caller's mistake."""
         self._ctx.progress(f"Listing {path}")
-        # Whoever names a folder means it, whether git ignores it or not.
+        # A folder that is named is searched even if git ignores it.
         asked = {"path": path, "max_results": MAX_LISTED, "include_ignored": path != "."}
         (answer,) = await self._ask([("worker.list_files", asked)], "Listing")
         if answer is None:

@@ -1,4 +1,4 @@
-"""A piece of a file as text, or as base64 where it is none: by its byte order mark, as UTF-8, or by a guess that is said to be one.
+"""A piece of a file as text, or as base64 for binary content: by its byte order mark, as UTF-8, or by a guess that a note names.
 
 A character is never cut in two: a piece that would begin or end inside one is moved to where it begins. Reads only what it needs; knows
 nothing of paths. Used by `worker.read_file`; the names of encodings are those `worker.write_file` takes.
@@ -25,7 +25,7 @@ ENCODINGS = (
 )  # fmt: skip
 _WIDTHS = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
-"""Bytes that stand in hardly any text."""
+"""Bytes that hardly any text contains."""
 _LONGEST = 4
 """Bytes of one character in UTF-8, and in UTF-16."""
 
@@ -66,7 +66,7 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     if chosen is None:
         return _guessed(raw, offset)
     content = raw.decode(chosen, "replace")
-    notes = ["Some bytes are no characters of that encoding and are shown as \ufffd."] if "\ufffd" in content else []
+    notes = ["Some bytes are not valid in that encoding and are shown as \ufffd."] if "\ufffd" in content else []
     return Piece(content=content, encoding=chosen, offset=offset, bytes_read=len(raw), notes=notes)
 
 

@@ -63,7 +63,7 @@ async def read_file(
     limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"How much to read, in bytes; {READ_BYTES} unless given.")] | None = None,
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:
-    """Read a file of the workspace: text, or base64 where it is none; a part of it by byte offset and limit."""
+    """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
     chosen = None if encoding is None else _encoding(encoding)
 
     def act(root: Root, place: Place) -> _Read:
@@ -114,7 +114,7 @@ def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
 async def write_file(
     ctx: Context,
     path: InWorkspace,
-    content: Annotated[str, Field(max_length=MOST_BYTES, description="All of the file: what it held before is replaced.")],
+    content: Annotated[str, Field(max_length=MOST_BYTES, description="The whole new content: the old one is replaced.")],
     create_parents: Annotated[bool, Field(description="Make the folders that are missing.")] = False,
     encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:
@@ -223,12 +223,12 @@ def _need_empty(place: Place) -> None:
     finally:
         os.close(folder)
     if count:
-        holds = f"{shown(place.asked)} is a folder that holds {format_count(count, 'entry', 'entries')}"
+        holds = f"{shown(place.asked)} is a folder with {format_count(count, 'entry', 'entries')}"
         raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
 async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
-    """Looked at before anything is deleted: a folder is no way round a rule on what is in it, and half a repository is worth nothing."""
+    """Check everything in a folder against the policy before anything is deleted."""
 
     def act(root: Root, place: Place) -> list[str]:
         if place.name == "." or not stat.S_ISDIR(place.need().st_mode):
@@ -239,22 +239,22 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
             for entry in Walk(stop=halt, shows_own=True).entries(folder):
                 where = f"{place.path}/{entry.path}"
                 if _kept(entry.name) is not None:
-                    raise leads_out(path, f"holds {shown(where)}", "It is git's or remit's own; delete what is beside it by its own path.")
+                    raise leads_out(path, f"contains {shown(where)}", "It belongs to git or remit; delete other entries one by one.")
                 held.append(where)
         finally:
             os.close(folder)
         return held
 
     async for where, refusal in _refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
-        message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
-        raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.")
+        message = f"{shown(path)} contains {shown(where)}, so nothing was deleted. {refusal.message}"
+        raise Refused(message, code=refusal.code, advice="Delete the other entries by their own paths.")
 
 
 async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
     """Those that the policy does not allow, each with its refusal."""
     for number, path in enumerate(paths, 1):
         if number % _TURN == 0:
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # let other tasks run
         try:
             await ctx.permit(path=_text(prefix + path))
         except Refused as refusal:
@@ -262,7 +262,7 @@ async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIter
 
 
 def _kept(name: str) -> str | None:
-    return "it is git's or remit's own" if name.casefold() in (GIT, OURS) else None
+    return "it belongs to git or remit" if name.casefold() in (GIT, OURS) else None
 
 
 def _type_of(path: str) -> str:
@@ -395,7 +395,7 @@ def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str,
 @agent("worker.search_files", effects=("read",), acts_on={"path": "path"})
 async def search_files(
     ctx: Context,
-    pattern: Annotated[str, Field(description="Text as it stands, or a regular expression with regex=true; within one line.")],
+    pattern: Annotated[str, Field(description="Literal text, or a regular expression with regex=true; within one line.")],
     path: InWorkspace = ".",
     recursive: Annotated[bool, Field(description="Also in the folders below path.")] = True,
     regex: Annotated[bool, Field(description="pattern is a regular expression, not text.")] = False,
@@ -477,7 +477,7 @@ def _glob(pattern: str) -> Any:
 
 
 def _text(path: str) -> str:
-    """Names that are no text are shown with their bytes: JSON cannot hold them otherwise."""
+    """For JSON: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

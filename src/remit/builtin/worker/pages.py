@@ -1,7 +1,7 @@
 """`worker.web_fetch`: from an address to readable text, title and links. Runs in a process of its own, with bounded memory and time.
 
-What a parser does with a stranger's bytes (raise, take too long, ask for too much memory) never costs the answer: a note says what is
-missing. How the server is reached is `system.guarded_http`; each hop is put to the policy with the kind of address it leads to.
+A parser that raises, takes too long or needs too much memory never costs the answer: a note says what is missing. `system.http` reaches the
+server; the policy is asked about every hop, with the kind of address it leads to.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class TookTooLong(Exception):
 
 @contextlib.contextmanager
 def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
-    """What asks for more gets a MemoryError, which is the page's fault and is told as such."""
+    """Whatever needs more raises MemoryError, which is reported as a fault of the page."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -78,7 +78,7 @@ def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bounded_time(seconds: float) -> Iterator[None]:
-    """Raises `TookTooLong` in what runs inside, where that is the main thread: elsewhere only the deadline of the delegation holds."""
+    """Raises `TookTooLong` in its body. Works in the main thread; elsewhere only the deadline of the delegation applies."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -163,7 +163,7 @@ def parse_html(text: str, url: str, seconds: float) -> Page:
     if tree is None:
         return page
     _guarded(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
-    _guarded(page, "The readable part could not be told from the rest", lambda: _read_article(page, text, url), seconds / 2)
+    _guarded(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
     if not page.text:
         _guarded(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
     if not page.text:  # nested too deep for the parser, say
@@ -185,7 +185,7 @@ def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) ->
         raise
     except TookTooLong as error:
         page.notes.append(f"{fault}: {error}.")
-    except Exception as error:  # noqa: BLE001 - parsers of other people's packages over bytes of strangers: RecursionError, MemoryError, anything
+    except Exception as error:  # noqa: BLE001 - parsers on untrusted bytes raise anything
         page.notes.append(f"{fault} ({type(error).__name__}).")
     return None
 
@@ -234,7 +234,7 @@ def _link(base: str, href: str) -> str:
 
 
 def _read_article(page: Page, text: str, url: str) -> None:
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # what it cannot parse is told here, not printed
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its complaints go to the notes
     found = need("trafilatura", "web").bare_extraction(
         text, url=url, with_metadata=True, include_comments=False, include_tables=True, favor_recall=True
     )
@@ -247,7 +247,7 @@ def _read_article(page: Page, text: str, url: str) -> None:
 
 
 def _read_all(page: Page, tree: Any) -> None:
-    """Every word that a reader would see, where nothing stands out as the article."""
+    """All visible text, where no article was found."""
     for element in list(tree.iter(*_UNSEEN)):
         if element.getparent() is not None:
             element.drop_tree()
@@ -275,7 +275,7 @@ def _read_pdf(page: Page, content: bytes) -> None:
     if count > MOST_PAGES:
         page.notes.append(f"Only the first {MOST_PAGES} of {count} pages were read.")
     if not page.text:
-        page.notes.append("The PDF holds no text: its pages are probably pictures.")
+        page.notes.append("The PDF has no text: its pages are probably pictures.")
 
 
 def _is_opened(reader: Any) -> bool:
@@ -367,11 +367,11 @@ def build_headers(given: Any) -> Headers:
     }
     for name, value in (given or {}).items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise Misused("headers: a name is no name of a header.", advice="Use letters, digits and hyphens.")
+            raise Misused("headers: a name is not a valid header name.", advice="Use letters, digits and hyphens.")
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise Misused(f"headers: {name} is not the caller's to set.", advice="Leave it out.")
+            raise Misused(f"headers: {name} cannot be set.", advice="Leave it out.")
         if not isinstance(value, str | int | float) or not _VALUE.fullmatch(str(value)):
-            raise Misused(f"headers: the value of {name} is no line of text.", advice="Leave out line breaks and control characters.")
+            raise Misused(f"headers: the value of {name} is not one line of text.", advice="Leave out line breaks and control characters.")
         sent[name.lower()] = (name, str(value).strip())
     return [*sent.values(), ("Accept-Encoding", ACCEPT_ENCODING)]
 
@@ -434,13 +434,13 @@ def read_answer(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
 
 
 def read_json(text: str) -> tuple[Any, str]:
-    """The value, or why there is none."""
+    """The value, or the reason why it cannot be read."""
     try:
         return to_jsonable(json.loads(text, parse_constant=lambda _word: None)), ""
     except (ValueError, RecursionError) as error:
-        return None, f"It is no valid JSON ({str(error)[:100] or type(error).__name__})."
+        return None, f"It is not valid JSON ({str(error)[:100] or type(error).__name__})."
     except Failed as error:
-        return None, f"The JSON is too much to hand on as data ({error.message[:100]})."
+        return None, f"The JSON is too large to return as data ({error.message[:100]})."
 
 
 # ---- the operation
@@ -454,7 +454,7 @@ async def fetch_page(
 ) -> dict[str, Any]:
     settings = load_settings(ctx.root).web
     if method.upper() not in METHODS:
-        raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(METHODS)}.")
+        raise Misused(f"method: {method[:20]!r} is not supported.", advice=f"Use {', '.join(METHODS)}.")
     data, sent = encode_body(body, build_headers(headers))
     request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
@@ -538,7 +538,7 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
     match data["kind"]:
         case "html" | "text" | "pdf":
             links = f" and {format_count(len(data['links']), 'link')}" if data["links"] else ""
-            sentences.append(f"It holds {format_count(len(data['text']), 'character')} of text{links}")
+            sentences.append(f"It has {format_count(len(data['text']), 'character')} of text{links}")
         case "json":
             sentences.append("It was read as JSON" if data["json"] is not None else "It could not be read as JSON")
         case _ if data["file"]:
@@ -553,7 +553,7 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
 
 
 def plain_text(text: str, most: int) -> str:
-    """Words of strangers, fit for a summary."""
+    """Untrusted text, made safe for a summary."""
     return one_line(_MARKUP.sub("", text), most)
 
 
@@ -563,9 +563,9 @@ def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str,
     kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")
     said = f"{at.authority} did not answer in time." if code == "TIMEOUT" else str(error)
     message = (said if at.authority in said else f"{at.authority}: {said}")[:500]
-    told = error_dict(kind, code, message, "Check the address and that this machine reaches it; then try again.")
+    info = error_dict(kind, code, message, "Check the address and that this machine reaches it; then try again.")
     data = {"url": asked.shown, "finalUrl": at.shown, "status": None, "redirects": trail.hops, "notes": trail.notes}
-    return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [told]}
+    return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [info]}
 
 
 def file_name(fetched: Fetched) -> str:

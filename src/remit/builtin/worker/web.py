@@ -60,7 +60,7 @@ async def web_search(
 
 
 def __getattr__(name: str) -> Any:
-    """What a search provider is made of, when somebody writes one."""
+    """The names for writing a search provider, loaded when they are used."""
     if name in __all__:
         return getattr(importlib.import_module("remit.builtin.worker.web_search"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

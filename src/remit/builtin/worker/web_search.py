@@ -53,7 +53,7 @@ class SearchProvider(Protocol):
 
 
 class Unanswered(Exception):
-    """A provider gave no answer: why, in words that hold no key."""
+    """A provider gave no answer. The message never contains a key."""
 
     def __init__(self, message: str, *, back_off_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -228,7 +228,7 @@ class Pace:
 MOST_BYTES = 2 * 1024 * 1024
 SECONDS_EACH = 20.0
 _TOO_MANY_SECONDS = 30.0
-"""Left alone for so long by whoever says 429 and not how long."""
+"""The pause after status 429 without Retry-After."""
 
 
 @dataclass(slots=True)
@@ -305,14 +305,14 @@ class WebSearch:
         if fetched.status == 429:
             said = fetched.headers.get("retry-after", "")
             seconds = float(said) if said.isascii() and said.isdigit() else _TOO_MANY_SECONDS
-            raise Unanswered("it says that there were too many requests (429)", back_off_seconds=seconds)
+            raise Unanswered("it reports too many requests (429)", back_off_seconds=seconds)
         if fetched.status in (401, 403):
             raise Unanswered(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
         if fetched.status != 200:
             raise Unanswered(f"it answers with status {fetched.status}")
         value, fault = read_json(decode_text(fetched.body.content, fetched.content_type)[0])
         if fault or fetched.body.cut:
-            raise Unanswered(fetched.body.cut or "what it answers is no JSON")
+            raise Unanswered(fetched.body.cut or "its answer is not JSON")
         return value
 
     async def _permit(self, url: str) -> None:

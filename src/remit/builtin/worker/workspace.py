@@ -64,9 +64,9 @@ async def act_at(
             await ctx.permit(path=elsewhere.path)
             allowed.add(elsewhere.path)
         except asyncio.CancelledError:
-            halt.call()  # the thread goes on by itself: it must not change anything for nobody
+            halt.call()  # the thread continues by itself and must not change anything any more
             raise
-    raise leads_out(path, "leads somewhere else each time it is looked at", "Try again when nobody changes its links.")
+    raise leads_out(path, "leads to another place each time it is resolved", "Try again when its links no longer change.")
 
 
 def check_location(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
@@ -90,7 +90,7 @@ def _act(
                 if place.path not in allowed:
                     raise _Elsewhere(place.path)
                 if halt():
-                    raise Stopped(f"{path} was left as it is: nobody waits for it any more.")
+                    raise Stopped(f"{path} was not changed: the delegation was stopped.")
                 return act(root, place)
         except Failed as error:
             if error.code != "FILE_NOT_FOUND":

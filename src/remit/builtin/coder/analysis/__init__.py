@@ -56,13 +56,13 @@ def analyze_code(
 
 
 def _located(ctx: BlockingContext, path: str) -> str:
-    """The real path below the workspace. Links may lead to other places inside of it, never out."""
+    """The real path below the workspace. Links may lead to other places inside it, never out."""
     if "\0" in path:
         raise Misused("path contains a NUL character.")
     top = os.path.realpath(ctx.workspace)
     real = os.path.realpath(os.path.join(top, path))
     if real != top and not real.startswith(top.rstrip("/") + "/"):
-        raise Misused(f"{path} leads out of the workspace.", advice="Name a folder or file inside of it, by its path from the top.")
+        raise Misused(f"{path} leads out of the workspace.", advice="Name a folder or file in it, by its path from the top.")
     if not os.path.isdir(real) and not os.path.isfile(real):
         advice = "Name one by its path from the top; worker.list_files shows them."
         raise Misused(f"There is no folder or file {path} in the workspace.", advice=advice)

@@ -119,7 +119,7 @@ def _is_chosen(rules: Rules, path: str) -> bool:
 
 
 def read_bytes(root: Root, path: str, at_most: int = 8 * PARSED_BYTES) -> bytes:
-    """Raises OSError where a link leads elsewhere by now, it is no regular file, or it has grown."""
+    """Raises OSError for a link, for anything that is not a regular file, and for a file that has grown."""
     try:
         with root.place(path, follow=False) as place:
             if place.path != path:

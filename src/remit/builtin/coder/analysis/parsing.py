@@ -111,7 +111,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
 
 
 def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[int, list[str]]) -> tuple[list[Any], list[Any], int]:
-    """One pass in the order of the text: what is inside of what. Returns symbols, imports, and decisions outside of all functions."""
+    """One pass in the order of the text: nesting by ranges. Returns symbols, imports, and decisions outside all functions."""
     symbols: list[dict[str, Any]] = []
     imports: list[list[Any]] = []
     loose = 0

@@ -1,7 +1,7 @@
 """The change under review: where it comes from, and every file before and after it.
 
 Whatever is given (a diff as text, a commit, a branch, files as they are) becomes two trees in a temporary git repository. git parses and
-applies diffs there, in an index that belongs to nobody else. The repository of the project is only read: its hooks, filters, attributes and
+applies diffs there, in an index of its own. The repository of the project is only read: its hooks, filters, attributes and
 diff programs are not used, and nothing is written to the workspace.
 """
 
@@ -519,7 +519,7 @@ class ChangeSource:
             raise _invalid(f"The diff has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Split it.")
         sections = split_diff(text)
         if not sections:
-            raise _invalid("There is no unified diff in what was given.", NOT_A_DIFF)
+            raise _invalid("The text contains no unified diff.", NOT_A_DIFF)
         with self._store() as store:
             return Change(what=what, files=PatchTrial(store, self._files, sections).run(), is_applied_to_workspace=True)
 

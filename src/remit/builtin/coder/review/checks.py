@@ -168,7 +168,7 @@ class Checks:
     def patch(self) -> Iterator[Finding]:
         for file in self.change.files:
             if file.is_withheld:
-                advice = "Ask somebody to look at it who may read it."
+                advice = "Have a person who may read it review it."
                 yield _finding(file, Severity.MEDIUM, "patch", "not-read", f"Whether it applies is not known: {file.note}.", advice)
             for fault in file.faults:
                 severity, rule = (Severity.CRITICAL, "path") if fault.leads_out else (Severity.HIGH, "does-not-apply")
