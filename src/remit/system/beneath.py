@@ -75,7 +75,7 @@ class _Walker:
         """Folders, none of them a link, from the root to where we are."""
 
     def arrive(self, follow: bool) -> str:
-        """The name in `folder`, which need not exist; "." for the root itself. With `follow` it is no link."""
+        """The name in `folder`, which need not exist; "." for the root itself. With `follow` it is not a link."""
         while self._pending:
             self._steps += 1
             if self._steps > MAX_STEPS:
@@ -288,7 +288,7 @@ def cannot(verb: str, path: str, error: OSError) -> RemitError:
     if error.errno == errno.ENOTDIR:
         return Failed(f"There is no {what}: a part of its path is not a folder.", code="FILE_NOT_FOUND", advice="Check the path.")
     if error.errno == errno.ELOOP:
-        return Failed(f"There is no {what}: its links lead round in a circle.", code="FILE_NOT_FOUND", advice="Mend the link.")
+        return Failed(f"There is no {what}: its links form a circle.", code="FILE_NOT_FOUND", advice="Fix the link.")
     if error.errno in (errno.ENAMETOOLONG, errno.EINVAL):
         return Misused(f"{what} cannot be the name of a file: {error.strerror}.", advice="Give a shorter, plain name.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -78,7 +78,7 @@ _ACCESS_LIST, _CAPABILITY = "system.posix_acl_access", "security.capability"
 
 def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
     """Whether it is new. Permissions of the one before are kept, access lists and other attributes with them, its owner as far as we may;
-    but nothing stays setuid, as with any write, and nobody else gains anything by it.
+    but nothing stays setuid, as with any write, and no other user gains access.
 
     A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside.
     """
@@ -89,7 +89,7 @@ def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: F
         try:
             _write_new(place, temporary, data, before)
             if stop():
-                raise Stopped(f"{shown(place.asked)} was left as it is: nobody waits for it any more.")
+                raise Stopped(f"{shown(place.asked)} was not changed: the delegation was stopped.")
             os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
             with contextlib.suppress(PermissionError):  # a folder that may be written but not read cannot be synced
                 sync_folder(".", dir_fd=place.folder)
@@ -128,7 +128,7 @@ def _need_writable(place: Place, before: os.stat_result | None) -> None:
 
 
 def _write_new(place: Place, name: str, data: bytes, before: os.stat_result | None) -> None:
-    # Nobody else may read it until it has the permissions of the one it replaces.
+    # Private until it has the permissions of the file it replaces.
     mode = 0o666 if before is None else 0o600
     descriptor = open_regular(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, folder=place.folder)
     try:
@@ -145,7 +145,7 @@ def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
     mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     try:
         os.fchown(descriptor, before.st_uid, before.st_gid)
-    except PermissionError:  # another's file in a folder of ours
+    except PermissionError:  # the file belongs to another user
         try:
             os.fchown(descriptor, -1, before.st_gid)
         except PermissionError:
@@ -153,7 +153,7 @@ def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
     held = _attributes(place)
     with contextlib.suppress(OSError):  # what the folder hands on to new files was not the old one's
         os.removexattr(descriptor, _ACCESS_LIST)
-    # Of a file with an access list the group's bits are the most that anybody on the list may do, not what the group may.
+    # With an access list, the group's bits are the maximum for everyone on the list.
     os.fchmod(descriptor, mode & ~stat.S_IRWXG if _ACCESS_LIST in held else mode)
     for name, value in held.items():
         with contextlib.suppress(OSError):  # not ours to set, or the disk knows none

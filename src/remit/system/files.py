@@ -91,7 +91,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
-    """Hold the lock that `path` stands for, against other processes and other threads; wait at most `timeout` seconds.
+    """Hold the lock file `path` against other processes and other threads; wait at most `timeout` seconds.
 
     The kernel frees it when its holder dies. The file stays: removing it would let two holders lock two files of one name.
     """
@@ -191,7 +191,7 @@ def set_aside(path: Path, *, at: float | None = None) -> Path:
             target.unlink()
             raise _cannot("set aside", path, error) from error
         return target
-    raise Unavailable(f"{path} cannot be set aside: too many damaged copies of this second stand beside it.", code="STORE_UNAVAILABLE")
+    raise Unavailable(f"{path} cannot be set aside: there are too many damaged copies of this second.", code="STORE_UNAVAILABLE")
 
 
 def _acquire(path: Path, give_up_at: float) -> int | None:
@@ -219,7 +219,7 @@ def _acquire(path: Path, give_up_at: float) -> int | None:
 
 
 def _still_named(descriptor: int, path: Path) -> bool:
-    """Whether the locked file is the one others find at `path`: somebody may have removed it between open and lock."""
+    """Whether the locked file is the one others find at `path`: it may have been removed between open and lock."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -301,7 +301,7 @@ class UnixPath:
 
 
 def as_target(name: str) -> str:
-    """As gRPC is told it: it reads a percent sign as the beginning of an escape, and would listen or knock elsewhere."""
+    """As a gRPC target: gRPC reads a percent sign as the beginning of an escape."""
     return f"unix:{name.replace('%', '%25')}"
 
 
@@ -329,7 +329,7 @@ def private_folder(path: Path) -> Path:
 
 
 def read_private(path: Path) -> bytes | None:
-    """What it holds; None: there is none. Raises `Refused` for one that others can read or write, or that is not ours."""
+    """Its content; None where there is no such file. Raises `Refused` for one that others can read or write, or that is not ours."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -340,9 +340,9 @@ def read_private(path: Path) -> bytes | None:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
             raise Refused(
-                f"{path} is open to others: whoever read it may use it, whoever wrote it may let anybody in.",
+                f"{path} can be read or written by other users, so it is not trusted.",
                 code="FORBIDDEN",
-                advice=f"Remove it, and make what was in it anew; or, if nobody else was there: chown $USER {path} && chmod 600 {path}",
+                advice=f"Remove it and create its content again; or, if you trust it: chown $USER {path} && chmod 600 {path}",
             )
         return opened.read(LARGEST_BYTES)
 

@@ -3,7 +3,7 @@
 `as_user` is the one way to be heard by them: a commit that a person will find in their history is made with their name, their hooks,
 their filters. Blocking.
 
-Whoever works in a worktree can write the repository's configuration, and what it sets there must not run in our git. Filters and merge
+An agent in a worktree can write the repository's configuration, and commands that it sets there must not run here. Filters and merge
 drivers are put back to what they were when the workspace was made (`held`); a missing object is fetched only where that was so before.
 Everything else that git would run is switched off outright.
 """

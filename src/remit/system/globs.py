@@ -36,7 +36,7 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
 
 
 def translate(pattern: str) -> str:
-    """A path pattern without braces: `**` stands for any number of folders; nothing else crosses a slash."""
+    """A path pattern without braces: `**` matches any number of folders; nothing else crosses a slash."""
     parts = [part for part in pattern.split("/") if part]
     runs: list[list[str]] = [[]]
     for part in parts:
@@ -46,7 +46,7 @@ def translate(pattern: str) -> str:
             runs.append([])
     if len(runs) == 1:
         return "/".join(runs[0])
-    # Between two `**` stands a fixed number of parts, so the first place where they fit is as good as any.
+    # Between two `**` is a fixed number of parts, so the first place where they fit is as good as any.
     middle = "".join(rf"(?>(?:[^/]+/)*?{'/'.join(run)}/)" for run in runs[1:-1] if run)
     last = "(?:.+)" if not runs[-1] else rf"(?:[^/]+/)*?{'/'.join(runs[-1])}"
     first = "/".join(runs[0])
@@ -54,7 +54,7 @@ def translate(pattern: str) -> str:
 
 
 def segment(part: str) -> str:
-    """One name: `*`, `?`, `[…]`, and a backslash before what is meant as it stands."""
+    """One name: `*`, `?`, `[…]`, and a backslash before a literal character."""
     pieces: list[list[str]] = [[]]
     position = 0
     while position < len(part):
@@ -99,7 +99,7 @@ def choices(pattern: str) -> Iterator[str]:
             start, end, offered = opened
             todo.extend(one[:start] + choice + one[end + 1 :] for choice in reversed(offered))
         if given + len(todo) > MAX_CHOICES:
-            raise BadPattern(f"stands for more than {MAX_CHOICES} patterns")
+            raise BadPattern(f"expands to more than {MAX_CHOICES} patterns")
 
 
 def _brace(pattern: str) -> tuple[int, int, list[str]] | None:
@@ -167,7 +167,7 @@ _PLAIN_NAME = re.compile(r"[^*?\[\]\\/!#\s][^*?\[\]\\/]*\Z")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     parts: tuple[str, ...]
-    """The pattern's parts: a single one is a name, wherever below it stands, unless it is anchored."""
+    """The pattern's parts: a single one is a name in any folder below, unless it is anchored."""
     is_anchored: bool
     is_negated: bool
     folders_only: bool

@@ -42,9 +42,9 @@ class AddressKind(StrEnum):
     """A network of one's own, also that of a provider (100.64.0.0/10)."""
     LINK_LOCAL = "link_local"
     METADATA = "metadata"
-    """Where a cloud hands the keys of a machine to whoever asks from it."""
+    """The metadata service of a cloud, which gives credentials to any process of the machine."""
     RESERVED = "reserved"
-    """Multicast, unspecified, documentation, tunnels, and what is not given to anybody."""
+    """Multicast, unspecified, documentation, tunnels, and unassigned."""
 
 
 METADATA_ADDRESSES = frozenset(
@@ -86,7 +86,7 @@ def classify_address(address: Address) -> AddressKind:
 
 
 def _inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for: mapped, compatible, NAT64, 6to4, Teredo, ISATAP."""
+    """The IPv4 address in an IPv6 address: mapped, compatible, NAT64, 6to4, Teredo, ISATAP."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     number = int(address)
@@ -166,7 +166,7 @@ def without_secrets(url: str) -> str:
 
 
 def parse_target(url: str) -> Target:
-    """What is meant by `url`. Raises `Misused`, whose words never repeat a password that stands in it."""
+    """Parse an address strictly. Raises `Misused`, which never repeats a password."""
     url = url.strip()
     if len(url) > LONGEST:
         raise Misused(f"The address is {len(url)} characters long; at most {LONGEST} are read.")
@@ -201,11 +201,11 @@ def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addre
         try:
             six = ipaddress.IPv6Address(text)
         except ValueError:
-            raise Misused("The host is no IPv6 address.", advice="Write [2001:db8::1].") from None
+            raise Misused("The host is not an IPv6 address.", advice="Write [2001:db8::1].") from None
         if rest and not rest.startswith(":"):
-            raise Misused("Something stands between the host and its port.", advice="Write [2001:db8::1]:8080.")
+            raise Misused("There is text between the host and its port.", advice="Write [2001:db8::1]:8080.")
         if six.scope_id is not None:
-            raise Misused("The host names a network interface.", advice="Leave out what stands after %.")
+            raise Misused("The host names a network interface.", advice="Leave out the part after %.")
         return six.compressed, six
     name = _ascii(netloc.partition(":")[0]).removesuffix(".").lower()
     if not name:
@@ -213,7 +213,7 @@ def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addre
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         return _dotted(name)
     if not _NAME.fullmatch(name):
-        raise Misused("The host is no name of the internet.", advice="Use letters, digits and hyphens, with dots between.")
+        raise Misused("The host is not a valid domain name.", advice="Use letters, digits and hyphens, with dots between.")
     return name, None
 
 
@@ -235,7 +235,7 @@ def _ascii(name: str) -> str:
     try:
         return idna.encode(name, uts46=True).decode("ascii")
     except (idna.IDNAError, UnicodeError):
-        raise Misused("The host is no name of the internet.", advice="Check its spelling.") from None
+        raise Misused("The host is not a valid domain name.", advice="Check its spelling.") from None
 
 
 def joined(base: Target, location: str) -> str:
@@ -254,7 +254,7 @@ MOST_ADDRESSES = 8
 
 
 class Unreached(ConnectionError):
-    """The server could not be reached, or does not speak HTTP; in words for whoever asked."""
+    """The server could not be reached, or does not speak HTTP; in words for the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Fresh Python interpreters and other child processes: how they are started, and which variables of ours they get.
+"""Fresh Python interpreters and other child processes: how they are started, and which environment variables they get.
 
 `-I` keeps the working directory, `PYTHON*` variables and the user's site directory off `sys.path`: a project may contain a `json.py`.
 A provider's key in our environment is for the one part that needs it."""

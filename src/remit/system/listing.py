@@ -16,7 +16,7 @@ DEEPEST = 100
 """Levels below where it began; what is deeper is not looked at, and that is said."""
 IGNORE_FILE_BYTES = 256 * 1024
 OWN_FOLDERS = frozenset({".git", ".remit"})
-"""Of git and of ours: they are not the work."""
+"""Folders of git and of remit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Walk:
     keeps_ignored: bool = False
     """Also what git ignores."""
     closed: frozenset[str] = frozenset()
-    """Names of folders that are told of and not entered."""
+    """Names of folders that are listed and not entered."""
     shows_own: bool = False
     """Everything, also what git ignores and what is git's or ours."""
     too_deep: int = 0
@@ -127,7 +127,7 @@ def asked_from(above: Sequence[tuple[tuple[str, ...], list[Rule]]], inside: Sequ
 
 
 def written_from(above: Sequence[tuple[tuple[str, ...], list[Rule]]], inside: Sequence[str]) -> str:
-    """The same as the text of one ignore file that stands in `inside`, for another program to read."""
+    """The same as the text of one ignore file in `inside`, for ripgrep."""
     return "".join(f"{rule.text}\n" for folder, rules in above for rule in below(rules, inside[len(folder) :]))
 
 

@@ -1,6 +1,6 @@
 """Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of them.
 
-A pid alone names nobody, because pids are used again: a process is known by pid *and* start time. Knows no delegation and no
+Pids are used again: a process is known by pid *and* start time. Knows no delegation and no
 agent. Used by `agents.process` to stop agents and by recovery to reap what a dead run left behind. For Linux: needs /proc.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 FORK_SERVER = "fork_server"
 """Stands in the mark of a fork server where that of other processes has a session."""
 MARK = "REMIT_MARK"
-"""Name of the environment variable by which processes of ours are found when they have left their session and their parents."""
+"""Name of the environment variable by which our processes are found when they have left their session and their parents."""
 
 KILL_LIMIT_SECONDS = 5.0
 _PROC = Path("/proc")
@@ -63,7 +63,7 @@ def look(pid: int) -> Process | None:
             text = file.read(2048)
     except OSError:
         return None
-    # The name stands in parentheses and may itself hold spaces and parentheses: everything after the last one is numbers.
+    # The name is in parentheses and may itself contain spaces and parentheses: everything after the last one is numbers.
     fields = text[text.rfind(b")") + 2 :].split()
     if len(fields) < 20:
         return None
@@ -218,7 +218,7 @@ async def kill_tree_async(
     limit: float = KILL_LIMIT_SECONDS,
 ) -> bool:
     """`kill_tree` that holds the loop for no more than a few milliseconds at a time."""
-    import asyncio  # here: whoever starts programs needs the rest of this module, and must stay small
+    import asyncio  # here, so that light processes need not load it
 
     steps = _killing(pid, started, marker, term_grace, limit)
     while True:
@@ -295,7 +295,7 @@ def _signal_all(processes: Iterable[Process], number: int, groups: Iterable[int]
 
 
 MARK_LENGTH = 160
-"""The mark is padded to this: it is overwritten where it stands, so it can neither grow nor shrink."""
+"""The mark is padded to this: it is overwritten in place, so it can neither grow nor shrink."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -333,7 +333,7 @@ def padded(mark: str) -> str:
 
 
 def find_mark() -> int | None:
-    """Where the mark of this process stands in memory. To be asked before anything sets the variable anew.
+    """The address of this process's mark in memory. To be called before anything sets the variable again.
 
     /proc/PID/environ shows that memory, for a fork without exec too, so writing there changes what the mark of a process is.
     """

@@ -47,9 +47,9 @@ async def off_loop(function: Callable[..., T], *args: Any) -> T:
             value = function(*args)
         except StopIteration as stop:  # no future can carry it
             error = RuntimeError(f"StopIteration: {stop}")
-        except BaseException as raised:  # noqa: BLE001 - carried to whoever waits
+        except BaseException as raised:  # noqa: BLE001 - raised in the caller
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_deliver, answer, value, error)
 
     _put(job)

@@ -1,4 +1,4 @@
-"""Where code is held: inside bubblewrap, or by the keeper alone. What is started, what the keeper is told to refuse, what is opened.
+"""Where code is confined: inside bubblewrap, or by the keeper alone. The command, the keeper's orders, the open files.
 
 Both ways end in the same `Box`; `run` starts it. Nothing is run here.
 """
@@ -79,7 +79,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     """The keeper without bubblewrap: in a folder of its own, made here and removed."""
     uid = spare_uid()
     await off_loop(_sweep, _parent_for(uid))
-    # Not on a thread: cancelled meanwhile, nobody would know the folder that it makes.
+    # Not on a thread: if it were cancelled meanwhile, the folder would be lost.
     folder = Path(tempfile.mkdtemp("", _PREFIX, _parent_for(uid)))
     workspace, temporary = folder / "workspace", folder / "tmp"
     opened: list[int] = []
@@ -140,7 +140,7 @@ def _environment(workspace: str, temporary: str) -> dict[str, str]:
 
 
 def _parent_for(uid: int) -> str:
-    """A folder for the box that whoever runs the code can get to."""
+    """A folder that the user of the code can reach."""
     usual = tempfile.gettempdir()
     return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
 

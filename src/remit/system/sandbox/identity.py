@@ -1,4 +1,4 @@
-"""Who we are to the kernel: somebody ordinary, or root who can become somebody else. Used to decide how code is made nobody.
+"""The user that code runs as: an ordinary user, or root with the right to change to an unused user id.
 
 Root of a container may have no rights, and no other user ids: it is held as an ordinary user is, where that can be done.
 """
@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 _NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
-"""Capabilities, to become somebody else, and to remove what they leave. A container has them unless it is told otherwise."""
+"""Capabilities to change the user id, and to remove the files that it leaves. Containers have them by default."""
 _FIRST_SPARE, _LAST_SPARE = 1_879_048_192, 2_147_483_646
-"""User ids that nobody gives out: above those for containers."""
+"""Unused user ids, above those of containers."""
 _FEWEST = 1000
 
 
@@ -27,18 +27,18 @@ def changes_user() -> bool:
 
 
 def is_powerless_root() -> bool:
-    """Root who cannot become anybody else: without a user namespace its code would run as root."""
+    """Root that cannot change its user id: without a user namespace, its code would run as root."""
     return os.geteuid() == 0 and not changes_user()
 
 
 def spare_uid() -> int:
-    """Nobody's user id, another one for each run; 0 where the code runs as we do."""
+    """An unused user id for each run; 0 where the code runs as this user."""
     spare = _spare() if changes_user() else None
     return random.SystemRandom().randint(*spare) if spare else 0
 
 
 def is_ours(uid: int) -> bool:
-    """Whether it is us, or somebody that only we become."""
+    """Whether it is this user, or an id that only this process uses."""
     spare = _spare() if changes_user() else None
     return uid == os.geteuid() or (spare is not None and spare[0] <= uid <= spare[1])
 

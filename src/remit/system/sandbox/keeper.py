@@ -32,7 +32,7 @@ SIGKILL = 9
 BEYOND_COUNTING = 1 << 62
 """More bytes than any limit."""
 DEEPEST_COUNTED = 100
-"""Nobody has folders so deep but to hide something; each level takes an open file of the keeper's."""
+"""Deeper folders only hide something; each level takes an open file of the keeper."""
 _HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
@@ -148,7 +148,7 @@ def _opened(name: str, folder: int | None) -> int:
 
 
 def clear(folder: str) -> None:
-    """Remove a folder with all that is in it, as far as it can be, once nobody is left who changes it."""
+    """Remove a folder with all that is in it, as far as possible, once no process is left that changes it."""
     try:
         top = os.open(folder, _FOLDER)
     except OSError:
@@ -194,7 +194,7 @@ def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
 
 
 def sealed(data: bytes) -> int:
-    """An open file with `data` that nobody can change: what is written to it would be memory of no process."""
+    """An open file with `data` that cannot be changed: data written to it would be memory that belongs to no process."""
     import fcntl
 
     file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -242,7 +242,7 @@ class Confinement:
         return done
 
     def give_up_rights(self) -> None:
-        """The keeper: an ordinary user with no capability, whom nobody in here can look into."""
+        """The keeper: an ordinary user with no capability, which no process in the sandbox can inspect."""
         uid = self.job["uid"]
         if uid:
             for capability in range(_LAST_CAPABILITY + 1):
@@ -257,7 +257,7 @@ class Confinement:
         if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
             raise OSError(_ctypes.get_errno(), "no_new_privs")
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        if os.getpid() == 1:  # else it must outlive its parent for a moment: nobody but it can end the others
+        if os.getpid() == 1:  # else it must outlive its parent for a moment, to end the others
             self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
         self.prctl(_PR_SET_DUMPABLE, 0)
 
@@ -273,7 +273,7 @@ class Confinement:
         return False
 
     def show(self) -> None:
-        """The code's process: the keeper, and nobody else, looks into it; and it may set what the kernel keeps of it."""
+        """In the code's process: only the keeper may inspect it."""
         self.prctl(_PR_SET_DUMPABLE, 1)
         self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
 
@@ -318,7 +318,7 @@ class Confinement:
     def filter(self, program: bytes) -> None:
         kind: Any = type("Program", (_ctypes.Array,), {"_type_": _Character, "_length_": len(program)})
         held = kind.from_buffer_copy(program)
-        # struct sock_fprog: the number of instructions, padded, and where they stand
+        # struct sock_fprog: the number of instructions, padded, and their address
         described = (len(program) // 8).to_bytes(8, "little") + _ctypes.addressof(held).to_bytes(8, "little")
         if self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described) != 0:
             error = _ctypes.get_errno()
@@ -326,7 +326,7 @@ class Confinement:
 
 
 def _given(values: tuple[int | bytes, ...]) -> list[Any]:
-    """Numbers as wide as the machine's; bytes are handed over by where they stand."""
+    """Numbers as wide as the machine's; bytes are passed by their address."""
     return [_Long(value) if isinstance(value, int) else value for value in values]
 
 
@@ -367,7 +367,7 @@ def _status_of(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with what is no number to C
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with numbers too large for C
     print(code, file=sys.stderr)
     return 1
 
@@ -388,7 +388,7 @@ def _leave(workspace: str, status: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed by the code, or nobody reads it any more
+        except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
             continue
     os._exit(status)
 
@@ -459,7 +459,7 @@ class Keeper:
         try:
             self.say("X " + " ".join(str(error).split()))
         except OSError:
-            return  # nobody listens any more
+            return  # the caller is gone
 
     @staticmethod
     def close_all(keep: list[int]) -> None:
@@ -504,7 +504,7 @@ class Keeper:
             left = min(TICK_SECONDS, max(0.0, end - time.monotonic()))
             heard = {number for number, _ in events.poll(left * 1000)}
             if 0 in heard and not self.killed:
-                self.killed = self.told()
+                self.killed = self.read_command()
             status = self.reap(child)
             if status is None and not self.killed:
                 tick += 1
@@ -520,7 +520,7 @@ class Keeper:
         self.over(0)
         return status, took
 
-    def told(self) -> str:
+    def read_command(self) -> str:
         try:
             word = os.read(0, 1)
         except BlockingIOError:
@@ -531,7 +531,7 @@ class Keeper:
         return self.abandon()
 
     def abandon(self) -> NoReturn:
-        """Whoever wanted this is gone."""
+        """The caller is gone."""
         self.end_all()
         if self.job["box"]:
             clear(self.job["box"])
@@ -557,7 +557,7 @@ class Keeper:
             try:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return  # nobody is left; and from here on the number of their group may be somebody else's
+                return  # none is left; from here on, their group id may belong to other processes
             if self.is_alone:
                 kill(-1)
             else:
@@ -613,7 +613,7 @@ class Keeper:
         """Bytes and files in use, and whether no byte is left."""
         if not self.job["mounts"]:
             room = os.statvfs(self.job["workspace"])
-            if room.f_bavail * room.f_frsize < self.job["reserve"]:  # a file can be held open where nobody finds it
+            if room.f_bavail * room.f_frsize < self.job["reserve"]:  # an open file may have no name
                 return BEYOND_COUNTING, 0, True
             return (*walked(self.job["own_folders"], processes), False)
         used = made = 0
@@ -648,7 +648,7 @@ class Keeper:
         self.say("Z")
 
     def left(self) -> tuple[list[tuple[str, int]], bool]:
-        """Regular files that are new or changed, by name; nobody is alive any more who could change them meanwhile."""
+        """Regular files that are new or changed, by name; no process is left that could change them."""
         found: list[tuple[str, int]] = []
         folders = [("", 0)]
         seen = 0
@@ -713,7 +713,7 @@ def main(job: dict[str, Any]) -> None:
             keeper.report(*keeper.watch(child))
             os._exit(0)
         finally:
-            keeper.abandon()  # nobody listens any more, or the keeper itself is at fault: nothing may outlive it
+            keeper.abandon()  # the caller is gone, or the keeper failed: nothing may outlive it
     if job["argv"] is not None:
         os.execve(job["argv"][0], job["argv"], job["environment"])
     run_python(job)

@@ -1,6 +1,6 @@
 """Landlock: what this kernel can refuse, and the rules for code in the sandbox. Only numbers and paths: `keeper` makes the calls.
 
-Rules only ever add: a folder that must stay hidden inside of a readable one is left out by naming all that is beside it (`readable`).
+Rules only ever add: a hidden folder in a readable one is left out by naming everything beside it (`readable`).
 """
 
 import ctypes

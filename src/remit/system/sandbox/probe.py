@@ -43,7 +43,7 @@ class Offer:
     """The version; 0: none."""
     seccomp: bool = False
     is_root_for_good: bool = False
-    """Whether we are root and cannot become anybody else: only a user namespace makes the code nobody then."""
+    """Whether this is root without the right to change its user id: then only a user namespace can confine the code."""
 
     @property
     def has_bubblewrap(self) -> bool:
@@ -100,10 +100,10 @@ def probe() -> Offer:
 def required(offer: Offer) -> Offer:
     """The offer, if code can be held by it."""
     if not offer.is_enough:
-        found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "There is no bubblewrap here"
-        missing = "we are root and cannot become anybody else" if offer.is_root_for_good else "no Landlock with seccomp"
+        found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "bubblewrap is not installed"
+        missing = "root cannot change its user id here" if offer.is_root_for_good else "no Landlock with seccomp"
         raise Unavailable(
-            f"{found}, and {missing}: nothing could hold the code, so it is not run.",
+            f"{found}, and {missing}: nothing can confine the code, so it is not run.",
             code="TOOL_UNAVAILABLE",
             advice=offer.advice(),
         )

@@ -13,7 +13,7 @@ from remit.core.languages import NAMES, plain_name
 
 MEBIBYTE = 1 << 20
 LIMIT_NAMES = ("time", "memory", "processes", "output", "disk")
-"""By these names a limit that was met is told."""
+"""The names by which limits are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ MOST = Limits(
     disk_bytes=8_192 * MEBIBYTE,
     files=200_000,
 )
-"""More than this is not given to anybody."""
+"""The most that can be asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def recipe_for(language: str, code: str, limits: Limits) -> Recipe:
 
 
 def _is_module(code: str) -> bool:
-    """JavaScript that imports or exports is a module; older Nodes want to be told by the name of the file."""
+    """JavaScript that imports or exports is a module; older versions of Node decide by the file name."""
     return any(line.startswith(("import ", "import{", "export ", "export{", "await ")) for line in code.splitlines())
 
 
@@ -159,7 +159,7 @@ def _named_by(found: str) -> Path | None:
 def folders() -> tuple[Path, ...]:
     """What interpreters need beside the system's own folders: where each of them is installed, if that is elsewhere.
 
-    Of that only the parts that a program needs: somebody's home folder may be what it was installed to."""
+    Only the parts that a program needs: it may be installed in a home folder."""
     own = python()
     needed = [own.program, *_if_not_home(own.program.parent), *(own.prefix / name for name in ("lib", "lib64"))]
     program = node()
@@ -170,7 +170,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def _if_not_home(folder: Path) -> list[Path]:
-    """A folder of programs, unless somebody keeps their own there."""
+    """A folder of programs, unless it is in a home folder."""
     home = os.path.realpath(os.path.expanduser("~"))
     return [] if folder.parent in (Path("/"), Path(home), Path(home, ".local")) or Path(home).is_relative_to(folder) else [folder]
 

@@ -60,7 +60,7 @@ class Child:
         if self._process.poll() is None:
             await kill_tree_async(self._process.pid, term_grace=0, limit=END_SECONDS)
             await self._wait_shortly()
-        if self._mark and (self._process.returncode or 0) < 0:  # somebody killed it, and it could not take the others along
+        if self._mark and (self._process.returncode or 0) < 0:  # it was killed, and could not end the others
             await kill_tree_async(None, marker=self._mark, term_grace=0, limit=END_SECONDS)
 
     async def _wait_shortly(self) -> None:
@@ -132,7 +132,7 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
     for name in names:
         above = {str(folder) for folder in PurePosixPath(name).parents}
         if not is_plain(name) or above & names:
-            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file is no folder for another.")
+            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file cannot contain another.")
     if sum(len(content) for _, content in files) > job.limits.disk_bytes:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
@@ -188,7 +188,7 @@ async def _talked(
             return await converse(reports, control, choose, out)
     except (TimeoutError, KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
-        # Somebody outside killed it, a person or the kernel: why is not ours to guess.
+        # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
         return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
 
@@ -277,7 +277,7 @@ class _Pipe:
         return asyncio.StreamWriter(self._writing, protocol, None, loop)
 
     def hang_up(self) -> None:
-        """End of file for whoever reads, at once: what was not sent yet is not wanted any more."""
+        """Close it at once; data that was not sent yet is dropped."""
         self.__exit__()
         if self._writing is not None and not self._writing.is_closing():
             self._writing.abort()

@@ -1,7 +1,7 @@
 """The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
 
 Most calls are allowed, since any program may be run; what is refused leads out of the sandbox, into the kernel's less trodden parts, or to
-memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `keeper`.
+memory that no limit counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `keeper`.
 """
 
 import errno
@@ -168,7 +168,7 @@ _NEW_NAMESPACES = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PR_SET_DUMPABLE = 4
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
-"""By these a file that becomes readable sends any signal to anybody."""
+"""These make a file that becomes readable send a signal to any process."""
 _OF_ANY_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
 """Their first argument is a process; 0 is oneself."""
 _ASK_PERSONALITY = 0xFFFFFFFF
@@ -208,9 +208,9 @@ def program(wanted: Filter, machine: str = "") -> bytes:
         steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
     steps += _each(FORBIDDEN, column, errno.EPERM)
     if not wanted.signals:
-        steps += _each(GROUPS, column, 0)  # programs that are started apart give up when it fails: they are told that it was done
+        steps += _each(GROUPS, column, 0)  # reported as done: programs give up when it fails
     if wanted.shares_user:
-        # Copying a file sets its rights and times, and programs give up when that fails: they are told that it was done.
+        # Copying a file sets its rights and times. It is reported as done, because programs give up when it fails.
         steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
@@ -228,7 +228,7 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
     """What a call is looked at for; each list ends by returning."""
     checks = {
         "clone": [_argument(0), _step(_SET, _NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _allow()],
-        # Its flags stand in memory, where a filter cannot look. Without it the C library uses `clone`.
+        # Its flags are in memory, where a filter cannot look. Without it the C library uses `clone`.
         "clone3": [_refuse(errno.ENOSYS)],
         "socket": _only(0, wanted.families, errno.EACCES),
         "socketpair": _pairs(wanted),

@@ -140,7 +140,7 @@ def _ended(line: str) -> Ended:
 
 
 class KeeperLost(Exception):
-    """The keeper ended before the code did, or speaks nonsense: whoever waits decides what that means."""
+    """The keeper ended before the code did, or its report is malformed."""
 
 
 def _left(line: str) -> Left | None:
