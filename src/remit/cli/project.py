@@ -16,12 +16,12 @@ from remit.cli.exits import Exit
 from remit.cli.render import say, say_json
 from remit.core.caller_token import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.ports import Store
-from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
+    from remit.core.ports import Store
+    from remit.core.record import HistoryQuery, Record
     from remit.core.settings import Settings
 
 SEARCHED = 5_000
@@ -81,7 +81,7 @@ class Project:
         return replace(self.settings, routing=with_agents(self.settings.routing, self.directory.routed_specs()))
 
     @contextmanager
-    def history(self) -> Iterator[Store | None]:
+    def history(self) -> Iterator["Store | None"]:
         """The recorded delegations, read only; None when nothing was ever delegated."""
         path = self.folder / "remit.db"
         if not path.exists():
@@ -96,7 +96,7 @@ class Project:
             store.close()
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> Iterator["Store"]:
         """The same for a command that names a delegation; raises where there are none."""
         with self.history() as store:
             yield need_store(store)
@@ -167,17 +167,17 @@ def _root_of_tree() -> Path | None:
     return root if (root / ".remit").is_dir() else None
 
 
-def need_store(store: Store | None) -> Store:
+def need_store(store: "Store | None") -> "Store":
     if store is None:
         raise Misused("There is no such delegation: nothing has been delegated here yet.", advice="Start with `remit demo`.")
     return store
 
 
-def find_session(store: Store, name: str) -> Record:
+def find_session(store: "Store", name: str) -> "Record":
     """By its id, by the beginning or end of it, or by `last`: the root of the newest delegation."""
     if (record := store.get(name)) is not None:
         return record
-    if name == "last" and (newest := store.history(HistoryQuery(limit=1))):
+    if name == "last" and (newest := store.history(_query("", 1))):
         return store.get(newest[0].root_id) or newest[0]
     named = [one for one in store.history(_query(name)) if name and (one.session_id.startswith(name) or one.session_id.endswith(name))]
     if len(named) == 1:
@@ -189,14 +189,16 @@ def find_session(store: Store, name: str) -> Record:
     raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more of it.")
 
 
-def _query(name: str) -> HistoryQuery:
+def _query(name: str, limit: int = SEARCHED) -> "HistoryQuery":
     """An id begins with the second in which the delegation was created, so a beginning limits the search in time."""
+    from remit.core.record import HistoryQuery
+
     digits = name.removeprefix("sess_").partition("_")[0]
     if not name.startswith("sess_") or not digits.isdigit() or not 4 <= len(digits) <= 10:
-        return HistoryQuery(limit=SEARCHED)
+        return HistoryQuery(limit=limit)
     width = 10 ** (10 - len(digits))
     first = int(digits) * width
-    return HistoryQuery(since=first - 2.0, until=first + width + 2.0, limit=SEARCHED)
+    return HistoryQuery(since=first - 2.0, until=first + width + 2.0, limit=limit)
 
 
 def has_mcp() -> bool:

@@ -27,10 +27,8 @@ from remit.cli.render import (
     say,
     size,
 )  # fmt: skip
-from remit.core.agents import AgentSpec, is_built_in
 from remit.core.errors import ErrorInfo
 from remit.core.events import STEPS, Event
-from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.text import shorten
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from remit.agents.definition import Definition
     from remit.board.outcome import Outcome
     from remit.cli.project import Project
+    from remit.core.agents import AgentSpec
+    from remit.core.record import Record
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000
@@ -407,7 +407,7 @@ def _flat(text: Any) -> str:
 # ---- the documents of `--json`; times are wall clock seconds
 
 
-def record_document(record: Record) -> dict[str, Any]:
+def record_document(record: "Record") -> dict[str, Any]:
     names = ("session_id", "root_id", "parent_id", "agent", "command", "depth", "caller", "key", "created_at", "started_at", "settled_at")
     return _fields_of(record, *names, "attempt", "tokens", "cost", "owner") | {
         "status": str(record.state),
@@ -444,7 +444,9 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
     return _fields_of(definition, *names, "delegates", "hand_in", "options", "runs_on") | {"environment": sorted(definition.environment)}
 
 
-def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
+def agent_document(spec: "AgentSpec", timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
+    from remit.core.agents import is_built_in
+
     names = ("name", "description", "kind", "isolation", "answers", "workspace", "merge", "resumable", "requires_artifacts", "retries")
     return _fields_of(spec, *names, "slots", "languages", "operations", "output_schema", "source") | {
         "timeout": timeout_seconds,

@@ -21,12 +21,12 @@ from remit.cli.project import Project
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
 from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
     from remit.board.plans import Plan
     from remit.board.task import Priority
+    from remit.core.record import Record
 
 
 TASK_USAGE = 'remit task "TEXT"'
@@ -204,7 +204,7 @@ def show_task(project: Project, board: Board, text: str) -> Exit:
     )
 
 
-def _document(view: View, task: Task, plan: "Plan | None", delegations: list[Record]) -> dict[str, Any]:
+def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]") -> dict[str, Any]:
     phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
     return {
         **view.entry(task),
@@ -224,7 +224,7 @@ def _document(view: View, task: Task, plan: "Plan | None", delegations: list[Rec
     }
 
 
-def _lines(view: View, task: Task, plan: "Plan | None", delegations: list[Record], root: Path) -> Iterator[str]:
+def _lines(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]", root: Path) -> Iterator[str]:
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
@@ -316,13 +316,15 @@ def _plan(root: Path, task: Task) -> "Plan | None":
     return read_plan(data.decode(errors="replace")) if data is not None else None
 
 
-def _delegations(project: Project, task: Task) -> list[Record]:
+def _delegations(project: Project, task: Task) -> "list[Record]":
     """Its newest ones."""
+    from remit.core.record import HistoryQuery
+
     with project.history() as store:
         return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
 
 
-def _history(delegations: list[Record], task: Task, wide: int) -> Iterator[str]:
+def _history(delegations: "list[Record]", task: Task, wide: int) -> Iterator[str]:
     now = time.time()
     for record in delegations[:DELEGATIONS_SHOWN]:
         mark, style = MARKS[record.state]
