@@ -9,7 +9,8 @@ from assistant_project import settings_for
 
 from remit import Remit, agent
 from remit.runtime.context import Context
-from remit.testing.models import Script, ScriptedModels
+from remit.testing import ScriptedModels
+from remit.testing.models.turns import Script
 
 
 @agent("echo")

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from remit.testing.models import Call, Fail, ModelRequest, Say, ScriptedModels, Turn
+from remit.testing import Call, Fail, ModelRequest, Say, ScriptedModels
+from remit.testing.models.turns import Turn
 
 AGENTS = """
 import asyncio

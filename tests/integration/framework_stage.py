@@ -18,8 +18,8 @@ from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.events import EventKind
 from remit.core.result import Return
-from remit.testing.models import Call, ModelRequest, Script, ScriptedModels, Turn
-from remit.testing.models.turns import Player
+from remit.testing import Call, ModelRequest, ScriptedModels
+from remit.testing.models.turns import Player, Script, Turn
 
 
 class Present:

@@ -16,7 +16,7 @@ from framework_stage import Endless, Stage, Verdict, delegate, present
 from remit import Limits, agent
 from remit.core.events import EventKind
 from remit.runtime.tool.delegate_tool import Toolbox
-from remit.testing.models import Call, Drip, Fail, ModelRequest, Reply, Say, Silence, Stray, valid_return
+from remit.testing import Call, Drip, Fail, ModelRequest, Reply, Say, Silence, Stray, valid_return
 from support.pace import allowed
 
 Check = Callable[[Stage], Awaitable[None]]

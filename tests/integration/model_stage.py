@@ -10,8 +10,9 @@ from typing import Any
 from remit import Remit, Return, agent
 from remit.core.budget import Limits
 from remit.runtime.context import Context
-from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, valid_return
+from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
+from remit.testing.models.turns import Script
 
 DONE = Reply(lambda request: Say(valid_return(request)))
 COUNT = Call("delegate", target="count", operation="up", parameters={"number": 1})

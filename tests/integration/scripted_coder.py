@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit, Return
-from remit.testing.models import ScriptedModels, Turn
+from remit.testing import ScriptedModels
+from remit.testing.models.turns import Turn
 
 
 async def asked(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:

@@ -13,7 +13,8 @@ from remit.cli.agents import READING
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.core.errors import Misused
-from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, Stray, valid_return
+from remit.testing import Call, Reply, Say, ScriptedModels, Stray, valid_return
+from remit.testing.models.turns import Script
 
 DONE = Reply(lambda request: Say(valid_return(request)))
 

@@ -14,7 +14,8 @@ from remit.cli.ask import ask
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.core.errors import Misused
-from remit.testing.models import Call, Fail, ModelRequest, Say, Turn
+from remit.testing import Call, Fail, ModelRequest, Say
+from remit.testing.models.turns import Turn
 from support import cli
 
 Captured = pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from remit.runtime.context import Context
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
 from remit.server.tokens import OWNER, Principal
-from remit.testing.models import Call, Drip, Fail, Garbled, Say, Silence, Stray
+from remit.testing import Call, Drip, Fail, Garbled, Say, Silence, Stray
 from support.histories import faults_of
 from support.pace import allowed
 

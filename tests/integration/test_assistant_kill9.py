@@ -12,7 +12,7 @@ from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import ask
 from remit.core.result import Status
 from remit.models.messages import repaired
-from remit.testing.models import Call, Drip, Say, ScriptedModels
+from remit.testing import Call, Drip, Say, ScriptedModels
 from support.histories import faults_of
 
 PROJECT = Path(__file__).with_name("assistant_project.py")

@@ -13,7 +13,8 @@ from chat_stage_set import echoing_project, last_said, scripted_project
 from remit.cli.chat import chat
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.testing.models import Call, ModelRequest, Say, Turn
+from remit.testing import Call, ModelRequest, Say
+from remit.testing.models.turns import Turn
 
 Captured = pytest.CaptureFixture[str]
 

@@ -26,7 +26,7 @@ from remit.core.errors import Stopped
 from remit.core.events import EventKind
 from remit.models.pricing import TokenUsage
 from remit.runtime.tool.langchain import delegate_tool
-from remit.testing.models import Call, Say
+from remit.testing import Call, Say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

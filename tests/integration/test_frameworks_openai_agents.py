@@ -26,7 +26,8 @@ from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
 from remit.runtime.tool.delegate_tool import Toolbox
 from remit.runtime.tool.openai_agents import delegate_tool
-from remit.testing.models import Call, ModelRequest, Say, Turn
+from remit.testing import Call, ModelRequest, Say
+from remit.testing.models.turns import Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")

@@ -30,7 +30,7 @@ from remit.runtime.tool.delegate_results import (
     shorten_result,
 )
 from remit.runtime.tool.delegate_tool import Toolbox
-from remit.testing.models import Say, ScriptedModels
+from remit.testing import Say, ScriptedModels
 
 CALL = {"target": "echo", "parameters": {"text": "hi"}}
 

@@ -17,7 +17,7 @@ from remit import Context, Limits, Remit, agent
 from remit.agents.pydantic_ai import pydantic_ai_agent
 from remit.core.events import EventKind
 from remit.runtime.tool.pydantic_ai import delegate_toolset
-from remit.testing.models import Call, Say
+from remit.testing import Call, Say
 from support.pace import allowed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

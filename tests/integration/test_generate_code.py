@@ -10,7 +10,8 @@ import pytest
 from scripted_coder import asked
 
 from remit import Remit, Return, Status
-from remit.testing.models import Fail, Say, Turn
+from remit.testing import Fail, Say
+from remit.testing.models.turns import Turn
 
 WRITES = """
 import json, os, pathlib, sys

@@ -17,7 +17,7 @@ from remit.agents.model.conversation import ARGUMENT_CHARACTERS, MOST_CALLS
 from remit.core.budget import Limits
 from remit.core.result import Status, StopReason
 from remit.runtime.return_format import format_instruction
-from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
+from remit.testing import Call, Cut, Drip, Fail, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
 from remit.testing.models.request import ModelRequest
 from support.pace import allowed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit import Remit, agent
 from remit.runtime.context import Context
-from remit.testing.models import Call, Reply, Say, ScriptedModels, valid_return
+from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
 
 HERE = Path(__file__)

@@ -14,7 +14,8 @@ from remit.core.errors import OutOfTime, Stopped, Unavailable
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
 from remit.models.messages import Answer, EndReason, Message, Question, Reply, ToolOffer, ToolResult, UserMessage
-from remit.testing.models import Call, Cut, Drip, Fail, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
+from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
+from remit.testing.models.turns import Script
 from support.pace import allowed
 
 KEY = "sk-scripted-4f1d2c7b9e"

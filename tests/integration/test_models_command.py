@@ -10,7 +10,7 @@ import pytest
 from remit.cli.doctor import doctor, model_findings
 from remit.cli.models import models, try_each
 from remit.cli.project import Project
-from remit.testing.models import Fail, Say, ScriptedModels, Silence
+from remit.testing import Fail, Say, ScriptedModels, Silence
 from support import cli
 
 KEY = "sk-" + "not-a-real-key-" * 2

@@ -22,7 +22,7 @@ from remit.models.messages import RESTART, Answer, Question, UserMessage
 from remit.models.pricing import UNPRICED
 from remit.models.providers import resolve_model
 from remit.system.settings_files import load_settings
-from remit.testing.models import Cut, Drip, Fail, Say, ScriptedModels, Silence
+from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
 
 KEY = "sk-hostile-0011223344556677"

@@ -20,7 +20,7 @@ from remit.core.deadline import Deadline
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.models.messages import Answer, Reply, SpendSink
 from remit.runtime.context import Context
-from remit.testing.models import Say, ScriptedModels
+from remit.testing import Say, ScriptedModels
 
 
 def children() -> set[str]:

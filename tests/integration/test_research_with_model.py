@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return, Status
-from remit.testing.models import Fail, ModelRequest, Say, ScriptedModels, Silence, Turn
+from remit.testing import Fail, ModelRequest, Say, ScriptedModels, Silence
+from remit.testing.models.turns import Turn
 
 HANDBOOK = """\
 # Tea

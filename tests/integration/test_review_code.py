@@ -13,7 +13,8 @@ from workspace_project import commit_all, git, new_repository, status
 from remit import Remit, Return, Status, agent
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.runtime.context import BlockingContext
-from remit.testing.models import Fail, Say, Turn
+from remit.testing import Fail, Say
+from remit.testing.models.turns import Turn
 
 TOKEN = "gh" + "p_" + "Z9y8X7w6V5u4T3s2R1q0" * 2
 CHANGE = """\

@@ -15,7 +15,8 @@ import pytest
 from forking import run
 from remit.runtime.return_format import format_instruction
 from remit.runtime.validate import check_return
-from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
+from remit.testing import Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
+from remit.testing.models.request import Api
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
 APIS = list(PATHS)
@@ -268,7 +269,7 @@ async def test_waiting_for_a_request_that_does_not_come_says_what_came() -> None
             await models.wait_asked(2, timeout=0.1)
 
 
-SCRIPT = "from remit.testing.models import Say\nscript = [Say('By hand.')]\n"
+SCRIPT = "from remit.testing import Say\nscript = [Say('By hand.')]\n"
 
 
 def test_it_can_be_run_by_hand(tmp_path: Path) -> None:

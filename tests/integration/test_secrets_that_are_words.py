@@ -11,7 +11,7 @@ from remit.core.errors import ErrorInfo
 from remit.core.redaction import MOST, REDACTED, redact_text, register_secrets
 from remit.core.result import Return
 from remit.runtime.error_ledger import MESSAGE_LIMIT, ErrorLedger, ErrorOccurrence
-from remit.testing.models import Call, Fail, Say, ScriptedModels
+from remit.testing import Call, Fail, Say, ScriptedModels
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
 

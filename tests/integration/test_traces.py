@@ -215,7 +215,7 @@ async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arrivin
 async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path) -> None:
     from model_stage import stage
 
-    from remit.testing.models import Fail, Say
+    from remit.testing import Fail, Say
 
     with collecting() as collected:
         async with stage(tmp_path, [Say("One word."), *[Fail(401)] * 3], settings={"signals": {"otlp_url": collected.url}}) as (remit, _):

@@ -20,7 +20,7 @@ import pytest
 
 from forking import run
 from remit import Remit
-from remit.testing.models import Call, ScriptedModels
+from remit.testing import Call, ScriptedModels
 from remit.testing.models.turns import Script
 from support.tools import PROGRAMS as TOOLS
 

@@ -13,7 +13,8 @@ import pytest
 from stage import CLAUDE, Stage, need, staged
 
 from board_reader import disagreements, git, log_of, phases_of, state_of
-from remit.testing.models import ModelRequest, Say, Silence, Turn, valid_return
+from remit.testing import ModelRequest, Say, Silence, valid_return
+from remit.testing.models.turns import Turn
 
 pytestmark = pytest.mark.timeout(150)
 PLAN = """# Plan

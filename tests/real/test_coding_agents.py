@@ -18,7 +18,8 @@ from remit.agents.coding.detect import detect
 from remit.core.events import EventKind
 from remit.core.result import Return
 from remit.system.processes import look
-from remit.testing.models import Call, Fail, ModelRequest, Reply, Say, Silence, Turn, valid_return
+from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
+from remit.testing.models.turns import Turn
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"

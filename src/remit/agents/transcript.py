@@ -3,9 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from remit.core.agents import AgentSpec
+from remit.core.errors import InvalidReturn
 from remit.runtime.context import Context
 from remit.runtime.receive import looks_like_return, read_answer
+from remit.runtime.validate import ExpectedReturn, validate_return
 
 # ---- text, plan and tool calls
 
@@ -146,6 +150,30 @@ def tell_plan(ctx: Context, steps: Sequence[tuple[str, str]]) -> None:
 
 def _line(call: Call) -> str:
     return f"{call.kind}: {call.title}" if call.title else call.kind
+
+
+# ---- returns
+
+
+def holds_return(answer: str, ctx: Context, spec: AgentSpec, return_file: Path | None = None) -> bool:
+    """Whether the answer, or the return file, holds a return that will be accepted. The runtime judges for itself."""
+    received = read_answer(answer, return_file)
+    if received.candidate is None:
+        return False
+    expected = ExpectedReturn(
+        root=ctx.workspace,
+        session_id=ctx.session_id,
+        agent=spec.name,
+        depth=ctx.depth,
+        path=ctx.path,
+        requires_artifacts=spec.requires_artifacts,
+        output_schema=spec.output_schema,
+    )
+    try:
+        validate_return(received.candidate, expected)
+    except InvalidReturn:
+        return False
+    return True
 
 
 # ---- the end of a long text

@@ -14,7 +14,7 @@ from remit.core.text import shorten_middle
 from remit.models.client import Models
 from remit.models.messages import Answer, Reply, SpendSink
 from remit.models.questions import summarize
-from remit.testing.models import Say, ScriptedModels
+from remit.testing import Say, ScriptedModels
 
 
 class Writer:

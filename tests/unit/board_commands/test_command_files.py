@@ -12,8 +12,7 @@ from remit import Remit
 from remit.board.command_files import CommandFile, every, fill_arguments, find, names
 from remit.board.project_commands import Bound, bound, dry_run_command, nobody, run
 from remit.core.errors import Misused
-from remit.testing import Scripted, answer
-from remit.testing.models import Reply, Say, ScriptedModels, valid_return
+from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
 
 HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
 

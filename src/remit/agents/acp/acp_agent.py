@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.command import check_own_tools, out_of_time, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
 from remit.agents.prompt import first_prompt, hand_in_prompt
+from remit.agents.transcript import holds_return
 from remit.core.agents import AgentSpec, Answers
-from remit.core.errors import InvalidReturn, RemitError, Stopped, Unavailable
+from remit.core.errors import RemitError, Stopped, Unavailable
 from remit.runtime.context import Context
 from remit.runtime.receive import read_answer
-from remit.runtime.validate import ExpectedReturn, validate_return
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AcpAgent:
             is_known = conversation.remembers or (parked is not None and ctx.repair is not None)
             turn = await self._asked(conversation, ctx, session_prompt(self._definition, ctx, first, is_known=is_known))
             answer = await off_loop(_answer, turn, self.spec.answers)
-            is_valid = not self._is_read or await self._is_valid(ctx, answer)
+            is_valid = not self._is_read or await off_loop(holds_return, answer, ctx, self.spec, return_file_of(ctx))
             self._check_end(ctx, turn, is_return=self._is_read and is_valid)
             if not is_valid and ctx.repair is None:
                 if ctx.hand_in and ctx.remaining < HAND_IN_SECONDS:
@@ -138,19 +138,6 @@ class AcpAgent:
     def _is_read(self) -> bool:
         return self.spec.answers is Answers.RETURN
 
-    async def _is_valid(self, ctx: Context, answer: str) -> bool:
-        """Whether the flow will take it. It judges for itself: this only decides whether the session is kept for a second question."""
-        expected = ExpectedReturn(
-            root=ctx.workspace,
-            session_id=ctx.session_id,
-            agent=self.spec.name,
-            depth=ctx.depth,
-            path=ctx.path,
-            requires_artifacts=self.spec.requires_artifacts,
-            output_schema=self.spec.output_schema,
-        )
-        return await off_loop(_holds_return, answer, return_file_of(ctx), expected)
-
     def _park(self, conversation: "Session", ctx: Context) -> bool:
         """Kept until the flow, in this same task, asks again; with the end of the task it is closed in any case."""
         task = asyncio.current_task()
@@ -175,17 +162,6 @@ def _answer(turn: "Turn", answers: Answers) -> str:
     if answers is Answers.VALUE:
         return turn.last.strip() or turn.whole.strip()
     return turn.last if read_answer(turn.last).candidate is not None else turn.whole
-
-
-def _holds_return(answer: str, return_file: Any, expected: ExpectedReturn) -> bool:
-    received = read_answer(answer, return_file)
-    if received.candidate is None:
-        return False
-    try:
-        validate_return(received.candidate, expected)
-    except InvalidReturn:
-        return False
-    return True
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:

@@ -15,9 +15,9 @@ from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import Words
+from remit.agents.transcript import Words, holds_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
-from remit.core.errors import Failed, InvalidReturn, OutOfTime
+from remit.core.errors import Failed, OutOfTime
 from remit.core.jsonable import clean_text
 from remit.models.client import Models
 from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
@@ -28,7 +28,6 @@ from remit.runtime.return_format import return_schema, value_repair
 from remit.runtime.tool.delegate_requests import json_text
 from remit.runtime.tool.delegate_results import READ, SUMMARISE, shorten_result
 from remit.runtime.tool.delegate_tool import DelegateTool
-from remit.runtime.validate import ExpectedReturn, validate_return
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -38,22 +37,6 @@ if TYPE_CHECKING:
 
 _FENCED = re.compile(r"^(`{3,}|~{3,})(?:json)?[ \t]*\n(.*?)\n[ \t]*\1", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 _SEARCHED_CHARACTERS = 400_000
-
-
-def holds_return(answer: str, ctx: Context, spec: AgentSpec) -> bool:
-    """Whether the flow will take it, which judges for itself."""
-    received = read_answer(answer)
-    if received.candidate is None:
-        return False
-    expected = ExpectedReturn(
-        root=ctx.workspace, session_id=ctx.session_id, agent=spec.name, depth=ctx.depth, path=ctx.path, output_schema=spec.output_schema,
-        requires_artifacts=spec.requires_artifacts,
-    )  # fmt: skip
-    try:
-        validate_return(received.candidate, expected)
-    except InvalidReturn:
-        return False
-    return True
 
 
 def value_in(answer: str) -> Any:

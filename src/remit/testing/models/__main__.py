@@ -12,7 +12,7 @@ from remit.testing.models.request import ModelRequest
 from remit.testing.models.turns import Script, fault_of
 
 if TYPE_CHECKING:
-    from remit.testing.models import ScriptedModels
+    from remit.testing import ScriptedModels
 
 _USAGE = "usage: python -m remit.testing.models SCRIPT.py [PORT]\nSCRIPT.py sets script: a list of turns, a dict of lists, or a function."
 
@@ -38,7 +38,7 @@ def main() -> None:
     if not port.isdecimal() or any(more):
         raise SystemExit(_USAGE)
     try:
-        from remit.testing.models import ScriptedModels
+        from remit.testing import ScriptedModels
 
         script: Script | None = runpy.run_path(path).get("script")  # what its own code raises comes out as it is
         if fault := "it is not set" if script is None else fault_of(script):
