@@ -285,9 +285,7 @@ async def test_at_the_soft_deadline_it_is_asked_to_hand_in_and_that_is_its_answe
     async with stage.remit("hands-in") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=40)
         await stage.wait_prompted()
-        running = remit.engine.live()[handle.session_id]
-        running.hand_in = True
-        running.hand_in_event.set()
+        remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
         result = await handle.result()
     assert (result.status, result.data) == (Status.PARTIAL, "handed in")
     assert stage.logged("cancel")

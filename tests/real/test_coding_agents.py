@@ -277,9 +277,7 @@ async def test_at_the_soft_deadline_it_is_told_to_hand_in_and_its_session_does(c
         async with stage.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
             await stage.wait_for_file("half.txt")
-            running = remit.engine.live()[handle.session_id]
-            running.hand_in = True  # the clock's part: its soft deadline is two minutes away
-            running.hand_in_event.set()
+            remit.engine.live()[handle.session_id].timer.reach_soft_deadline()  # the clock's part: it is two minutes away
             result = await asyncio.wait_for(handle.result(), 60)
             await stage.wait_for_nobody()
         assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, stage.models.faults)
