@@ -109,7 +109,7 @@ async def grpc_stage(
 ) -> AsyncIterator[Stage]:
     from remit.server.authenticator import Authenticator
     from remit.server.grpc.registry import Registry
-    from remit.server.grpc.server import grpc_server
+    from remit.server.grpc.server import GrpcApi
     from remit.server.service import Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
@@ -118,7 +118,7 @@ async def grpc_stage(
         authenticator.open()
         closing.callback(authenticator.close)
         service = Service(remit)
-        door = await grpc_server(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
+        door = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
         await door.start(addresses or None)
         closing.push_async_callback(door.stop, 0.0)
         yield Stage(remit, service, authenticator, door, door.address, closing)

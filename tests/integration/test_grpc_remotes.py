@@ -125,13 +125,13 @@ async def test_stopping_here_stops_there(tmp_path: Path) -> None:
 
 async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (near, far):
-        from remit.server.grpc.server import grpc_server
+        from remit.server.grpc.server import GrpcApi
 
         handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
         await until(lambda: far.remit.engine.live())
         await asyncio.sleep(0.2)
         await far.door.stop(0.0)  # the work itself goes on
-        again = await grpc_server(far.service, far.authenticator, far.remit.settings.serve)
+        again = GrpcApi(far.service, far.authenticator, far.remit.settings.serve)
         await again.start()
         try:
             returned = await asyncio.wait_for(handle.result(), 20)

@@ -153,11 +153,11 @@ class Apis:
 
     async def _start_grpc(self) -> None:
         from remit.server.grpc.registry import Registry
-        from remit.server.grpc.server import grpc_server
+        from remit.server.grpc.server import GrpcApi
 
         registry = Registry(self.service, self.authenticator, self.settings)
         extra = [self._a2a.add_to] if self._a2a is not None else []
-        self._grpc = await grpc_server(self.service, self.authenticator, self.settings, registry, extra)
+        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry, extra)
         await self._grpc.start([self.settings.grpc])
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
 

@@ -1,9 +1,6 @@
-"""The A2A API: one handler behind the SDK's JSON-RPC, REST and gRPC bindings. Started by `remit serve`.
+"""The A2A API: the SDK's `RequestHandler` on our service, behind the SDK's JSON-RPC, REST and gRPC bindings.
 
-api = A2aApi(service, settings, base_url=lambda: "http://127.0.0.1:7411")
-app = Starlette(routes=api.routes)        # behind serve.http.auth_middleware
-api.add_to(grpc_server)                   # behind serve.grpc.auth_interceptor
-await api.start(); …; await api.close()
+A task is the same through every API and outlives the server. Leaving a connection ends nothing: only CancelTask does.
 """
 
 import contextlib
@@ -72,10 +69,13 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     import grpc.aio
 
-
-# ---- A2A requests, answered by our service: a task is the same through every API and outlives the server.
-
-
+JSON_RPC_PATH = "/a2a"
+REST_PATH = "/a2a/v1"
+OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
+"""Answered without authentication."""
+CARD_SECONDS = 60
+"""Clients may cache the card for this time."""
+SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
 """At a time, for a client that waits for the end."""
 LONGEST_ID = 500
@@ -85,12 +85,61 @@ MOST_READS = 50
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
 
 
-class A2aHandler(RequestHandler):
-    def __init__(self, service: Service, threads: Threads, pushing: Pushing, facts: Callable[[], Facts]) -> None:
+class A2aApi(RequestHandler):
+    def __init__(
+        self,
+        service: Service,
+        settings: ServeSettings,
+        *,
+        base_url: Callable[[], str],
+        grpc_url: Callable[[], str | None] = lambda: None,
+        is_public: bool = False,
+    ) -> None:
+        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_public`: other machines
+        reach it, so anonymous callers do not see the agents."""
         self._service = service
-        self._threads = threads
-        self._pushing = pushing
-        self._facts = facts
+        self._settings = settings
+        self._base_url = base_url
+        self._grpc_url = grpc_url
+        self._is_public = is_public
+        remit = service.remit
+        ca_file = remit.settings.web.ca_file
+        self._threads = Threads(service, Notes(remit.folder))
+        post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
+        self._pushing = Pushing(service, self._threads, post)
+        sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
+        if sdk.level == logging.NOTSET:
+            sdk.setLevel(logging.CRITICAL)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        calls = HttpCalls()
+        # Without the SDK's mount for tenants, which would answer for all other APIs of this application.
+        rest = [route for route in create_rest_routes(self, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
+        blank = public_card(Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)]), ())
+        card = create_agent_card_routes(blank, card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
+        return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
+
+    def add_to(self, server: "grpc.aio.Server") -> str:
+        """The gRPC binding; the name of its service."""
+        add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
+        return SERVICE
+
+    async def start(self) -> None:
+        await self._pushing.start()
+
+    async def close(self) -> None:
+        await self._pushing.close()
+
+    async def _card(self, _blank: AgentCard) -> AgentCard:
+        return public_card(self._facts(), self._service.tool.catalogue.specs)
+
+    def _facts(self) -> Facts:
+        base = (self._settings.public_url or self._base_url()).rstrip("/")
+        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
+        if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
+            interfaces.append((GRPC, grpc_url))
+        return Facts(interfaces=interfaces, takes_certificates=self._settings.client_ca is not None, shows_skills=not self._is_public)
 
     # ---- work
 
@@ -308,76 +357,6 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
     if before is not None and not is_session_id(before):
         raise InvalidParamsError("Invalid page token.")
     return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
-
-
-# ---- The A2A API: one handler behind the SDK's JSON-RPC, REST and gRPC bindings. Started by `remit serve`.
-
-
-JSON_RPC_PATH = "/a2a"
-REST_PATH = "/a2a/v1"
-OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
-"""Answered without authentication."""
-CARD_SECONDS = 60
-"""Clients may cache the card for this time."""
-SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
-
-
-class A2aApi:
-    def __init__(
-        self,
-        service: Service,
-        settings: ServeSettings,
-        *,
-        base_url: Callable[[], str],
-        grpc_url: Callable[[], str | None] = lambda: None,
-        is_public: bool = False,
-    ) -> None:
-        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_public`: other machines
-        reach it, so anonymous callers do not see the agents."""
-        self._service = service
-        self._settings = settings
-        self._base_url = base_url
-        self._grpc_url = grpc_url
-        self._is_beyond = is_public
-        remit = service.remit
-        ca_file = remit.settings.web.ca_file
-        threads = Threads(service, Notes(remit.folder))
-        post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
-        self.pushing = Pushing(service, threads, post)
-        self.handler = A2aHandler(service, threads, self.pushing, self._facts)
-        sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: anybody could fill the log
-        if sdk.level == logging.NOTSET:
-            sdk.setLevel(logging.CRITICAL)
-
-    @property
-    def routes(self) -> list[BaseRoute]:
-        calls = HttpCalls()
-        # Without the SDK's mount for tenants, which would answer for all other APIs of this application.
-        rest = [route for route in create_rest_routes(self.handler, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
-        blank = public_card(Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)]), ())
-        card = create_agent_card_routes(blank, card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
-        return [*card, *create_jsonrpc_routes(self.handler, JSON_RPC_PATH, calls), *rest]
-
-    def add_to(self, server: "grpc.aio.Server") -> str:
-        """The gRPC binding; the name of its service."""
-        add_A2AServiceServicer_to_server(_GrpcBinding(self.handler, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
-        return SERVICE
-
-    async def start(self) -> None:
-        await self.pushing.start()
-
-    async def close(self) -> None:
-        await self.pushing.close()
-
-    async def _card(self, _blank: AgentCard) -> AgentCard:
-        return public_card(self._facts(), self._service.tool.catalogue.specs)
-
-    def _facts(self) -> Facts:
-        base = (self._settings.public_url or self._base_url()).rstrip("/")
-        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
-        if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
-            interfaces.append((GRPC, grpc_url))
-        return Facts(interfaces=interfaces, takes_certificates=self._settings.client_ca is not None, shows_skills=not self._is_beyond)
 
 
 class _GrpcBinding(GrpcHandler):

@@ -1,10 +1,4 @@
-"""The gRPC server: the task service, registered agents, health and reflection, at its addresses.
-
-api = await grpc_server(Service(remit), authenticator, remit.settings.serve)
-await api.start()
-…
-await api.stop(5.0)
-"""
+"""The gRPC server: the task service, registered agents, health and reflection, at its addresses."""
 
 import asyncio
 import contextlib
@@ -45,17 +39,40 @@ AddTo = Callable[[grpc.aio.Server], str]
 
 
 class GrpcApi:
-    def __init__(self, server: grpc.aio.Server, interceptor: AuthInterceptor, service: Service, settings: ServeSettings) -> None:
-        self._server = server
-        self._interceptor = interceptor
+    def __init__(
+        self,
+        service: Service,
+        authenticator: Authenticator,
+        settings: ServeSettings,
+        registry: "Registry | None" = None,
+        extra: Sequence[AddTo] = (),
+    ) -> None:
+        """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
         self._service = service
         self._settings = settings
+        self._interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
+        self._server = grpc.aio.server(
+            interceptors=[self._interceptor], options=_options(settings), maximum_concurrent_rpcs=4 * settings.streams + 1000
+        )
         self._sockets: list[UnixSocket] = []
         self._health = health.aio.HealthServicer()
-        self._health_names: list[str] = [""]
+        self._health_names = ["", *self._add_services(registry, extra)]
         self._notice: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         """As gRPC names them: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
+
+    def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
+        tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
+        rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
+        names = [TASKS]
+        if registry is not None:
+            rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
+            names.append(AGENTS)
+        names += [add_to(self._server) for add_to in extra]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        return names
 
     @property
     def address(self) -> str:
@@ -108,18 +125,6 @@ class GrpcApi:
             advice = "Choose another port in [serve] grpc; 0 takes any that is free."
             raise Unavailable(f"Cannot listen at {place}.", code="TOOL_UNAVAILABLE", advice=advice) from None
         self.addresses.append(str(Place(host=place.host, port=port)))
-
-    def add(self, registry: "Registry | None", extra: Sequence[AddTo]) -> None:
-        tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
-        rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
-        names = [TASKS]
-        if registry is not None:
-            rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
-            names.append(AGENTS)
-        names += [add_to(self._server) for add_to in extra]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._health_names += names
-        _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
 
 
 def _add_reflection(names: Sequence[str], server: grpc.aio.Server) -> None:
@@ -177,19 +182,6 @@ class CertificateReloader:
 def _is_news(record: logging.LogRecord) -> bool:
     """gRPC logs a traceback when a client leaves during an answer."""
     return "raised in core by servicer method" not in record.getMessage()
-
-
-async def grpc_server(
-    service: Service, authenticator: Authenticator, settings: ServeSettings, registry: "Registry | None" = None, extra: Sequence[AddTo] = ()
-) -> GrpcApi:
-    """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
-    interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
-    most_calls = 4 * settings.streams + 1000
-    server = grpc.aio.server(interceptors=[interceptor], options=_options(settings), maximum_concurrent_rpcs=most_calls)
-    api = GrpcApi(server, interceptor, service, settings)
-    api.add(registry, extra)
-    return api
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, Any]]:
