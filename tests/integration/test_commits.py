@@ -100,23 +100,6 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
     assert "Session" not in message_of("a", session_id="x\nSigned-off-by: Mallory")
 
 
-def test_changed_deleted_renamed_and_executable_files(repository: Path) -> None:
-    for path in ("gone.md", "old.md", "run.sh"):
-        put(repository, path, path)
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "more")
-    (repository / "gone.md").unlink()
-    (repository / "old.md").rename(repository / "new.md")
-    (repository / "run.sh").chmod(0o755)
-    (repository / "link").symlink_to("nowhere")
-
-    done = commit(repository, ["new.md", "run.sh", "README.md", "link"], "task 1: move", deleted=["gone.md", "old.md", "never-was.md"])
-
-    assert (done.warning, in_head(repository)) == ("", ["gone.md", "link", "new.md", "old.md", "run.sh"])
-    assert git(repository, "ls-tree", "HEAD", "run.sh", "link").split()[::4] == ["120000", "100755"]
-    assert status(repository) == []
-
-
 def test_names_of_any_kind_and_folders(repository: Path) -> None:
     names = ["with space.md", 'quo"te.md', "-dash.md", "ünï/cödé.md", "*.md", ":(top)x", "new\nline.md", "[ab].md", "back\\slash"]
     put(repository, "a.md")  # matched by *.md and [ab].md, were they patterns

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,19 +225,6 @@ async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
     assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
 
 
-async def test_a_plan_that_an_agent_ruins_stops_the_run(tmp_path: Path) -> None:
-    def ruins(ctx: Context, phase: int) -> Any:
-        (ctx.root / PLAN_PATH).write_text("### Phase 2: A [NOT STARTED]\n### Phase 2: B\n")
-        return writes(ctx, phase)
-
-    board = made_project(tmp_path)
-    outcome = await Worker(p1=ruins).implement(board)
-    assert outcome.status == "failed"
-    assert "Phase 2 stands more than once" in outcome.summary
-    assert entry(board)["status"] == "implementing"
-    assert git(tmp_path, "log", "-1", "--format=%s").strip() == "task 1 phase 1: Read rows"
-
-
 async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False)
 
@@ -390,20 +376,6 @@ def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path
     assert with_code.split("\t")[1].startswith("sess_")
     assert read_plan((tmp_path / PLAN_PATH).read_text()).phases[0].status is PhaseStatus.COMPLETED
     assert board.look().state.task(1).status is Status.COMPLETED
-
-
-async def test_two_tasks_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
-    board = made_project(tmp_path)
-    with_tasks(board, replace(task(2), description="the other"))
-    (tmp_path / "odd.md").write_text("mine")
-    worker = Worker()
-    async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
-        first, second = await asyncio.gather(implement(remit, board, 1), implement(remit, board, 2))
-    assert (first.status, second.status) == ("completed", "completed")
-    phases = [files_of(tmp_path, f"task 1 phase {number}") - BOARD_FILES for number in (1, 2, 3)]
-    assert phases == [{"rows.txt", PLAN_PATH}, {"part2.txt", PLAN_PATH}, {"part3.txt", PLAN_PATH}]
-    assert files_of(tmp_path, "task 2: complete") - BOARD_FILES == {"whole.txt", second.data["summary_path"]}
-    assert git(tmp_path, "status", "--short", "--", ".", ":!.remit").split() == ["??", "odd.md"]
 
 
 async def test_a_plan_that_is_no_utf_8_keeps_its_bytes(tmp_path: Path) -> None:

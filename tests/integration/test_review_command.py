@@ -154,13 +154,6 @@ async def test_what_has_an_open_task_gets_no_second_one_even_where_lines_have_mo
     assert again.data["created"] == [4], "an abandoned task settles nothing"
 
 
-async def test_at_most_twenty_tasks_are_made_at_once(project: Path) -> None:
-    many = [{"severity": "medium", "file": f"src/{number}.py", "message": "Wrong."} for number in range(30)]
-    outcome = await reviewed(project, reading(many), make_tasks=True)
-    assert len(outcome.data["created"]) == 20
-    assert any("10 more files have findings" in one for one in outcome.warnings)
-
-
 async def test_a_review_in_prose_is_filed_and_says_what_tasks_would_need(project: Path) -> None:
     outcome = await reviewed(project, reading(None), make_tasks=True)
     assert outcome.status == "completed"
@@ -184,17 +177,6 @@ async def test_a_review_without_a_report_fails_whatever_the_agent_says(project: 
     outcome = await reviewed(project, says_so)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "FILE_NOT_FOUND")
     assert not (project / "specs/reviews").exists()
-
-
-async def test_a_report_left_elsewhere_is_taken_over(project: Path) -> None:
-    @agent("reviewer")
-    async def elsewhere(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:
-        (ctx.scratch / "mine.md").write_text("# Mine\n\nAll of it.\n")
-        ctx.artifact(ctx.scratch / "mine.md", "report", "")
-        return {"status": "completed", "summary": "Read it. Wrote it down.", "artifacts": [], "data": {"findings": []}}
-
-    await reviewed(project, elsewhere)
-    assert "# Mine" in (project / "specs/reviews/review-001.md").read_text()
 
 
 async def test_two_reviews_at_once_write_two_reports(project: Path) -> None:

@@ -64,16 +64,6 @@ async def test_a_study_that_finds_nothing_is_done_and_says_so(project: Path) -> 
     assert result.artifacts[0].path.startswith(".remit/scratch/")
 
 
-async def test_a_second_study_never_overwrites_a_report(project: Path) -> None:
-    report = "specs/003_retry/reports/research-001.md"
-    first = await routed(project, "/research", write_to=report)
-    before = (project / report).read_text()
-    second = await routed(project, "/research", focus="retries", write_to=report)
-    assert (first.status, second.status) == ("completed", "failed")
-    assert "exists already" in second.errors[0].message
-    assert (project / report).read_text() == before
-
-
 @pytest.mark.parametrize("has_plan", [False, True])
 async def test_implementing_asks_for_an_agent_and_never_pretends(project: Path, has_plan: bool) -> None:
     result = await routed(project, "/implement", has_plan=has_plan)

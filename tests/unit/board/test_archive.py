@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.archive import archived, archived_tasks, bring_back, put_away
+from remit.board.archive import archived, put_away
 from remit.board.board import Board
 from remit.board.task import PlanVersion, Status, Task, TaskArtifact
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Unavailable
 
 REPORT = "specs/002_two/reports/research-001.md"
 PLAN = "specs/002_two/plans/implementation-001.md"
@@ -37,25 +37,6 @@ def board(tmp_path: Path) -> Board:
         draft.write(REPORT, "found\n")
         draft.write(PLAN, "plan\n")
     return made
-
-
-def test_a_task_goes_to_the_archive_with_its_folder_and_comes_back_as_it_was(board: Board) -> None:
-    before = board.look().state
-    with board.change() as draft:
-        gone = put_away(board, draft, [2, 3])
-    assert [task.number for task in board.look().state.tasks] == [1]
-    assert archived_tasks(board) == gone
-    assert gone[0].artifacts[0].path == "specs/archive/002_two/reports/research-001.md"
-    assert gone[0].artifacts[1].path == "src/x.py"
-    assert (board.root / gone[0].plan_path).read_text() == "plan\n"
-    assert not (board.specs / "002_two").exists()
-    assert "Two" not in board.todo_path.read_text()
-    with board.change() as draft:
-        bring_back(board, draft, [2])
-        assert draft.moves == {"specs/archive/002_two": "specs/002_two"}
-    assert board.look().state.task(2) == before.task(2)
-    assert (board.root / REPORT).read_text() == "found\n"
-    assert [task.number for task in archived_tasks(board)] == [3]
 
 
 def test_numbers_of_the_archive_are_never_given_again(board: Board) -> None:
@@ -91,17 +72,6 @@ def test_both_of_one_number_are_kept(board: Board) -> None:
     shelf = archived(board)
     assert [task.title for task in shelf.tasks] == ["Two"]
     assert [entry["title"] for entry in shelf.completed] == ["Older"]
-
-
-def test_what_is_not_there_is_said_and_nothing_moves(board: Board) -> None:
-    with pytest.raises(Misused, match="Task 9 not found"), board.change() as draft:
-        put_away(board, draft, [2, 9])
-    with pytest.raises(Misused, match="Task 9 not found"), board.change() as draft:
-        bring_back(board, draft, [9])
-    with pytest.raises(Misused, match="Task 2 not found"), board.change() as draft:
-        bring_back(board, draft, [2])
-    assert len(board.look().state.tasks) == 3
-    assert not board.archive_path.exists()
 
 
 def test_a_damaged_archive_is_told_and_its_numbers_are_kept(board: Board) -> None:

@@ -16,7 +16,6 @@ import pytest
 from remit.board import todo, write_set
 from remit.board.board import Board
 from remit.board.task import State, Status, Task
-from remit.core.deadline import Clock
 from remit.core.errors import Misused, Unavailable
 from remit.system import edits
 
@@ -182,16 +181,6 @@ def test_what_is_left_goes_away_when_nobody_writes_to_it(board: Board) -> None:
             draft.state = titled(1, f"Title {count}")(draft.state)
     assert len(list((board.folder / "left").iterdir())) <= 8
     assert len(list((board.folder / "drawn").iterdir())) <= 14
-
-
-def test_a_new_task_that_a_person_saved_meanwhile_is_taken_once(board: Board) -> None:
-    with board.change() as draft:
-        draft.state = titled(2, "Ours")(draft.state)
-        edit(board, "## Low Priority\n", "## Low Priority\n\n### Theirs\n- **Status**: [NOT STARTED]\n\n**Description**: New.\n\n---\n")
-    for _ in range(2):
-        with board.change() as draft:
-            draft.state = titled(1, draft.state.task(1).title + "!")(draft.state)
-    assert [task.title for task in agrees(board).tasks] == ["Title 1!!", "Ours", "Title 3", "Theirs"]
 
 
 def test_an_old_buffer_that_is_saved_undoes_nothing_of_what_it_does_not_know(board: Board) -> None:
@@ -473,15 +462,6 @@ def test_looking_never_sees_half_a_change(board: Board) -> None:
     for looker in lookers:
         looker.join()
     assert faults == []
-
-
-def test_activities_and_times_are_noted(tmp_path: Path) -> None:
-    board = Board(tmp_path, clock=Clock(wall=lambda: 86_400.0))
-    with board.change("Task 1 created", make=True) as draft:
-        draft.state = draft.state.with_task(Task(number=1, title="One", slug="one"))
-    data = json.loads(board.state_path.read_bytes())
-    assert data["recent_activities"] == [{"timestamp": "1970-01-02T00:00:00Z", "activity": "Task 1 created"}]
-    assert data["_last_updated"] == "1970-01-02T00:00:00Z"
 
 
 def test_an_entry_that_nobody_changed_stays_as_it_was_written(board: Board) -> None:

@@ -30,16 +30,6 @@ def test_what_waits_for_a_divided_task_waits_for_its_parts() -> None:
     assert graph_of(done).unmet(task(4, 1)) == ()
 
 
-def test_parts_that_were_divided_in_turn_and_name_one_another_end() -> None:
-    circle = State(tasks=(task(1, status=Status.EXPANDED, parent=2), task(2, status=Status.EXPANDED, parent=1), task(3, parent=2)))
-    assert graph_of(circle).open_parts(1) == [3]
-
-
-def test_circles_are_found_and_walked_from_their_smallest() -> None:
-    tasks = [task(1, 2), task(2, 3), task(3, 1), task(4, 4), task(5, 1), task(6), task(7, 77)]
-    assert cycles(tasks) == [(1, 2, 3), (4,)]
-
-
 def test_a_dependency_that_would_close_a_circle_is_found() -> None:
     tasks = [task(1, 2), task(2, 3), task(3)]
     assert closing(tasks, 3, [1]) == (3, 1, 2)

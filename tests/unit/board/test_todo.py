@@ -47,10 +47,6 @@ def test_a_task_is_drawn_with_all_its_lines_in_their_order() -> None:
     )
 
 
-def test_lines_without_a_value_are_left_out() -> None:
-    assert block(Task(number=1, title="One", slug="one")) == "### 1. One\n- **Status**: [NOT STARTED]\n- **Priority**: Medium\n\n---"
-
-
 def test_the_sections_stand_in_their_order_with_the_tasks_in_the_order_of_the_board() -> None:
     one, two, three = (Task(number=number, title=f"T{number}", slug="t") for number in (1, 2, 3))
     state = State(

@@ -106,13 +106,6 @@ def test_blocked_needs_the_line_that_says_why() -> None:
     assert comment not in draw(merged.state)
 
 
-def test_an_abandoned_task_comes_back_by_recover_alone() -> None:
-    state = board(Task(number=5, title="Five", slug="five", status=Status.ABANDONED, blocking_reason="old"))
-    merged = edit(state, ("[ABANDONED]", "[NOT STARTED]"))
-    assert merged.state.task(5).status is Status.ABANDONED
-    assert "remit task --recover 5" in merged.kept[0]
-
-
 @pytest.mark.parametrize("line", ["Low", "Medium"])
 def test_a_task_moved_to_another_section_has_its_priority_and_stands_where_it_was_put(line: str) -> None:
     state = board()
@@ -162,13 +155,6 @@ def test_new_tasks_get_their_number_or_the_next_one_and_never_one_that_was_used(
     assert merged.state.next_number == 20
 
 
-def test_numbers_of_the_archive_are_not_given_again() -> None:
-    state = State()
-    text = draw(state).replace("## Low Priority", "## Low Priority\n\n### 3. Mine\n\n---\n\n### Other\n")
-    merged = merge(state, text, at=AT, taken_numbers={3, 8})
-    assert sorted(task.number for task in merged.state.tasks) == [9, 10]
-
-
 def test_a_task_that_was_taken_out_is_drawn_again_where_it_stood() -> None:
     state = board()
     merged = settled(state, draw(state).replace(block_of(2, state), ""))
@@ -184,12 +170,6 @@ def test_a_heading_written_another_way_is_still_its_task(heading: str) -> None:
     assert merged.state.tasks == board().tasks
 
 
-def test_a_board_with_numbers_beyond_a_million_is_read_as_any_other() -> None:
-    state = board(Task(number=1_234_567_890, title="Far", slug="far"), Task(number=2, title="3.5 is out", slug="out"))
-    merged = edit(state, ("3.5 is out", "3.6 is out"))
-    assert [(task.number, task.title) for task in merged.state.tasks] == [(1_234_567_890, "Far"), (2, "3.6 is out")]
-
-
 @pytest.mark.parametrize(
     "lines", [["```x", "<!-- y"] * 5_000, [f"{'`' * (3 + number % 200)}x" for number in range(20_000)]], ids=["alike", "of all lengths"]
 )
@@ -198,15 +178,6 @@ def test_ten_thousand_fences_that_never_close_are_read(lines: list[str]) -> None
     text = "\n".join(lines)
     merged = edit(state, ("First words.", text))
     assert merged.state.task(1).description == text
-
-
-def test_a_block_that_stands_twice_is_one_task_and_a_different_one_is_a_new_task() -> None:
-    state = board()
-    two = block_of(2, state)
-    assert settled(state, draw(state).replace(two, two + "\n" + two)).state.tasks == state.tasks
-    merged = settled(state, draw(state).replace(two, two + "\n" + two.replace("Second", "Other")))
-    assert merged.state.task(2).description == "Second words."
-    assert merged.state.task(10).description == "Other words."
 
 
 def test_the_order_is_taken_and_text_goes_with_its_task() -> None:
@@ -234,37 +205,6 @@ def test_text_of_ones_own_is_kept_where_it_stands_and_may_be_taken_away() -> Non
     assert places == sorted(places)
     assert merged.state.tasks == state.tasks
     assert "Loose" not in draw(settled(merged.state, text.replace("Loose words.", "")).state)
-
-
-def test_a_heading_among_the_unknown_lines_makes_no_task_of_the_description_that_is_drawn_below() -> None:
-    task = Task(number=1, title="One", slug="one", description="Words.", lines=("- **Odd**: yes", "### A heading"))
-    merged = edit(board(task), ("Words.", "Other words."))
-    assert merged.taken == ("Task 1: description",)
-    assert merged.state.tasks[0].lines == task.lines
-
-
-@pytest.mark.parametrize("where", ["## Notes\n\n", ""])
-def test_a_heading_outside_the_sections_stays_what_it_is(where: str) -> None:
-    """Behind a task that a person put there, it would be drawn in that task's section, and read as a new task later."""
-    state = board()
-    four = block_of(4, state)
-    text = draw(state).replace(four, "").replace("## High Priority", f"{where}{four}\n### A thought\n\nIts words.\n\n## High Priority")
-    merged = settled(state, text)
-    assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
-    assert "### A thought\n\nIts words." in merged.state.texts["top"]
-
-
-def test_sections_of_ones_own_do_not_drift_apart() -> None:
-    merged = edit(board(), ("## Low Priority", "## Ideas\nOne.\n\n## Links\nTwo.\n\n## Low Priority"))
-    text = merged.state.texts["end:medium"]
-    for word in ("one", "two", "three"):
-        merged = merge(merged.state, draw(merged.state) + f"\n{word}\n", at=AT)
-    assert merged.state.texts["end:medium"] == text
-
-
-@pytest.mark.parametrize("text", ["", "   \n\n", "\ufeff"])
-def test_an_empty_file_takes_nothing_away(text: str) -> None:
-    assert settled(board(), text).state == board()
 
 
 def test_a_file_cut_short_takes_nothing_away() -> None:

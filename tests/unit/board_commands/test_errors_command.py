@@ -1,7 +1,6 @@
 """`errors`: open errors become one task with a diagnosis and a plan, once, also of a ledger that somebody else wrote."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from remit.core.deadline import iso
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.context import Context
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
-from remit.testing import Scripted, answer, fail
+from remit.testing import Scripted, answer
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
 
@@ -145,14 +144,6 @@ async def test_a_plan_that_does_not_come_leaves_a_task_that_the_next_run_goes_on
     assert len(Board(tmp_path).look().state.tasks) == 1
 
 
-async def test_a_diagnosis_that_fails_ends_the_chain(tmp_path: Path, ledger: ErrorLedger) -> None:
-    agents = crew(diagnosis=fail("no idea"))
-    async with Remit.open(tmp_path, agents=agents) as remit:
-        outcome = await errors(remit, Board(tmp_path))
-    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
-    assert agents[1].calls == []
-
-
 async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path, ledger: ErrorLedger) -> None:
     """What is finished is not run twice; here the process ends between the diagnosis and the plan."""
 
@@ -272,48 +263,3 @@ async def test_what_stands_in_a_ledger_reaches_no_committed_file_as_a_secret_or_
     lines = (tmp_path / "specs" / "TODO.md").read_text().splitlines()
     assert [line for line in lines if line.startswith("### ")] == ["### 1. Fix UNKNOWN_ERROR of reader [31m ## High Priority"]
     assert all(one.fix_status == "in_progress" for one in foreign.entries())
-
-
-async def test_a_task_that_was_begun_without_a_plan_does_not_keep_new_errors_from_theirs(tmp_path: Path, foreign: ErrorLedger) -> None:
-    board = Board(tmp_path)
-    async with Remit.open(tmp_path, agents=[diagnoser]) as remit:
-        first = await errors(remit, board)
-        with board.change() as draft:
-            begun = replace(draft.state.task(1), status=Status.IMPLEMENTING, plan_path="", plan_versions=(), artifacts=())
-            draft.state = draft.state.with_task(begun)
-        assert find_errors(board, foreign).groups == ()
-        path = foreign.path
-        known = [one.to_dict() for one in foreign.entries()]
-        path.write_bytes(json.dumps({"errors": [*known, entry("error_3")]}).encode())
-        second = await errors(remit, board)
-    assert (first.task_number, second.task_number, second.status) == (1, 2, "completed")
-
-
-async def test_of_two_tasks_for_an_error_that_came_again_the_open_one_counts_wherever_it_stands(
-    tmp_path: Path, foreign: ErrorLedger
-) -> None:
-    board = Board(tmp_path)
-    async with Remit.open(tmp_path, agents=[diagnoser]) as remit:
-        await errors(remit, board)
-        with board.change() as draft:
-            draft.state = draft.state.with_task(replace(draft.state.task(1), status=Status.COMPLETED))
-        settle_ledger(board, foreign)
-        assert {one.fix_status for one in foreign.entries()} == {"resolved"}
-        set_status(foreign, "error_1", "not_addressed")
-        again = await errors(remit, board)
-        assert again.task_number == 2
-        with board.change() as draft:
-            draft.state = replace(draft.state, tasks=tuple(sorted(draft.state.tasks, key=lambda task: -task.number)))
-        set_status(foreign, "error_1", "not_addressed")
-        settle_ledger(board, foreign)
-    assert {one.id: one.fix_task_ref for one in foreign.entries()}["error_1"] == 2
-    assert {one.id: one.fix_status for one in foreign.entries()}["error_1"] == "in_progress"
-
-
-def test_a_pipe_in_the_place_of_the_ledger_is_set_aside_and_never_read(tmp_path: Path) -> None:
-    path = tmp_path / "errors.json"
-    os.mkfifo(path)
-    book = ErrorLedger(path)
-    assert book.entries() == []
-    assert book.set_aside_path.is_fifo()
-    assert path.is_file()

@@ -299,30 +299,6 @@ async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_pat
     assert (tmp_path / "specs/013_paint_it/reports/research-001.md").exists()
 
 
-async def test_two_tasks_are_worked_on_at_once_and_one_task_by_one(tmp_path: Path) -> None:
-    board = board_with(tmp_path, task(), task(13, "Paint it"))
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    @agent("researcher")
-    async def waits(ctx: Context, number: int, write_to: str) -> dict[str, Any]:
-        (ctx.root / write_to).write_text("# Report")
-        begun.set()
-        if number == 12:
-            await go_on.wait()
-        return {"status": "completed", "summary": "Looked. Done."}
-
-    async with Remit.open(tmp_path, agents=[waits]) as remit:
-        first = asyncio.create_task(research(remit, board, 12))
-        await begun.wait()
-        with pytest.raises(Refused) as refused:
-            await plan(remit, board, 12)
-        other = await research(remit, board, 13)
-        go_on.set()
-        assert (await first).status == other.status == "completed"
-    assert "Task 12 is being worked on by" in refused.value.message
-    assert "research" in refused.value.message
-
-
 async def test_open_dependencies_are_told_and_do_not_keep_from_studying(tmp_path: Path) -> None:
     board_with(tmp_path, task(dependencies=(13, 14)), task(13, "Paint it"), task(14, "Dig", status=Status.COMPLETED))
     outcome = await study(tmp_path, diligent)

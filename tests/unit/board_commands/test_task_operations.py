@@ -1,11 +1,8 @@
 """`remit task` and `remit todo` on the board alone: recorded, abandoned, recovered, divided, brought together, archived."""
 
-import json
 import logging
-import multiprocessing
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,15 +11,12 @@ from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks, find_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import carried_by, must_exist
+from remit.board.command_lifecycle import must_exist
 from remit.board.implement import order_tasks
 from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
-from remit.cli.project import Project
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
-from support.repository import begin
-from support.repository import git as git_in
 
 
 @pytest.fixture
@@ -133,22 +127,6 @@ def test_a_rehearsal_changes_nothing(board: Board) -> None:
     todo(board, agreed=agreed, dry_run=True)
     assert {path: path.read_bytes() for path in before} == before
     assert not board.archive_path.exists()
-
-
-def _record_many(root: str, count: int) -> None:
-    for place in range(count):
-        record(Board(Path(root)), NewTask(text=f"Task {place}"))
-
-
-def test_two_at_once_never_give_the_same_number(board: Board) -> None:
-    """Numbers are given under the board's lock."""
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_record_many, args=(str(board.root), 8)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [task.number for task in board.look().state.tasks] == list(range(1, 25))
 
 
 def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
@@ -345,27 +323,6 @@ def test_a_divided_task_stays_when_the_done_ones_leave_whose_numbers_are_not_giv
     assert add(board, "Two", dependencies=(3,)) == 4
 
 
-def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
-    git = partial(git_in, board.root)
-    begin(board.root)
-    (board.root / "mine.txt").write_text("not yours")
-    git("add", "mine.txt")
-    assert record(board, NewTask(text="One\n- a\n- b")).commit
-    divide(board, 1)
-    abandon(board, [2, 3], "x")
-    (board.specs / "002_a").mkdir()
-    (board.specs / "002_a" / "notes.md").write_text("n")
-    git("add", "specs/002_a")
-    git("commit", "-q", "-m", "notes", "--", "specs/002_a")
-    todo(board, agreed=agreed)
-    assert git("log", "--format=%s").splitlines() == [
-        "todo: archive 2 tasks", "notes", "task 2, 3: abandon", "task 1: divide into 2, 3", "task 1: create",
-    ]  # fmt: skip
-    assert git("status", "--porcelain", "--", "specs", "mine.txt") == "A  mine.txt\n"
-    assert "specs/archive/002_a/notes.md" in git("ls-files")
-    assert json.loads(board.archive_path.read_text())["active_projects"][0]["project_number"] == 2
-
-
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
@@ -401,14 +358,3 @@ def test_a_project_without_a_board_is_told_how_to_begin_one_in_one_way(tmp_path:
 
 
 AGENT = 'from remit import agent\n\n@agent("planner")\nasync def planner(task: str) -> str:\n    return "x"\n'
-
-
-def test_who_carries_a_role_out_is_named_as_the_settings_name_it(tmp_path: Path) -> None:
-    (tmp_path / ".remit" / "agents").mkdir(parents=True)
-    (tmp_path / ".remit" / "agents" / "planner.py").write_text(AGENT)
-    (tmp_path / "remit.toml").write_text('[agents.patcher]\ncommand = ["true"]\n\n[roles]\nimplementer = "patcher"\n')
-    find = Project(tmp_path).directory.find
-    roles = ("researcher", "implementer", "lean-implementation-agent", "no-such-role")
-    assert [carried_by(find(role)) for role in roles] == ["built-in", "patcher (command)", "nobody", "nobody"]
-    assert carried_by(find("planner")).startswith("function (")
-    assert carried_by(find("planner")).endswith("planner.py:planner)")
