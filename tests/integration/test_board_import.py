@@ -76,7 +76,7 @@ def test_both_files_become_one_board_and_every_value_is_kept(tmp_path: Path) -> 
     assert [entry["title"] for entry in json.loads(board.archive_path.read_text())["active_projects"]] == ["Done long ago", "Away"]
     assert (done.tasks, done.archived, done.only_in_state, done.only_in_todo) == (3, 2, (8,), (9,))
     assert "Task 7: [IMPLEMENTING] → [COMPLETED]" in done.merged
-    assert [line for line in done.told if "weird" in line or "4h" in line]
+    assert [line for line in done.notes if "weird" in line or "4h" in line]
     assert files_of(tmp_path / ".opencode") == old
     assert {name: (tmp_path / done.kept_in / name).read_bytes() for name in ("TODO.md", "state.json", "archive/state.json")} == {
         str(path.relative_to(tmp_path / ".opencode/specs")): data for path, data in old.items()
@@ -108,10 +108,10 @@ def test_a_status_that_todo_cannot_have_is_listed_and_kept_in_the_block(tmp_path
         {"project_number": 8, "title": "Other", "status": "planned"},
     ]
     board = place(tmp_path, todo=todo, state={"active_projects": entries})
-    told = import_board(board).told
+    told = import_board(board).notes
     assert [str(task.status) for task in board.look().state.tasks] == ["completed", "planned"]
     assert all("remit kept: Status" in task.lines[0] for task in board.look().state.tasks)
-    assert sum("was not taken over" in line for line in told) == 2
+    assert sum("was not applied" in line for line in told) == 2
 
 
 def test_a_number_that_two_tasks_have_goes_to_the_first_and_the_other_gets_the_next(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_number_that_two_tasks_have_goes_to_the_first_and_the_other_gets_the_n
     )
     told = import_board(board)
     assert {task.number: task.title for task in board.look().state.tasks} == {1: "A", 5: "One", 9: "Two", 10: "Three"}
-    assert any("'Two' had no number of its own: it is Task 9 now" in line for line in told.told)
+    assert any("'Two' had no number of its own: it is Task 9 now" in line for line in told.notes)
     assert "Four" in board.archive_path.read_text()
 
 
@@ -153,7 +153,7 @@ def test_artifacts_are_found_where_the_old_board_had_them(tmp_path: Path, named_
     if named_in != "todo":
         files["state"] = {"active_projects": [{**entry, "artifacts": [*entry["artifacts"], {"type": "research", "path": "gone.md"}]}]}
     board = place(tmp_path, **files)
-    told = import_board(board).told
+    told = import_board(board).notes
     task = board.look().state.task(5)
     assert [one.path for one in task.artifacts] == [f".opencode/specs/{path}", "gone.md"]
     assert task.lines == ()
@@ -166,7 +166,7 @@ def test_a_state_json_that_cannot_be_read_is_listed_and_kept_and_todo_alone_coun
     told = import_board(board)
     assert [(task.number, str(task.status)) for task in board.look().state.tasks] == [(3, "planned")]
     assert (tmp_path / told.kept_in / "state.json").read_text() == "]]] no json"
-    assert "state.json could not be read" in told.told[0]
+    assert "state.json could not be read" in told.notes[0]
 
 
 def test_values_of_the_wrong_kind_are_kept_and_the_board_can_be_read(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> 
 
 def test_a_plan_that_is_gone_or_numbered_twice_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False, plan="### Phase 1: A\n### Phase 1: B\n")
-    with pytest.raises(Refused, match="Phase 1 stands more than once"):
+    with pytest.raises(Refused, match="Phase 1 occurs more than once"):
         asyncio.run(Worker().implement(board))
     (tmp_path / PLAN_PATH).unlink()
     with pytest.raises(Refused, match="cannot be read"):

@@ -102,7 +102,7 @@ def _shelf(board: "Board", draft: "Draft") -> State:
     """The archive with what this draft has done to it so far."""
     if ARCHIVE in draft.files:
         return read_state(draft.files[ARCHIVE], ARCHIVE).state
-    draft.read(ARCHIVE)  # so that what somebody else writes there meanwhile is not lost
+    draft.read(ARCHIVE)  # so that a version written there meanwhile is kept
     return archived(board)
 
 

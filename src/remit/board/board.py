@@ -75,7 +75,7 @@ class Draft:
         self.files[path] = to_bytes(text)
 
     def read(self, path: str) -> str | None:
-        """A file that is to be changed: a version that somebody else writes before us is kept beside ours."""
+        """A file that is to be changed: a version written by others before ours is kept beside it."""
         data = read_or_none(self.root / path)
         self.hashes[path] = hash_of(data)
         return None if data is None else data.decode(errors="replace")
@@ -203,7 +203,7 @@ class Board:
     # ---- reading
 
     def _find(self) -> BoardFiles:
-        """The files at one moment, read without a lock, and again when somebody wrote meanwhile."""
+        """The files at one moment, read without a lock, and again when they were written meanwhile."""
         for _ in range(_READS):
             pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
             found = self._read_files(pending)

@@ -1,7 +1,7 @@
 """Claims: who works on a task now. One process at a time, alive, and until a given time.
 
 A claim is a locked file that says who holds it. The kernel frees the lock when its holder dies; the text decides where a child process has
-inherited the lock, or the holder hangs beyond its time. A claim that is taken over gets a new file: the old holder's has no name any more.
+inherited the lock, or the holder hangs beyond its time. A claim taken by another process gets a new file; the old one is unlinked.
 Blocking, but never for long. Taken before a command marks its task in progress, released when the command has settled it.
 """
 
@@ -116,7 +116,7 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
 
 
 def holder_of(board: Board, number: int) -> Holder | None:
-    """Who works on it now; None: nobody, or a process that is dead or beyond its time."""
+    """The process that works on it now; None: none does, or it is dead or beyond its time."""
     path = lock_file(_folder(board), number)
     holder = _read(path, number)
     if holder is None or holder.is_dead or board.clock.wall() >= holder.expires_at:

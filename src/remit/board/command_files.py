@@ -1,7 +1,6 @@
 """Command files: `.remit/commands/NAME.md` and those of Claude and OpenCode, found, read, and filled with their arguments.
 
-A file is a prompt with a head; `command_runs` has an agent carry it out. Light to import: `remit --help` comes here, and a project without
-such files pays for a look at four folders.
+A file is a prompt with a head; `project_commands` has an agent carry it out. Light to import: `remit --help` uses it.
 """
 
 import os
@@ -42,7 +41,7 @@ class CommandFile:
     body: str
     description: str = ""
     agent: str | None = None
-    """Who carries it out; None: whoever carries out agent files."""
+    """The agent that carries it out; None: the one that carries out agent files."""
     timeout: float | None = None
     """Seconds; None: the setting for its name."""
     model: str = ""
@@ -110,7 +109,7 @@ def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], l
 
 
 def is_name(name: str) -> bool:
-    """Also that somebody reads a file of this name: a README is for people."""
+    """A README is no command: it is for people."""
     return name.casefold() != "readme" and len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -122,7 +121,7 @@ def command_of(page: "Page", root: Path) -> CommandFile:
         raise Misused(f"{where}: line {page.lines.get('remit', 2)}: remit must hold keys and values.")
     head = {**page.head, **own}
     if not page.body:
-        raise Misused(f"{where}: it says nothing below its head: nobody would know what to do.")
+        raise Misused(f"{where}: it has no text below its head.")
     words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
     return CommandFile(
         name=page.path.stem,
@@ -145,7 +144,7 @@ def read(path: Path, root: Path) -> CommandFile:
     try:
         page = read_with_or_without_head(path, root)
     except Misused as error:
-        raise Misused(f"{path.relative_to(root).as_posix()}: {error.message}", advice="Mend the file.") from None
+        raise Misused(f"{path.relative_to(root).as_posix()}: {error.message}", advice="Fix that file.") from None
     return command_of(page, root)
 
 
@@ -205,7 +204,7 @@ def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _first_line(body: str) -> str:
-    """A file that has no description is told by how it begins."""
+    """Describes a file that has no description."""
     line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
     return shorten(line, 100)
 
@@ -217,7 +216,7 @@ def _first_line(body: str) -> str:
 class FilledText:
     text: str
     files: tuple[str, ...] = ()
-    """Paths that the file names by `@path`, as they stand there: to be handed along where they can be read."""
+    """Paths that the file names by `@path`, as written there: included where they can be read."""
     warnings: tuple[str, ...] = ()
 
 

@@ -393,7 +393,7 @@ def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _alone(repository: Repository, seconds: float) -> Iterator[None]:
-    """One commit of ours at a time."""
+    """One commit of remit at a time."""
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(file_lock(repository.common_dir / "remit-commit.lock", timeout=seconds))

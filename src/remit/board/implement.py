@@ -381,7 +381,7 @@ class ImplementRun(TaskRun):
         return self._halt("failed", message, error, None, next_steps=f"{advice} Then: remit implement {self.number}".strip())
 
     def _halt(self, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
-        """End the run; the task's marker becomes `moves_to`, where one is given and nobody has moved it meanwhile."""
+        """End the run; the task's marker becomes `moves_to`, where one is given and no person has moved it meanwhile."""
 
         def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
             return self.move(task, moves_to, draft.at) if moves_to is not None else (task, ())

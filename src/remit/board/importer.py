@@ -48,7 +48,7 @@ class ImportResult:
     only_in_todo: tuple[int, ...] = ()
     merged: tuple[str, ...] = ()
     """Differences that were taken from TODO.md, a line each."""
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What could not be read, and anything else worth knowing, a line each."""
     commit: str = ""
     """The commit that was made, abbreviated; empty: none was."""
@@ -62,6 +62,7 @@ class ImportResult:
 
     def to_dict(self) -> dict[str, Any]:
         shown = {key: value for key, value in asdict(self).items() if key not in ("commit_warning", "is_done", "was_done")}
+        shown["told"] = shown.pop("notes")
         warnings = [self.commit_warning] if self.commit_warning else []
         return {**shown, "warnings": warnings, "imported": self.is_done and not self.was_done, "was_imported": self.was_done}
 
@@ -74,7 +75,7 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     sha256 = hashlib.sha256(b"\0".join(name.encode() + b"\0" + data for name, data in sorted(files.items()))).hexdigest()
     name = _shown(board, source)
     if _is_done(board, source, sha256):
-        return ImportResult(folder=name, was_done=True, told=(f"{name} was imported before: nothing was changed.",))
+        return ImportResult(folder=name, was_done=True, notes=(f"{name} was imported before: nothing was changed.",))
     old = _OldState(board.root, source)
     old.read("state.json", files.get("state.json"))
     old.read("archive/state.json", files.get("archive/state.json"))
@@ -83,7 +84,7 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     text = _LINK_LINE.sub(lambda line: _LINK.sub(lambda link: link_to(old.placed(unquote(link[1]))), line[0]), text)
     drawn = old.tasks_in(text)
     if not (old.tasks or old.ended or text.strip()):
-        raise Misused(f"{name} has no task that could be read.", advice="; ".join(old.told) or "Look into its files.")
+        raise Misused(f"{name} has no task that could be read.", advice="; ".join(old.notes) or "Look into its files.")
     state, shelf, seeded = old.boards(drawn)
     before = {task.number for task in state.tasks} - seeded.keys()
     taken = [task.number for task in shelf.tasks]
@@ -96,7 +97,7 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
         only_in_state=tuple(task.number for task in state.tasks if task.number not in drawn) if text.strip() else (),
         only_in_todo=tuple(task.number for task in state.tasks if task.number not in before),
         merged=merged.taken,
-        told=(*old.told, *(line for line in merged.kept if "drawn again" not in line), *_missing_artifacts(board.root, state.tasks)),
+        notes=(*old.notes, *(line for line in merged.kept if "drawn again" not in line), *_missing_artifacts(board.root, state.tasks)),
     )
     return replace(result, is_done=False) if dry_run else _write(board, result, state, shelf, files, sha256)
 
@@ -117,7 +118,7 @@ class _OldState:
         self.rest: dict[str, Any] = {}
         """The other keys of state.json."""
         self.extra: dict[str, Any] = {}
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
     def has(self, number: int) -> bool:
         return number in self.tasks or number in self.ended
@@ -128,7 +129,7 @@ class _OldState:
         except ValueError as error:
             value = error
         if not isinstance(value, Mapping):
-            self.told.append(f"{name} could not be read ({value!s:.80}): a copy is kept, and TODO.md alone counts.")
+            self.notes.append(f"{name} could not be read ({value!s:.80}): a copy is kept, and TODO.md alone counts.")
             return
         is_archive = name != "state.json"
         for key, is_ended in (("active_projects", is_archive), ("completed_projects", True)):
@@ -152,7 +153,7 @@ class _OldState:
     def _add(self, name: str, raw: Any, *, is_ended: bool) -> None:
         if not isinstance(raw, Mapping):
             self.extra.setdefault("imported_entries", []).append(raw)
-            self.told.append(f"{name}: {raw!r:.60} is not a task; it is kept under `imported_entries`.")
+            self.notes.append(f"{name}: {raw!r:.60} is not a task; it is kept under `imported_entries`.")
             return
         entry, unread = _readable(raw)
         number = _number(raw.get("project_number"))
@@ -160,7 +161,7 @@ class _OldState:
             self.doubles.append(dict(raw))
             return
         for key in unread:
-            self.told.append(
+            self.notes.append(
                 f"{name}, task {raw.get('project_number')!r:.20}: {key} {raw[key]!r:.60} cannot be read; it is kept under `imported`."
             )
         default = Status.COMPLETED if is_ended else Status.NOT_STARTED
@@ -183,7 +184,7 @@ class _OldState:
         tasks = [*self.tasks.values(), *(task for number, task in self.ended.items() if number in drawn), *seeded.values()]
         number = max([state.next_number, *(1 + number for number in (*self.tasks, *self.ended, *drawn))])
         for task in self.unnumbered:
-            self.told.append(f"{task.title[:60]!r} had no number of its own: it is Task {number} now.")
+            self.notes.append(f"{task.title[:60]!r} had no number of its own: it is Task {number} now.")
             tasks.append(replace(task, number=number))
             number += 1
         board = replace(state, tasks=tuple(tasks), next_number=number, extra={**state.extra, **self.extra})

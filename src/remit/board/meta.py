@@ -79,7 +79,7 @@ description: what it does, in one sentence
 argument-hint: "[what the user types behind its name]"
 ---
 
-Below it is the request that is handed to an agent, in which `$ARGUMENTS` stands for everything the user types behind the command's name,
+Below it is the request that is handed to an agent, in which `$ARGUMENTS` means everything the user types behind the command's name,
 `$1` to `$9` for single words of it, and `@path` for a file of the project. The head may have `agent:` (an agent of the project) and
 `timeout:` (seconds).""",
 }
@@ -211,7 +211,7 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
         code="VALIDATION_FAILED",
         message=f"What {result.metadata.agent_type} wrote could not be filed: {fault}{kept}",
         recoverable=True,
-        recommendation=f"Mend it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
+        recommendation=f"Fix it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
     )
     return Outcome.of_return(
         COMMAND,
@@ -249,7 +249,7 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
 
 
 def write_new(root: Path, place: Place, text: str) -> None:
-    """Put it in its place, whole or not at all. Raises `Refused` where somebody made a file of that name meanwhile."""
+    """Put it in its place, whole or not at all. Raises `Refused` where a file of that name exists by now."""
     folder = root / place.kind.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)

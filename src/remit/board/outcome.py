@@ -42,7 +42,7 @@ class Outcome:
     """Of the last delegation; empty: nothing was delegated."""
     stop_reason: str = "finished"
     data: dict[str, Any] = field(default_factory=dict)
-    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never in the place of what stands above."""
+    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never instead of the fields above."""
 
     @classmethod
     def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
@@ -60,7 +60,7 @@ class Outcome:
         return cls(command=command, **{**fields, **more})
 
     def to_dict(self) -> dict[str, Any]:
-        told = {
+        fields = {
             "command": self.command,
             "status": self.status,
             "summary": self.summary,
@@ -74,7 +74,7 @@ class Outcome:
             "session_id": self.session_id,
             "stop_reason": self.stop_reason,
         }
-        return {**told, **{name: value for name, value in self.data.items() if name not in told}}
+        return {**fields, **{name: value for name, value in self.data.items() if name not in fields}}
 
 
 def spell_numbers(numbers: Sequence[int]) -> str:

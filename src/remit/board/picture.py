@@ -252,7 +252,7 @@ _CHIPS = {
     status: f'<span class="k" style="background:{filling};border-color:{border}">{safe(status.marker.lower())}</span>'
     for status, (filling, border) in COLOURS.items()
 }
-"""A status as it stands in the table."""
+"""A status in the table."""
 
 
 def page(view: View, title: str) -> str:

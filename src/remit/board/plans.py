@@ -1,7 +1,7 @@
 """Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else.
 
 A plan is a person's and an agent's document, so it is read with patience (headings of any depth, markers missing or in lower case) and
-what looks wrong is told rather than guessed. Pure: text in, text out. `implement` runs the phases, planners write them.
+what looks wrong is reported, not guessed. Pure: text in, text out. `implement` runs the phases, planners write them.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from remit.board.task import PhaseStatus
 from remit.core.errors import Misused
 
 SKIPPED = frozenset({PhaseStatus.COMPLETED, PhaseStatus.ABANDONED})
-"""Done, or given up by somebody: not run."""
+"""Done or abandoned: not run."""
 
 _HEADING = re.compile(r" {0,3}(?P<hashes>#{1,6})[ \t]+(?=\S)")
 _PHASE = re.compile(r" {0,3}(?P<hashes>#{2,6})[ \t]+[*_]{0,3}phase[ \t]+(?P<number>\d{1,6})(?!\w|\.\d)(?P<rest>.*)", re.IGNORECASE)
@@ -44,11 +44,11 @@ class Phase:
     accept: tuple[str, ...] = ()
     """Commands that must exit 0 for this phase to be done."""
     text: str = ""
-    """The whole of it as it stands in the plan, its heading included."""
+    """The whole phase, its heading included."""
     line: int = 0
     """Of its heading, from 1."""
     marker: tuple[int, int] = (0, 0)
-    """Where its marker stands in the plan's text; an empty stretch where one would go."""
+    """Start and end of its marker in the plan's text; an empty range where one would go."""
 
     @property
     def is_open(self) -> bool:
@@ -58,17 +58,17 @@ class Phase:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     phases: tuple[Phase, ...] = ()
-    """By number; of two with the same number, in the order in which they stand."""
+    """By number; of two with the same number, in the order of the text."""
     accept: tuple[str, ...] = ()
-    """Commands for the whole plan: written outside of the phases, asked after each of them."""
+    """Commands for the whole plan: written outside the phases, run after each of them."""
     faults: tuple[str, ...] = ()
     """What looks wrong, a sentence each. Nothing of it was guessed at."""
     doubled: tuple[int, ...] = ()
-    """Numbers that more than one phase has: such a plan cannot be carried out, for nobody could say which one is done."""
+    """Numbers that more than one phase has: such a plan cannot be carried out."""
 
     @property
     def first_open(self) -> Phase | None:
-        """The phase to go on with: the first that is neither done nor given up."""
+        """The phase to continue with: the first that is neither done nor abandoned."""
         return next((phase for phase in self.phases if phase.is_open), None)
 
     @property
@@ -90,7 +90,7 @@ class _Line:
     start: int
     number: int
     is_code: bool
-    """Within a code block: what stands there is no heading and no field."""
+    """Within a code block or comment: neither a heading nor a field."""
 
 
 def read_plan(text: str) -> Plan:
@@ -229,7 +229,7 @@ def _items(fields: Sequence[tuple[str, list[str]]], name: str) -> Iterator[str]:
 
 
 def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tuple[str, ...]:
-    """What stands in backticks after `Accept:`, on its line or as a list below. Words are no command: they are told, never run."""
+    """Commands in backticks after `Accept:`, on its line or as a list below. Other words are reported, never run."""
     commands: dict[str, None] = {}
     for words in _items(_fields(lines), "accept"):
         found = [code["code"].strip() for code in _CODE.finditer(words)]
@@ -240,23 +240,23 @@ def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tup
 
 
 def _judge_numbers(phases: Sequence[Phase], faults: list[str]) -> tuple[int, ...]:
-    """Numbers that come twice; gaps and a strange order are told and do no harm."""
+    """Numbers that occur twice; gaps and an unusual order are reported and do no harm."""
     numbers = [phase.number for phase in phases]
     doubled = tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
     for number in doubled:
         where = ", ".join(str(phase.line) for phase in phases if phase.number == number)
-        faults.append(f"Phase {number} stands more than once (lines {where}).")
+        faults.append(f"Phase {number} occurs more than once (lines {where}).")
     missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers)) if max(numbers, default=0) <= len(numbers) + 20 else []
     if missing:
         faults.append(f"Phases {', '.join(map(str, missing))} are missing." if missing[1:] else f"Phase {missing[0]} is missing.")
     if numbers != sorted(numbers):
-        faults.append("The phases do not stand in the order of their numbers; they are carried out by number.")
+        faults.append("The phases are not in the order of their numbers; they are carried out by number.")
     return doubled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListItem:
-    """An item of a Markdown list outside of quotations and code."""
+    """An item of a Markdown list outside quotations and code."""
 
     text: str
     parts: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class Bound:
     settings: Settings
     """Of the project, with the command in its routing table."""
     agent: str | None
-    """None: nobody here can."""
+    """None: no agent is configured for it."""
     warnings: tuple[str, ...] = ()
     why_nobody: ErrorInfo | None = None
 
@@ -48,7 +48,7 @@ class Carried:
 
 
 def bound(root: Path, command: CommandFile) -> Bound:
-    """Who carries it out: its route in the settings, the agent it names, else whoever carries out agent files. Blocking; starts nothing."""
+    """Its agent: that of its route, the one it names, else the one that carries out agent files. Blocking; starts nothing."""
     settings = load_settings(root)
     if command.name in settings.routing.commands:
         rule = settings.routing.commands[command.name][0]
@@ -78,7 +78,7 @@ def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequen
     """The language model does it, as an agent that is there for this command alone. Raises `Misused`."""
     settings = declarations.settings
     own, notes = resolved([command.model] if command.model else [], settings, is_guest=not command.is_ours, source=command.path)
-    name = f"{command.name}-command"  # the command itself stands in the path of what it delegates, and nobody stands there twice
+    name = f"{command.name}-command"  # no name may occur twice in a path, and the command itself is in it
     while name in declarations.known:
         name += "-"
     table = {"kind": "model", "description": command.description, "model": list(own or models)}
@@ -94,7 +94,7 @@ def _why_nobody(profile: Definition, wanted: str | None) -> ErrorInfo:
 
 
 def nobody(command: CommandFile, found: Bound) -> Outcome:
-    """Blocked: somebody must say who is to carry it out."""
+    """Blocked: no agent is configured."""
     error = found.why_nobody
     return Outcome(
         command=command.name,
@@ -151,7 +151,7 @@ def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound
 
 
 async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The files as text, read as `worker` reads: inside of the project, and nothing that the policy lets nobody read."""
+    """The files as text, read as `worker` reads: inside the project, and by the policy."""
     parts: list[str] = []
     warnings: list[str] = []
     left = ALL_BYTES
@@ -178,7 +178,7 @@ async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str,
 
 
 def _is_file(place: Path) -> bool:
-    """Also of words that no file could be named: whatever the user types may stand behind an `@`."""
+    """False also for words that cannot be a file name: any text may follow an `@`."""
     try:
         return place.is_file()
     except (OSError, ValueError):

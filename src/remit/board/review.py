@@ -196,7 +196,7 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
     if asked.number is None:
         real, top = os.path.realpath(board.root / (asked.path or ".")), os.path.realpath(board.root)
         if real != top and not real.startswith(f"{top.rstrip('/')}/"):
-            raise Misused(f"{asked.path} is outside of the project.", advice="Name a folder or file inside it.")
+            raise Misused(f"{asked.path} is outside the project.", advice="Name a folder or file inside it.")
         if not os.path.exists(real):
             raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
     else:

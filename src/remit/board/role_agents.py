@@ -181,7 +181,7 @@ def plan_template(request: PlanRequest) -> str:
 
 
 def carry_over(request: PlanRequest, old: str) -> str:
-    """The old plan as it stands, with the reason for the new version quoted below its title."""
+    """The old plan with the reason for the new version quoted below its title."""
     quoted = _quoted(request.reason) if request.reason.strip() else "No reason was given."
     section = f"## Changes in version {request.version}\n\n{quoted}\n\nAll phases are carried over. Edit them before you implement them."
     title, newline, rest = old.partition("\n")
@@ -365,7 +365,7 @@ async def status_keeper(
             found = draft.state.task(number)
             try:
                 check_move(number, found.status, new, reason=reason)
-            except Refused as no:  # nobody who delegates can force it, so that is not what they are advised
+            except Refused as no:  # an agent cannot force it, so that is not the advice
                 raise Refused(no.message, code=no.code, advice="Move it by one of these, or ask a person.") from None
             if new is TaskStatus.NOT_STARTED:
                 raise Misused(f"Task {number} is recovered by a person alone.", advice=f"remit task --recover {number}")

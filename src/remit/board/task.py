@@ -72,7 +72,7 @@ ENDED = frozenset({S.COMPLETED, S.ABANDONED, S.EXPANDED})
 
 
 class PhaseStatus(StrEnum):
-    """Of a phase of a plan, as it stands there in brackets."""
+    """Of a phase of a plan, as written there in brackets."""
 
     NOT_STARTED = "NOT STARTED"
     IN_PROGRESS = "IN PROGRESS"
@@ -177,9 +177,9 @@ class Task:
     source: str = ""
     """What it came from: a review report, an error of the ledger."""
     lines: tuple[str, ...] = ()
-    """Lines of its block in TODO.md that nobody knows: kept and drawn again."""
+    """Unknown lines of its block in TODO.md: kept and drawn again."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of its entry in state.json that nobody knows."""
+    """Unknown keys of its entry in state.json."""
 
     @property
     def folder(self) -> str:
@@ -205,7 +205,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The board. Its tasks stand in the order in which TODO.md draws them within their priority."""
+    """The board. Its tasks are in the order in which TODO.md draws them within their priority."""
 
     tasks: tuple[Task, ...] = ()
     next_number: int = 1
@@ -214,12 +214,12 @@ class State:
     activities: tuple[Mapping[str, Any], ...] = ()
     """`recent_activities`, the newest first."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """A person's own text between tasks, by where it stands (`todo`'s to name)."""
+    """A person's own text between tasks, by position (`todo` names them)."""
     last_updated: str = ""
     schema_version: str = SCHEMA_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Where each number stands: filled when first asked for."""
+    """Index of each number: filled when first needed."""
 
     def find(self, number: int) -> Task | None:
         place = self._place(number)

@@ -319,7 +319,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
     seen, _ = archivable(board, board.look().state)
     if len(seen) > ASK_ABOVE and not dry_run and not agreed(seen):
         how = "`remit todo --dry-run` shows them; `remit todo --yes` archives them."
-        raise Refused(f"{len(seen)} tasks would be archived, and nobody agreed: nothing was changed.", advice=how)
+        raise Refused(f"{len(seen)} tasks would be archived without confirmation: nothing was changed.", advice=how)
     wanted = {task.number for task in seen}
     with board.change(dry_run=dry_run) as draft:
         now, claimed = archivable(board, draft.state)
@@ -408,7 +408,7 @@ def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], li
         "misnamed_folders": list(misnamed),
     }
     kinds: Sequence[Iterable[str]] = (
-        (f"Task {task.number} is [{task.status.marker}] and nobody works on it: `{next_command(task)}` resumes it." for task in stopped),
+        (f"Task {task.number} is [{task.status.marker}] but no command works on it: `{next_command(task)}`" for task in stopped),
         (f"Task {number} names files that do not exist: {', '.join(paths)}." for number, paths in missing.items()),
         (f"Task {number} depends on {name_tasks(found).lower()}, which does not exist." for number, found in unknown.items()),
         (f"{circle_words(circle)}." for circle in circles),

@@ -1,4 +1,4 @@
-"""What an agent is told of a task of the board: prompts for research, plan, revise and review; `phases` has those for implement.
+"""Prompts about a task of the board: those for research, plan, revise and review; `phases` has those for implement.
 
 Each request is text and the same as data beside it, for agents that are programs. The text puts stable parts first (what to do, the form of
 the result, quoted files) and the task with its limits last. Reports, plans and descriptions are other people's text: they are fenced and
@@ -129,7 +129,7 @@ def quote_files(plan: str, reports: Sequence[str], root: Path) -> list[str]:
     """The plan and the reports, the newest first, as far as they fit; each is named."""
     left = QUOTED_CHARACTERS
     parts = []
-    names = [("The plan as it stands", plan)] if plan else []
+    names = [("The present plan", plan)] if plan else []
     for title, path in [*names, *(("Report", path) for path in reversed(reports))]:
         text = read_text(root, path, left)
         if text is None:

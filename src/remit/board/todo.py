@@ -92,7 +92,7 @@ def _links(task: Task) -> Iterator[str]:
 
 
 def link_to(path: str) -> str:
-    """Relative to where TODO.md stands."""
+    """Relative to the folder of TODO.md."""
     path = one_line(path)
     target = path.removeprefix("specs/") if path.startswith("specs/") else path if path.startswith("/") else f"../{path}"
     if not _PLAIN_PATH.fullmatch(target):

@@ -25,7 +25,7 @@ _NEW = re.compile(r"new(?:\s+task)?\s*:\s*", re.IGNORECASE)
 _LOOSE_NUMBER = re.compile(r"(?:task\s*)?#?\d+\s*[.:)–-]*\s*", re.IGNORECASE)
 _CONFLICT = re.compile(r"^(?:<{7}|>{7})(?: |$)", re.MULTILINE)
 _NAMED = 5
-"""How many of the tasks that were taken out are told one by one."""
+"""How many removed tasks are reported one by one."""
 
 
 # ---- the edits of one task
@@ -63,7 +63,7 @@ class Edit:
         comment = f"{KEPT}{words} -->"
         if comment not in self.task.lines:
             self.task = replace(self.task, lines=(*self.task.lines, comment))
-        self.kept.append(f"Task {self.task.number}: {name} {_short(value)!r} was not taken over: {why}")
+        self.kept.append(f"Task {self.task.number}: {name} {_short(value)!r} was not applied: {why}")
 
     def drawn_again(self, name: str, more: str = "") -> None:
         self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
@@ -116,7 +116,7 @@ class Edit:
         if line and section is None and said is None:
             self.keep("Priority", line, "use High, Medium or Low.")
         elif line and section is not None and said is not section:
-            self.keep("Priority", line, f"it stands under {section.capitalize()} Priority, and the section counts.")
+            self.keep("Priority", line, f"the task is under {section.capitalize()} Priority, and the section counts.")
         wanted = section or said
         if wanted and wanted is not self.task.priority:
             self.take(f"priority {wanted.capitalize()}", "" if section and line else "Priority", priority=wanted)
@@ -253,9 +253,9 @@ def _short(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
     state: State
-    """With what the person did taken over."""
+    """With the person's edits."""
     taken: tuple[str, ...] = ()
-    """What was taken over, a line each, for the person to read."""
+    """Edits that were applied, a line each, for the person to read."""
     kept: tuple[str, ...] = ()
     """What could not be, and why and where it is kept, a line each."""
 
@@ -330,7 +330,7 @@ class _Merge:
         return 1 + max((task.number for task in tasks), default=0)
 
     def _recognize(self) -> None:
-        """Which block is which task: by number, and where a number stands twice or was changed, by its title."""
+        """Which block is which task: by number, and where a number occurs twice or was changed, by its title."""
         claimed: dict[int, list[int]] = {}
         for index, block in enumerate(self.mine.blocks):
             if block.number is not None and block.number in self.known:
@@ -430,7 +430,7 @@ class _Merge:
             self.kept.append(f"So were {len(missing) - _NAMED} more tasks, up to Task {missing[-1]}: all are drawn again.")
 
     def _texts(self, missing: Sequence[int]) -> dict[str, str]:
-        """A person's own text, by where it stands now."""
+        """A person's own text, by its position now."""
         before = self.base.texts([block.number for block in self.base.blocks])
         after = {
             key: before[key] if key in before and bare(before[key]) == bare(text) else text
@@ -452,7 +452,7 @@ class _Merge:
         return texts
 
     def _keep_cut(self, before: dict[str, str], after: dict[str, str], missing: Iterable[int]) -> None:
-        """Text that went with a task or a section which is drawn again is drawn again too, unless it stands elsewhere now."""
+        """Text that went with a task or a section which is drawn again is drawn again too, unless it is elsewhere now."""
         gone = {f"after:{number}" for number in missing}
         gone |= {f"{where}:{one}" for one in self.base.headings if one not in self.mine.headings for where in ("heading", "begin", "end")}
         everything = "\n\n".join(after.values())

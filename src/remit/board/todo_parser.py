@@ -1,4 +1,4 @@
-"""TODO.md parsed: its tasks as blocks, a person's own text by where it stands, and the fields of one block.
+"""TODO.md parsed: its tasks as blocks, a person's own text by position, and the fields of one block.
 
 A person's text may contain `---`, `### 9. Something`, a fence or a comment. Inside a fence or comment that closes, such lines mean nothing.
 Elsewhere `todo.draw` puts a backslash before such a line of a description (Markdown shows it as written) and parsing removes it.
@@ -176,12 +176,12 @@ def one_line(text: str) -> str:
 
 @dataclass(slots=True)
 class Block:
-    """One task as it stands in the text."""
+    """One task in the text."""
 
     number: int | None
     title: str
     section: Priority | None
-    """The section it stands in; None: in none of the three."""
+    """Its section; None: none of the three."""
     lines: list[str] = field(default_factory=list)
     """Below its heading, without the closing `---`."""
     is_closed: bool = False
@@ -222,7 +222,7 @@ class Written:
     fields: Mapping[str, str]
     """The known ones, by the name they are drawn with."""
     again: tuple[tuple[str, str], ...] = ()
-    """Known ones that stand a second time."""
+    """Known ones that occur a second time."""
     lines: tuple[str, ...] = ()
     description: str = ""
 
@@ -233,7 +233,7 @@ def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
 
 
 def _striking(lines: Sequence[str]) -> list[int]:
-    """Where lines stand that may carry structure, or open something."""
+    """Indexes of lines that may carry structure, or open something."""
     return [
         index
         for index, line in enumerate(lines)
@@ -316,7 +316,7 @@ class Reader:
         self.into.append(line)
 
     def _go_on_outside(self) -> None:
-        """What follows stands in none of the three sections, and stays there."""
+        """The following text is in none of the three sections, and stays there."""
         self._gap(f"end:{self.section}" if self.section else "top")
         if self.into and self.into[-1].strip():
             self.into.append("")

@@ -1,6 +1,6 @@
 """TODO.md as people save it, at any moment and with any editor: read when it is complete, merged against the drawing its person began from.
 
-An editor truncates the file and writes it, or writes another and renames it; either may happen in the middle of a change of ours. So a file
+An editor truncates the file and writes it, or writes another and renames it; either may happen in the middle of a change. So a file
 that was touched just now is read once it is at rest, and a displaced TODO.md (`left/`) is read again later: an editor that had it open may
 have written there. The last few drawings are remembered (`drawn/`), so that each version is merged against the right one.
 """
@@ -70,7 +70,7 @@ class BoardFiles:
 
 
 def read_at_rest(path: Path, drawn: str) -> bytes | None:
-    """The file once nobody is writing it; at once when it is `drawn`. None: there is none."""
+    """The file once it is no longer being written; at once when it is `drawn`. None: there is none."""
     give_up_at = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         before = _touched(path)
@@ -111,7 +111,7 @@ def left(folder: Path) -> Iterator[Version]:
 
 
 def sweep_left(folder: Path) -> None:
-    """Away with those that nobody wrote to, once they are old or many."""
+    """Remove those that no editor wrote to, once they are old or many."""
     found = [(path.stat().st_ctime, touched, path) for touched, path in _by_age(folder)]
     for place, (displaced_at, touched, path) in enumerate(sorted(found)):
         is_old = time.time() - displaced_at > LEFT_SECONDS
@@ -137,7 +137,7 @@ def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
     temporary = folder / "new"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)  # it may be a link that came with somebody's project
+        temporary.unlink(missing_ok=True)  # it may be a link that came with a cloned project
         with temporary.open("xb") as file:
             file.write(state)
         os.replace(temporary, folder / f"{drawn}.json")
@@ -178,7 +178,7 @@ class UserEdits:
     def merge(self, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
         """`state` with the edits of all versions, and a notice about each. Raises `Refused` when TODO.md cannot be merged as it is.
 
-        `before`: the numbers the board had at first; a task that is new since and stands in two versions is one task.
+        `before`: the numbers the board had at first; a task that is new since and occurs in two versions is one task.
         """
         notices: tuple[str, ...] = ()
         for version in self.found.versions:
@@ -187,7 +187,7 @@ class UserEdits:
                 continue
             merged = self._merged(version, state)
             if merged is None:
-                notices += (f"A {TODO} that was saved meanwhile could not be taken over: it is kept beside as TODO.md.kept-….",)
+                notices += (f"A {TODO} that was saved meanwhile could not be merged: it is kept beside as TODO.md.kept-….",)
                 continue
             twice = _twice(state, merged.state, before)
             state = merged.state.without(twice) if twice else merged.state

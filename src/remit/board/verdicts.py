@@ -279,11 +279,11 @@ def uncommitted_changes(root: Path, own: str) -> Changes | None:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
             return None
-        told = repository.git.run("--no-optional-locks", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        output = repository.git.run("--no-optional-locks", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
     except (RemitError, OSError):
         return None
     below = repository.prefix
-    names = [os.fsdecode(entry[3:]) for entry in told.split(b"\0") if len(entry) > 3]
+    names = [os.fsdecode(entry[3:]) for entry in output.split(b"\0") if len(entry) > 3]
     inside = [name.removeprefix(below) for name in names if name.startswith(below)]
     ours = (".remit/", f"{SPECS}/")
     counted = [name for name in inside if not name.startswith(ours) or name.startswith(f"{own}/")]

@@ -1,4 +1,4 @@
-"""The board as somebody looks at it: each task with how it stands: running, stopped, ready, waiting, blocked, done. Reads, writes nothing.
+"""The board for display: dependencies of tasks, and the state of each: running, stopped, ready, waiting, blocked, done. Only reads.
 
 For drawing: `cli.board_drawing` puts it into a terminal, `board.picture` into a file.
 """
@@ -30,7 +30,7 @@ NEXT: Mapping[Status, str] = {
     Status.PARTIAL: "implement",
     Status.ABANDONED: "task --recover",
 }
-"""What a person would type next for a task that stands there."""
+"""The next command for a task with that status."""
 CLOSED = frozenset({Status.COMPLETED, Status.EXPANDED, Status.ABANDONED})
 
 
@@ -71,7 +71,7 @@ class Graph:
         return tuple(number for number in task.dependencies if not self.is_met(number))
 
     def is_ready(self, task: Task) -> bool:
-        """Somebody could go on with it now: it is open, not blocked, nobody's marker is on it, and all it depends on is completed."""
+        """It can be worked on now: it is open, not blocked, not in progress, and all it depends on is completed."""
         return task.status not in CLOSED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
 
 
@@ -88,7 +88,7 @@ def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Grap
 
 
 def next_command(task: Task) -> str:
-    """What to type to go on with it; empty when nothing is to be done."""
+    """The command to type next; empty when nothing is to be done."""
     verb = NEXT.get(task.status)
     if task.status is Status.BLOCKED:
         verb = "implement" if task.has_plan else "plan" if any(one.type in ("report", "research") for one in task.artifacts) else "research"
@@ -116,7 +116,7 @@ def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -
     return shortest_cycle(number, after, after)
 
 
-# ---- The board as somebody looks at it: each task with how it stands: running, stopped, ready, waiting, blocked, done. Reads,
+# ---- the view
 
 
 _RANK = {priority: rank for rank, priority in enumerate(Priority)}
@@ -127,7 +127,7 @@ class TaskState(StrEnum):
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """Marked as in progress, and nobody alive works on it: the same command goes on."""
+    """Marked as in progress, and no live process works on it: the same command resumes it."""
     READY = "ready"
     WAITING = "waiting"
     BLOCKED = "blocked"
@@ -137,7 +137,7 @@ class TaskState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     tasks: tuple[Task, ...]
-    """Those that were asked for: by standing, then by priority, then as they stand on the board."""
+    """Those that were asked for: by state, then by priority, then in the order of the board."""
     states: Mapping[int, TaskState]
     """Of all tasks, shown or not."""
     graph: Graph
@@ -156,7 +156,7 @@ class View:
         return [task for task in self.tasks if self.states[task.number] is state]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks of the board stand how; those of the archive are not among them."""
+        """How many tasks of the board are in each state, without archived ones."""
         found = dict.fromkeys(map(str, TaskState), 0)
         for number, state in self.states.items():
             found[state] += number not in self.archived
@@ -219,9 +219,9 @@ def chosen(view: View, *, status: str = "", priority: str = "", language: str = 
     languages = {part.casefold() for part in _parts(language)}
 
     def fits(task: Task) -> bool:
-        stands = not (states or statuses) or view.states[task.number] in states or task.status in statuses
+        is_meant = not (states or statuses) or view.states[task.number] in states or task.status in statuses
         is_urgent = not priorities or task.priority in priorities
-        return stands and is_urgent and (not languages or (task.language or "general").casefold() in languages)
+        return is_meant and is_urgent and (not languages or (task.language or "general").casefold() in languages)
 
     return replace(view, tasks=tuple(filter(fits, view.tasks)), is_chosen=True)
 
@@ -249,7 +249,7 @@ def _asked_statuses(text: str) -> tuple[set[TaskState], set[Status]]:
             statuses.add(status_of(part))
         except Misused as misused:
             more = ", ".join(one for one in TaskState if one != TaskState.BLOCKED)
-            raise Misused(misused.message, advice=f"{misused.advice} Or how tasks stand: {more}.") from None
+            raise Misused(misused.message, advice=f"{misused.advice} Or a state: {more}.") from None
     return states, statuses
 
 

@@ -5,7 +5,7 @@ files put in place, one after the other, and read back. A process that dies befo
 the next command finishes the change from the journal (`finish`), and readers see through it (`Pending`).
 
 A file is put in place by exchanging names, so the file that it displaces is never lost: if it differs from what the writer had read, it
-belongs to somebody else and is kept. Callers hold the board's lock.
+belongs to another program or person and is kept. Callers hold the board's lock.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LARGEST_BYTES = 256 << 20
 NOTHING = ""
 """As a hash: no file."""
 UNTOUCHED = 0
-"""Modification time of a displaced file, until somebody writes to it."""
+"""Modification time of a displaced file, until it is written to."""
 JOURNAL = "journal.json"
 _TRIES = 100
 _STEP = ("path", "staged", "new", "displaced_to", "kept_as")
@@ -43,7 +43,7 @@ class Piece:
     expected: str | None = None
     """Hash of the file that the writer had read; None: it read none. Any other file found there is kept beside the new one."""
     displaced_to: str = ""
-    """Where the displaced file goes in any case, relative to the root: somebody may still be writing to it. Empty: nowhere."""
+    """Where the displaced file goes in any case, relative to the root: an editor may still be writing to it. Empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ def _stage(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> dic
 
 
 def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
-    """Put the file in place and read it back. A difference because somebody has saved there since is not an error."""
+    """Put the file in place and read it back. A difference because an editor has saved there since is not an error."""
     target = _target(root, step["path"])
     _make_folders(target.parent)
     before = staged.stat()
@@ -274,7 +274,7 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
         return []
     kept = write_beside(_target(root, step["path"]).parent, step["kept_as"], data)
     displaced.unlink()
-    return [f"{step['path']} was changed by somebody else while it was written: their version is kept as {kept.name}."]
+    return [f"{step['path']} was changed by another program while it was written: that version is kept as {kept.name}."]
 
 
 def _lay_aside(file: Path, place: Path, expected: str) -> None:
@@ -320,7 +320,7 @@ def hash_of(data: bytes | None) -> str:
 
 
 def read_or_none(path: Path) -> bytes | None:
-    """None: there is no such file. Raises `Unavailable` for what cannot be read, also a pipe (nobody may ever write to it) and a device."""
+    """None: there is no such file. Raises `Unavailable` for what cannot be read, also a pipe (it may never be written to) and a device."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as opened:

@@ -267,7 +267,7 @@ def import_(
 
 def _lines(found: "ImportResult") -> "Iterator[str]":
     if found.was_done:
-        yield from found.told
+        yield from found.notes
         return
     verb = "Imported" if found.is_done else "Would import"
     archived = f", and {found.archived} into the archive" if found.archived else ""
@@ -280,9 +280,9 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
         yield from (f"  {line}" for line in found.merged[:_SHOWN])
         if len(found.merged) > _SHOWN:
             yield f"  and {len(found.merged) - _SHOWN} more: --json lists all."
-    yield from found.told[:_SHOWN]
-    if len(found.told) > _SHOWN:
-        yield f"and {len(found.told) - _SHOWN} more things to know: --json lists all."
+    yield from found.notes[:_SHOWN]
+    if len(found.notes) > _SHOWN:
+        yield f"and {len(found.notes) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
         yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
 

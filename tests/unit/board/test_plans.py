@@ -91,7 +91,7 @@ def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
     assert plan.doubled == (2,)
     told = " ".join(plan.faults)
     for words in (
-        "Phase 2 stands more than once (lines 2, 3)",
+        "Phase 2 occurs more than once (lines 2, 3)",
         "[WIP] is no status",
         "`### Phase 3a: E`",
         "Phases 1, 3 are missing",

@@ -69,7 +69,7 @@ def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) 
     [
         ("---\ntimeout: soon\n---\nx", "line 2: timeout must be a positive number of seconds, not 'soon'."),
         ("---\ndescription: x\nagent: [a]\n---\nx", "line 3: agent must be text, not a list."),
-        ("---\ndescription: x\n---\n", "it says nothing below its head"),
+        ("---\ndescription: x\n---\n", "it has no text below its head"),
         ("---\ndescription: x\n", "line 1: its head is not ended"),
         ("---\n- a\n---\nx", "line 2: the head must be keys and values"),
     ],
