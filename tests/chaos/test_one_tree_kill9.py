@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remit import Remit
 from remit.core.states import State
-from remit.stores.sqlite import open_to_look
+from remit.stores.sqlite import open_read_only
 from remit.system.processes import all_pids, mark_of
 
 AGENTS = '''
@@ -113,7 +113,7 @@ async def test_what_had_finished_below_a_process_is_not_run_again_after_kill_9(t
 async def _until_deep(project: Path) -> None:
     path = project / ".remit" / "remit.db"
     await _until(path.exists)
-    store = open_to_look(path)
+    store = open_read_only(path)
     try:
         await _until(lambda: any(r.agent == "lasts" and r.state is State.RUNNING for r in store.live()))
     finally:

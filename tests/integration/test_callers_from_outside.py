@@ -15,7 +15,7 @@ from remit.core.policy import ALLOW_ALL, Verdict
 from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
-from remit.runtime.authorize import pending_again
+from remit.runtime.authorize import pending_after_restart
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Principal
@@ -132,9 +132,9 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
     deps = stage.remit._deps
     caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
     order = accept(call("leaf"), None, dataclasses.replace(deps, policy=ALLOW_ALL), caller_info)
-    pending = pending_again(order, None, deps)
+    pending = pending_after_restart(order, None, deps)
     assert pending.decision.verdict is Verdict.DENY
-    assert pending_again(accept(call("leaf"), None, deps), None, deps) is None
+    assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
 
 
 async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remit import Context, Remit, Return, agent
 from remit.core.errors import Failed
 from remit.core.redaction import REDACTED, SECRETS_REMOVED, is_secret_name, redact_parameters, redact_text, register_secrets
-from remit.stores.rows import decoded, encoded
+from remit.stores.rows import from_json_text, to_json_text
 
 LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 words = st.text(LETTERS, min_size=24, max_size=40).filter(lambda word: any(c.isdigit() for c in word))
@@ -148,8 +148,8 @@ values = st.recursive(
 def test_a_record_stays_readable_whatever_the_secret_looks_like(value: Any, secret: str, name: str) -> None:
     """A secret that looks like a piece of JSON, or like a name in our records, must not break them."""
     held = register_secrets({name: secret})
-    text = encoded({"summary": f"it was {secret}", "seconds": 1234567.25, "data": value})
-    read = decoded(text)
+    text = to_json_text({"summary": f"it was {secret}", "seconds": 1234567.25, "data": value})
+    read = from_json_text(text)
     assert set(read) == {"summary", "seconds", "data"}
     assert read["seconds"] == 1234567.25
     if held is not None:

@@ -9,7 +9,7 @@ from remit.core.delegation import CallerInfo, TaskContext
 from remit.core.record import HistoryQuery, Record, RecordDelegation, SaveCheckpoint, StartDelegation, Write
 from remit.core.states import LIVE, State
 from remit.stores import MemoryStore
-from remit.stores.rows import decoded, encoded, packed, record_of, row_of, unpacked
+from remit.stores.rows import from_json_text, pack_times, record_of, row_of, to_json_text, unpack_times
 from remit.testing.store_samples import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
@@ -126,14 +126,14 @@ def test_a_record_survives_being_written_down(recording: RecordDelegation) -> No
 
 @given(value=JSON)
 def test_json_survives_being_written_down(value: Any) -> None:
-    assert decoded(encoded(value)) == value
+    assert from_json_text(to_json_text(value)) == value
 
 
 @given(value=st.recursive(st.binary() | st.text(st.characters()) | st.builds(object), lambda inner: st.dictionaries(st.text(), inner)))
 def test_anything_at_all_can_be_written_down(value: Any) -> None:
-    decoded(encoded(value))
+    from_json_text(to_json_text(value))
 
 
 @given(times=st.lists(st.none() | st.floats(allow_nan=False), min_size=13, max_size=13).map(tuple))
 def test_step_times_survive_exactly(times: tuple[float | None, ...]) -> None:
-    assert unpacked(packed(times)) == times
+    assert unpack_times(pack_times(times)) == times

@@ -398,7 +398,7 @@ class MemoryEngine:
             return self._refused(submission)
         submission.step_times[5] = self.config.deps.clock.wall()
         while store.apply([BeginDelegation(run.delegation, State.QUEUED, self.owner.owner_id, None, submission.step_times)]).clashes:
-            accept.redrawn(submission, self.config.deps.policy)
+            accept.redraw_session_id(submission, self.config.deps.policy)
         submission.budget.enter()
         self.runs[run.delegation.session_id] = run
         if run.parent is not None:

@@ -20,7 +20,7 @@ from remit.core.request import Request
 from remit.core.result import Return
 from remit.runtime.context import Context, Handle
 from remit.runtime.engine import CURRENT, Engine
-from remit.stores.sqlite import open_to_look
+from remit.stores.sqlite import open_read_only
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import connect_to, peer_of
 
@@ -107,7 +107,7 @@ class Attachment:
     def open_store(self) -> Store:
         """The owner's record, to look at."""
         if self.facts["database"] is not None:
-            self._store = open_to_look(Path(self.facts["database"]))
+            self._store = open_read_only(Path(self.facts["database"]))
             return self._store
         return cast("Store", _NoRecord())
 

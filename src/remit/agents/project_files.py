@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from remit.agents.definition import Declaration
 from remit.core.errors import Misused
-from remit.runtime.output_schema import checked_schema
+from remit.runtime.output_schema import check_schema
 from remit.system.beneath import open_regular
 
 KEY = "output_schema"
@@ -48,7 +48,7 @@ def with_schema(declared: Declaration, root: Path) -> Declaration:
         return declared
     schema = _read(said, root) if isinstance(said, str) else said
     # As JSON: YAML has dates and numbers as names, which no wire carries.
-    plain: Any = from_json(to_json(checked_schema(schema)))
+    plain: Any = from_json(to_json(check_schema(schema)))
     return replace(declared, table={**declared.table, KEY: plain})
 
 

@@ -102,10 +102,10 @@ def _check_bare(agent: str, given: list[str], project: Project) -> None:
 
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """Followed by a bare word it may be a mistyped target: that says more than that the word is not a pair."""
-    from remit.runtime.accept import switched_off
+    from remit.runtime.accept import disabled_agent_hint
 
     names = directory.names()
-    advice = switched_off(agent, names)
+    advice = disabled_agent_hint(agent, names)
     if not advice and (close := get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)):
         advice = f"Did you mean {close[0]}? `remit agents` lists all."
     if advice:

@@ -91,9 +91,9 @@ def check(
 ) -> Exit:
     """Find mistakes in the rules: exit 0 or 1."""
     from remit.policy.rule_check import check_rules
-    from remit.policy.rules import File
+    from remit.policy.rules import FileSource
 
-    rules = _rules(project) if file is None else _usable(File(file, str(file), may_be_missing=False).read())
+    rules = _rules(project) if file is None else _usable(FileSource(file, str(file), may_be_missing=False).read())
     problems = check_rules(rules.text, project.directory.specs())
     is_right = not any(problem.is_error for problem in problems)
     listed = [{"line": one.line, "error": one.is_error, "message": one.what} for one in problems]
@@ -168,18 +168,18 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
     """Each resource that is named, and the one a link leads to, as the runtime would ask."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
-    from remit.runtime.policy_facts import facts_of, facts_said, real_path_facts
+    from remit.runtime.policy_facts import facts_of, real_path_facts, reported_facts
 
     known = project.directory.find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
     effects = given.pop("effects", ())
     on_behalf = caller if kind_of_principal(caller) == CALLER else str(given.pop("on_behalf", ROOT_CALLER))
     if known is None:
-        facts = facts_said(given, project.root)
+        facts = reported_facts(given, project.root)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
     else:
         stated = {name: value for name, value in given.items() if name not in known.spec.parameters_schema.get("properties", {})}
-        facts = [one | facts_said(stated, project.root)[0] for one in facts_of(known.spec, given, project.root)]
+        facts = [one | reported_facts(stated, project.root)[0] for one in facts_of(known.spec, given, project.root)]
         effects = tuple(map(str, known.spec.effects))
     led = [real_path_facts(one, project.root, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
     common: dict[str, Any] = {"caller": caller, "action": action, "depth": depth, "path": (on_behalf,), "effects": effects}

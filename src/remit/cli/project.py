@@ -87,9 +87,9 @@ class Project:
         if not path.exists():
             yield None
             return
-        from remit.stores.sqlite import open_to_look
+        from remit.stores.sqlite import open_read_only
 
-        store = open_to_look(path)
+        store = open_read_only(path)
         try:
             yield store
         finally:

@@ -78,7 +78,7 @@ def _facts(asked: PolicyRequest) -> Mapping[str, Any]:
     return {name: _shown(value) for name, value in {**context_of(asked), "action": asked.action}.items()}
 
 
-def facts_kept(facts: Mapping[str, Any]) -> dict[str, Any]:
+def loggable_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """For the audit log: short, and without what the path says already."""
     return {name: _shown(value) for name, value in facts.items() if name not in ("parts", "name")}
 
@@ -439,7 +439,7 @@ def _entry(asked: PolicyRequest, decision: Decision) -> dict[str, Any]:
     if asked.effects:
         entry["effects"] = asked.effects
     if asked.facts:
-        entry["facts"] = facts_kept(asked.facts)
+        entry["facts"] = loggable_facts(asked.facts)
     if not asked.is_delegation:
         entry["on_the_way"] = True
     if decision.because:

@@ -122,7 +122,7 @@ def _parse(text: str, spans: Sequence[tuple[int, int]]) -> dict[str, dict[str, A
     try:
         document = json.loads(cedarpy.policies_to_json_str(text))
     except ValueError as error:
-        raise _faulty(text, str(error)) from None
+        raise _parse_error(text, str(error)) from None
     except RecursionError:
         raise PolicyError("A rule has hundreds of nested operators.", line=1, advice="Split it into several rules.") from None
     if document.get("templates"):
@@ -174,7 +174,7 @@ def _nested(word: str, depth: int) -> tuple[int, int]:
     return depth, deepest
 
 
-def _faulty(text: str, message: str) -> PolicyError:
+def _parse_error(text: str, message: str) -> PolicyError:
     """Where it is: Cedar names no line, so each rule is read by itself."""
     for start, end in _statements(text):
         try:
@@ -201,7 +201,7 @@ def _rule(number: str, body: Mapping[str, Any], line: int, text: str) -> Rule:
         resource=body["resource"].get("op") != "All",
     )
     for condition in body.get("conditions", ()):
-        mentions |= _mentioned(condition.get("body"))
+        mentions |= _mentions_of(condition.get("body"))
     return Rule(
         number=number,
         name=annotations.get("id") or f"line {line}",
@@ -222,7 +222,7 @@ def _actions(scope: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(str(entity.get("__entity", entity)["id"]) for entity in listed)
 
 
-def _mentioned(condition: Any) -> Mentions:
+def _mentions_of(condition: Any) -> Mentions:
     """Walks a condition in Cedar's JSON: `context.x` and `context has x` are single facts, a bare `context` is all of them."""
     facts: set[str] = set()
     bare: set[str] = set()
@@ -283,7 +283,7 @@ class Source(Protocol):
     def has_changed(self) -> bool: ...
 
 
-class Given:
+class TextSource:
     """A text that was handed over: it stays as it is."""
 
     def __init__(self, text: str, name: str = "the policy given") -> None:
@@ -296,7 +296,7 @@ class Given:
         return False
 
 
-class File:
+class FileSource:
     """A file, looked at again and again; where it may be missing, the default holds until it is there."""
 
     def __init__(self, path: Path, name: str, *, may_be_missing: bool) -> None:
@@ -355,13 +355,13 @@ def default_rules() -> Rules:
     return Rules(name=DEFAULT_NAME, text=default_text())
 
 
-def project_file(folder: Path) -> File:
+def project_file(folder: Path) -> FileSource:
     """Of the project whose `.remit` is `folder`."""
-    return File(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
+    return FileSource(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
 
 
 def source_of(given: str | Path) -> Source:
     """A path, or rules as text: text holds a semicolon, as every rule ends with one."""
     if isinstance(given, Path) or (";" not in given and given.strip()):
-        return File(Path(given), str(given), may_be_missing=False)
-    return Given(given)
+        return FileSource(Path(given), str(given), may_be_missing=False)
+    return TextSource(given)

@@ -26,7 +26,7 @@ from remit.core.result import Return
 from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
-from remit.runtime.authorize import Principals, asked_for, effects_of, judged_all, refusal
+from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal
 from remit.runtime.context import Handle, level_of
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
 from remit.runtime.engine import Engine
@@ -138,11 +138,11 @@ def unknown_agent(case: GuardInput) -> ErrorInfo | None:
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
     advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."
-    advice = switched_off(case.target, names) or advice
+    advice = disabled_agent_hint(case.target, names) or advice
     return _final("invalid_target", f"There is no agent named {case.target!r}.", "INVALID_TARGET", advice)
 
 
-def switched_off(target: str, names: Iterable[str]) -> str:
+def disabled_agent_hint(target: str, names: Iterable[str]) -> str:
     """What to do where it would come with remit, had the project not left it out; empty where that is not so."""
     first = target.partition(".")[0]
     is_role = target in ROLES
@@ -402,10 +402,10 @@ def _authorized(
     workspace = deps.root if caller is None else caller.workspace
     who, left = Principals(scope.principal, scope.on_behalf), case.budget.spendable()
     try:
-        asked = asked_for(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
+        asked = delegation_requests(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
-    about, decision = judged_all(deps.policy, asked, workspace) if known is None else (asked[0], known)
+    about, decision = decide_all(deps.policy, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
@@ -419,7 +419,7 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
     return Lineage.root(session_id, terms.target, callers, above.depth + 1)
 
 
-def redrawn(submission: Submission, policy: Policy = ALLOW_ALL) -> None:
+def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> None:
     """A clash with an id that is taken: the submission gets another one. Nothing has run under the old; the audit log is told."""
     delegation = submission.delegation
     old = delegation.lineage

@@ -37,6 +37,10 @@ class FileInfo:
     def is_whole(self) -> bool:
         return self.hashed_bytes >= self.size
 
+    def checked(self, artifact: Artifact) -> Artifact:
+        """The artifact with what we saw of its file."""
+        return replace(artifact, evidence=Evidence.CHECKED, size=self.size, sha256=self.sha256, mtime=self.mtime)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProblem:
@@ -108,7 +112,7 @@ def checked_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifa
     for artifact in artifacts:
         seen = inspect_artifact(root, artifact.path, stop_at=stop_at)
         if isinstance(seen, FileInfo) and seen.size > 0:
-            found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
+            found.append(seen.checked(artifact))
     return tuple(found)
 
 

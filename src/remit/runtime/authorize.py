@@ -17,7 +17,7 @@ from remit.core.policy import Decision, Effect, PendingApproval, Policy, PolicyR
 from remit.core.result import Return
 from remit.runtime import reply
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
-from remit.runtime.policy_facts import facts_of, facts_said, path_facts, real_path_facts
+from remit.runtime.policy_facts import facts_of, path_facts, real_path_facts, reported_facts
 
 if TYPE_CHECKING:
     from remit.runtime.work import Work
@@ -38,7 +38,7 @@ def on_behalf_of(caller_info: CallerInfo | None) -> str:
     return ROOT_CALLER if caller_info is None else caller_info.principal
 
 
-def asked_for(
+def delegation_requests(
     spec: AgentSpec,
     parameters: Mapping[str, Any],
     lineage: Lineage,
@@ -68,7 +68,7 @@ def asked_for(
     ]
 
 
-def asked_by(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
+def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
     """What an agent that runs asks for, in its own name, at its own depth; of each thing that it names, one."""
     lineage, spec = work.delegation.lineage, work.agent.spec
     said = dict(facts)
@@ -87,20 +87,20 @@ def asked_by(work: "Work", action: str, facts: Mapping[str, Any]) -> list[Policy
             is_delegation=False,
             on_behalf=on_behalf_of(work.delegation.caller_info),
         )
-        for one in facts_said(said, work.root if work.own_workspace is None else work.own_workspace.folder)
+        for one in reported_facts(said, work.root if work.own_workspace is None else work.own_workspace.folder)
     ]
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
-    return _in_words(tuple(spec.effects))  # whoever carries agents in its own way may declare a list
+    return _effect_names(tuple(spec.effects))  # whoever carries agents in its own way may declare a list
 
 
 @lru_cache(maxsize=64)
-def _in_words(effects: tuple[Effect, ...]) -> tuple[str, ...]:
+def _effect_names(effects: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(map(str, effects))
 
 
-def judged(policy: Policy, asked: PolicyRequest, workspace: Path) -> Decision:
+def decide_path(policy: Policy, asked: PolicyRequest, workspace: Path) -> Decision:
     """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
     decision = policy.decide(asked)
     follows = asked.effects != (Effect.DELETE,)
@@ -111,19 +111,19 @@ def judged(policy: Policy, asked: PolicyRequest, workspace: Path) -> Decision:
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
-def judged_all(policy: Policy, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
+def decide_all(policy: Policy, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
     """The strictest decision on any of them, and what it is about."""
-    about, strictest = asked[0], judged(policy, asked[0], workspace)
+    about, strictest = asked[0], decide_path(policy, asked[0], workspace)
     for one in asked[1:]:
         if strictest.verdict is Verdict.DENY:
             break
-        decision = judged(policy, one, workspace)
+        decision = decide_path(policy, one, workspace)
         if _STRICTNESS[decision.verdict] > _STRICTNESS[strictest.verdict]:
             about, strictest = one, decision
     return about, strictest
 
 
-def pending_again(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> PendingApproval | None:
+def pending_after_restart(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> PendingApproval | None:
     """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
     assert submission.agent is not None
     delegation = submission.delegation
@@ -132,29 +132,29 @@ def pending_again(submission: Submission, caller: Caller | None, deps: RuntimeDe
     asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
     left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
-    asked = asked_for(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
-    about, decision = judged_all(deps.policy, asked, workspace)
+    asked = delegation_requests(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
+    about, decision = decide_all(deps.policy, asked, workspace)
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
 async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    asked, decision = judged_all(deps.policy, asked_by(work, action, facts), workspace)
+    asked, decision = decide_all(deps.policy, step_requests(work, action, facts), workspace)
     if decision.verdict is Verdict.ASK:
-        no = await approved(work, deps, asked, decision)
+        no = await ask_approval(work, deps, asked, decision)
         if no is not None:
             raise no
     elif decision.verdict is Verdict.DENY:
         raise refusal(asked, decision)
 
 
-async def permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
+async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
     """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
     if not all(isinstance(path, str) for path in paths):
         raise Misused("Paths are texts.")
     allowed: list[str] = []
-    (alike,) = asked_by(work, "", {})
+    (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     for start in range(0, len(paths), _AT_ONCE):
         some = paths[start : start + _AT_ONCE]
@@ -173,12 +173,12 @@ LATE_SECONDS = 0.25
 """How long an approver may take to notice that its time is up."""
 
 
-async def admitted(work: "Work", pending: PendingApproval) -> Return | None:
+async def await_admission(work: "Work", pending: PendingApproval) -> Return | None:
     """None when the person said yes; else the refusal that is the delegation's return: nothing ran."""
     deps = work.deps
     asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
     is_asked = pending.decision.verdict is Verdict.ASK
-    no = await approved(work, deps, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
+    no = await ask_approval(work, deps, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
     if no is None:
         return None
     walk = " → ".join(work.delegation.lineage.path)
@@ -188,7 +188,7 @@ async def admitted(work: "Work", pending: PendingApproval) -> Return | None:
     return replace(reply.refused_return(work.delegation, error), warnings=work.warnings)
 
 
-async def approved(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
+async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
     """None for yes; else why not."""
     seconds = min(deps.approval_seconds, max(0.0, work.remaining()))
     if deps.approver is None:
@@ -205,7 +205,7 @@ async def approved(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decisi
         raise
     is_yes, by = said
     deps.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
-    work.notice(f"{'Approved' if is_yes else 'Not approved'}: {by}.")
+    work.notice(f"{'Approved' if is_yes else 'Not ask_approval'}: {by}.")
     return None if is_yes else _no(decision, by, "Ask again when somebody is there to say yes, or do it another way.")
 
 

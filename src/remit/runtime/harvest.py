@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from remit.core.jsonable import clean_text
-from remit.core.result import Artifact, Evidence
+from remit.core.result import Artifact
 from remit.runtime.artifacts import (
     FILE_CLOCK_LAG_SECONDS,
     HASH_LIMIT_BYTES,
@@ -338,15 +338,7 @@ class _Gathering:
             return None
         if not seen.is_whole:
             self.warnings.append(f"harvest: {artifact.path}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
-        self.artifacts[artifact.path] = Artifact(
-            type=artifact.type,
-            path=artifact.path,
-            summary=artifact.summary,
-            evidence=Evidence.CHECKED,
-            size=seen.size,
-            sha256=seen.sha256,
-            mtime=seen.mtime,
-        )
+        self.artifacts[artifact.path] = seen.checked(artifact)
         return None
 
     def _inspect(self, path: str) -> FileInfo | FileProblem | None:

@@ -20,7 +20,7 @@ from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
-from remit.runtime.authorize import on_behalf_of, permit, permitted
+from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
 from remit.runtime.context import Context, ContextFacts, Handle, Repair
 from remit.runtime.deps import RuntimeDeps, Submission, Tree
 from remit.runtime.engine import Engine, EngineConfig
@@ -324,7 +324,7 @@ class LocalBackend:
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         run = self._alive()
         run.heard()
-        return await permitted(run.work, run.deps, paths)
+        return await filter_permitted(run.work, run.deps, paths)
 
     async def session_diff(self, session_id: str) -> str:
         run = self._alive()

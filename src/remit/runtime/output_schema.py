@@ -143,7 +143,7 @@ _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "
 """Where names of one's own stand, with a schema for each."""
 
 
-def checked_schema(schema: object) -> dict[str, Any]:
+def check_schema(schema: object) -> dict[str, Any]:
     """`schema`, if data can be judged by it safely. Raises `Misused` saying what is wrong and where."""
     if not isinstance(schema, dict):
         raise _refused("", f"it must be an object that describes the data, not {type(schema).__name__}")
@@ -165,7 +165,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     return schema
 
 
-def must_be_checkable(schema: Mapping[str, Any] | None) -> None:
+def require_validator(schema: Mapping[str, Any] | None) -> None:
     """Raises `Unavailable` where what data is judged with is not installed: said before the work, not after it."""
     if schema is not None:
         library()

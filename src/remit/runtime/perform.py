@@ -19,9 +19,9 @@ from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.core.text import shorten_with_count
 from remit.runtime import reply
 from remit.runtime.artifacts import checked_artifacts
-from remit.runtime.authorize import admitted
+from remit.runtime.authorize import await_admission
 from remit.runtime.context import Repair
-from remit.runtime.output_schema import must_be_checkable, schema_faults
+from remit.runtime.output_schema import require_validator, schema_faults
 from remit.runtime.receive import ReceivedAnswer, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
 from remit.runtime.work import Work
@@ -41,7 +41,7 @@ _AMID_PROSE = ("fence", "prose")
 async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     spec = work.agent.spec
-    if work.pending is not None and (refusal := await admitted(work, work.pending)) is not None:
+    if work.pending is not None and (refusal := await await_admission(work, work.pending)) is not None:
         return refusal
     try:
         if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
@@ -49,7 +49,7 @@ async def perform(work: Work) -> Return:
 
             if spec.workspace in OWN_FOLDER:
                 await open_session(work)
-        must_be_checkable(spec.output_schema)
+        require_validator(spec.output_schema)
         answer = await _run(work)
     except OutOfTime as early:
         if early.answer is None:

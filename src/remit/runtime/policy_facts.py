@@ -73,13 +73,13 @@ def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
     if value is None:
         return [path_facts(".", workspace)] if kind is Fact.PATH else [{}]
     several = value if isinstance(value, list | tuple) and kind is not Fact.COMMAND else [value]
-    return [_TAKEN_APART[kind](one, workspace) for one in several[: MOST + 1]] or [{}]
+    return [_PARSERS[kind](one, workspace) for one in several[: MOST + 1]] or [{}]
 
 
-def facts_said(said: Mapping[str, Any], workspace: Path) -> list[Facts]:
+def reported_facts(said: Mapping[str, Any], workspace: Path) -> list[Facts]:
     """What an agent says of an action on its way, taken apart likewise. What it looked up itself (an address) it may add, not gainsay."""
     found: list[Facts] = [{}]
-    for kind in _TAKEN_APART:
+    for kind in _PARSERS:
         if said.get(kind) is not None:
             found = _joined(found, _each(Fact(kind), said[kind], workspace))
     for facts in found:
@@ -211,7 +211,7 @@ def _language_facts(value: Any, _workspace: Path) -> Facts:
     return {"language": plain_name(str(value))[:100]}  # a rule on shell means bash as well
 
 
-_TAKEN_APART: dict[str, Callable[[Any, Path], Facts]] = {
+_PARSERS: dict[str, Callable[[Any, Path], Facts]] = {
     Fact.PATH: path_facts,
     Fact.URL: url_facts,
     Fact.COMMAND: command_facts,

@@ -363,15 +363,7 @@ def _look(one: WireArtifact, must_exist: bool, expected: ExpectedReturn, files: 
         return None
     if not seen.is_whole:
         files.warnings.append(f"artifacts: {shown(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
-    return Artifact(
-        type=kind,
-        path=path,
-        summary=one.summary or "",
-        evidence=Evidence.CHECKED,
-        size=seen.size,
-        sha256=seen.sha256,
-        mtime=seen.mtime,
-    )
+    return seen.checked(Artifact(type=kind, path=path, summary=one.summary or ""))
 
 
 def _inspected(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | FileProblem]:

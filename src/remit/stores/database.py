@@ -80,7 +80,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 def prepare(path: Path) -> None:
     """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
-    with speaking_of(path):
+    with translating_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = connect(path)
         try:
@@ -185,7 +185,7 @@ def replaced(path: Path) -> Unavailable:
     )
 
 
-def translated(error: Exception, path: Path) -> Unavailable:
+def to_unavailable(error: Exception, path: Path) -> Unavailable:
     """The `Unavailable` that says what `error` means and what to do."""
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return unavailable(f"The store at {path} is closed.", "Open it again.")
@@ -221,9 +221,9 @@ _KINDS[sqlite3.SQLITE_LOCKED] = _KINDS[sqlite3.SQLITE_BUSY]
 
 
 @contextmanager
-def speaking_of(path: Path) -> Iterator[None]:
+def translating_errors(path: Path) -> Iterator[None]:
     """No sqlite3 error leaks out of this block."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise translated(error, path) from error
+        raise to_unavailable(error, path) from error

@@ -9,7 +9,7 @@ from remit.core.events import Event, EventKind, events_of_steps
 from remit.core.metrics import Tally
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending
 from remit.core.states import LIVE, State
-from remit.stores.rows import COLUMNS, decoded, record_of, unpacked
+from remit.stores.rows import COLUMNS, from_json_text, record_of, unpack_times
 
 SELECT = f"SELECT {COLUMNS} FROM delegations"
 
@@ -35,14 +35,14 @@ def children(connection: sqlite3.Connection, session_id: str) -> list[Record]:
 
 def events(connection: sqlite3.Connection, session_id: str, after: int, most: int | None = None) -> list[Event]:
     known = connection.execute("SELECT step_times, chunk_count FROM delegations WHERE session_id=?", (session_id,)).fetchone()
-    steps = [] if known is None else events_of_steps(session_id, unpacked(known[0]), known[1])
+    steps = [] if known is None else events_of_steps(session_id, unpack_times(known[0]), known[1])
     said = connection.execute(
         "SELECT number, at, kind, body FROM events WHERE session_id=? AND number>? ORDER BY number LIMIT ?",
         (session_id, after, -1 if most is None else most),
     )
     found = [step for step in steps if step.number > after]
     for number, at, kind, body in said:
-        found.append(Event(session_id=session_id, number=number, at=at, kind=EventKind(kind), body=decoded(body)))
+        found.append(Event(session_id=session_id, number=number, at=at, kind=EventKind(kind), body=from_json_text(body)))
     found.sort(key=lambda event: event.number)
     return found if most is None else found[:most]
 
@@ -69,7 +69,7 @@ def last_sign(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dic
         row = connection.execute(statement, (session_id,)).fetchone()
         if row is not None:
             created_at, step_times, said_at = row
-            signs[session_id] = newest_of(created_at, unpacked(step_times), said_at)
+            signs[session_id] = newest_of(created_at, unpack_times(step_times), said_at)
     return signs
 
 
@@ -80,7 +80,7 @@ def newest_of(created_at: float, step_times: Sequence[float | None], said_at: fl
 
 def checkpoint(connection: sqlite3.Connection, session_id: str) -> Any:
     row = connection.execute("SELECT value FROM checkpoints WHERE session_id=?", (session_id,)).fetchone()
-    return None if row is None else decoded(row[0])
+    return None if row is None else from_json_text(row[0])
 
 
 def _one(connection: sqlite3.Connection, statement: str, value: str) -> Record | None:
@@ -210,7 +210,7 @@ def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
 
 def tally(connection: sqlite3.Connection, since: float | None, until: float | None = None) -> Tally:
     """Row by row: what is summed up needs no room, however many there are."""
-    summed = Tally()
+    total_spending = Tally()
     columns = "SELECT settled_at - created_at, tokens, cost FROM delegations WHERE agent=? AND status=?"
     limits = {"created_at>=?": since, "created_at<?": until}
     given = [limit for limit in limits.values() if limit is not None]
@@ -218,8 +218,8 @@ def tally(connection: sqlite3.Connection, since: float | None, until: float | No
     for agent, status in pairs(connection):
         state = State(status)
         for seconds, tokens, cost in connection.execute(statement, (agent, status, *given)):
-            summed.add(agent, state, seconds, tokens, cost)
-    return summed
+            total_spending.add(agent, state, seconds, tokens, cost)
+    return total_spending
 
 
 def count(connection: sqlite3.Connection, state: str | None) -> int:
@@ -253,14 +253,14 @@ def drawn(connection: sqlite3.Connection, principal: str) -> Spending:
         parts = [_of(row) for row in (*connection.execute(SUMMED, (principal,)), *connection.execute(FORGOTTEN, (principal,)))]
         for session_id, created_at in connection.execute(LIVING, (principal,)).fetchall():
             told = connection.execute(TOLD, (session_id,)).fetchone()
-            spent = {} if told is None else decoded(told[0])
+            spent = {} if told is None else from_json_text(told[0])
             parts.append(Spending(1, int(spent.get("tokens", 0)), float(spent.get("cost", 0.0)), created_at))
     finally:
         connection.execute("COMMIT")
-    return summed(parts)
+    return total_spending(parts)
 
 
-def summed(parts: Sequence[Spending]) -> Spending:
+def total_spending(parts: Sequence[Spending]) -> Spending:
     return Spending(
         sum(part.delegations for part in parts),
         sum(part.tokens for part in parts),

@@ -78,26 +78,26 @@ COLUMNS = ", ".join(Row._fields)
 # ---- JSON
 
 
-def encoded(value: Any, ours: Shape = ALL_FREE) -> str:
+def to_json_text(value: Any, ours: Shape = ALL_FREE) -> str:
     """JSON of anything, without secrets but in what is `ours`: what JSON cannot hold is kept as its description, because one odd value
     must not lose a whole group."""
     try:
         return redact_json(value, to_json(value), ours=ours).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
-        patient = _encoded_patiently(value, levels=3)
+        patient = _lenient_json(value, levels=3)
         try:
             return redact_json(json.loads(patient), patient.encode(), ours=ours).decode()
         except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
             return patient
 
 
-def _encoded_patiently(value: Any, levels: int) -> str:
+def _lenient_json(value: Any, levels: int) -> str:
     try:
         return json.dumps(value, default=_described, skipkeys=True)
     except (TypeError, ValueError, RecursionError):
         pass
     if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields holds
-        pairs = (f"{json.dumps(str(name))}: {_encoded_patiently(item, levels - 1)}" for name, item in value.items())
+        pairs = (f"{json.dumps(str(name))}: {_lenient_json(item, levels - 1)}" for name, item in value.items())
         return "{" + ", ".join(pairs) + "}"
     return json.dumps(f"<{type(value).__name__} that JSON cannot hold>")
 
@@ -106,7 +106,7 @@ def _described(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
-def decoded(text: str) -> Any:
+def from_json_text(text: str) -> Any:
     try:
         return from_json(text)
     except ValueError:  # lone surrogates and deep nesting: written by the patient way, read by it
@@ -116,7 +116,7 @@ def decoded(text: str) -> Any:
 # ---- the parts of a row
 
 
-def packed(step_times: Sequence[float | None]) -> bytes:
+def pack_times(step_times: Sequence[float | None]) -> bytes:
     if step_times is NO_STEPS:
         return _NO_TIMES
     try:
@@ -125,7 +125,7 @@ def packed(step_times: Sequence[float | None]) -> bytes:
         return _TIMES.pack(*[NAN if at is None else at for at in step_times])
 
 
-def unpacked(blob: bytes) -> StepTimes:
+def unpack_times(blob: bytes) -> StepTimes:
     return tuple([None if at != at else at for at in _TIMES.unpack(blob)])
 
 
@@ -152,27 +152,27 @@ def result_text(result: Return) -> str:
         known["extra"] = result.extra
     if result.metadata.extra:
         known["metadata"] = result.metadata.extra
-    return _told_of_secrets(known, result)
+    return _redacted_result(known, result)
 
 
-def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
+def _redacted_result(known: dict[str, Any], result: Return) -> str:
     """Without secrets; and whoever reads it back is told, where some were struck out."""
     if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
         try:
             return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
         except PydanticSerializationError:
-            return encoded(known, _RESULT_OURS)
-    text = encoded(known, _RESULT_OURS)
+            return to_json_text(known, _RESULT_OURS)
+    text = to_json_text(known, _RESULT_OURS)
     if REDACTED not in text or SECRETS_REMOVED in result.warnings:
         return text
-    kept = decoded(text)  # our own words are added to what is clean already: no secret is looked for in them
+    kept = from_json_text(text)  # our own words are added to what is clean already: no secret is looked for in them
     return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
     if row.result is None:
         return None
-    known = decoded(row.result)
+    known = from_json_text(row.result)
     metadata = {
         **known.get("metadata", {}),
         "session_id": row.session_id,
@@ -186,7 +186,7 @@ def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
 
 def _context_text(record: Record) -> str:
     deadline_at = None if _is_usual_deadline(record) else record.deadline_at
-    return encoded(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS)
+    return to_json_text(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS)
 
 
 def _is_usual_deadline(record: Record) -> bool:
@@ -230,7 +230,7 @@ def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return redact_parameters(parameters)
-    except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `encoded`)
+    except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `to_json_text`)
         return parameters
 
 
@@ -270,7 +270,7 @@ def row_of(record: Record) -> tuple[Any, ...]:
         record.tokens,
         record.cost,
         record.chunk_count,
-        packed(record.step_times),
+        pack_times(record.step_times),
         _context_text(record),
         None if record.result is None else result_text(record.result),
         None if record.caller_info is None else record.caller_info.principal,
@@ -301,16 +301,16 @@ def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
         begun.started_at,
         delegation.key,
         None if task is None else task.task_number,
-        packed(begun.step_times),
+        pack_times(begun.step_times),
         _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
         if _is_bare(delegation)
-        else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
+        else to_json_text(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
     )
     caller_info = delegation.caller_info
     return new if caller_info is None else (*new, caller_info.principal, caller_info.session)
 
 
-def whole(new: tuple[Any, ...]) -> Row:
+def full_row(new: tuple[Any, ...]) -> Row:
     """The whole row of a delegation that begins."""
     return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:NEW_COUNT], None, *(new[NEW_COUNT:] or _NOBODY)))
 
@@ -332,7 +332,7 @@ def _is_bare(delegation: Delegation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> str:
-    return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
+    return to_json_text({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
 
 
 def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:
@@ -341,7 +341,7 @@ def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:
         settled.state._value_,
         settled.at,
         result_text(settled.result),
-        packed(settled.step_times),
+        pack_times(settled.step_times),
         settled.tokens,
         settled.cost,
         settled.chunk_count,
@@ -351,7 +351,7 @@ def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:
 
 def record_of(columns: tuple[Any, ...]) -> Record:
     row = Row._make(columns)
-    context = decoded(row.context)
+    context = from_json_text(row.context)
     limits = context.get("limits")
     return Record(
         session_id=row.session_id,
@@ -378,7 +378,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         idle_seconds=context.get("idle_seconds"),
         resumes=context.get("resumes"),
         caller_info=_caller_info(row, context),
-        step_times=unpacked(row.step_times),
+        step_times=unpack_times(row.step_times),
         result=result_of(row, context),
         tokens=row.tokens,
         cost=row.cost,
@@ -392,12 +392,12 @@ def _caller_info(row: Row, context: Mapping[str, Any]) -> CallerInfo | None:
     return caller_info if caller_info is None or row.conversation is None else caller_info._replace(session=row.conversation)
 
 
-def tamed(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+def fit_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
     """Columns SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), brought to the nearest it can hold."""
-    return tuple([_tamed(value) for value in columns])
+    return tuple([_fit(value) for value in columns])
 
 
-def _tamed(value: Any) -> Any:
+def _fit(value: Any) -> Any:
     if value != value:
         return 0.0  # SQLite would take it for NULL
     if isinstance(value, int):
@@ -453,7 +453,7 @@ class Group:
                 if len(new) == NEW_COUNT:
                     self.begun.append(new)
                 else:
-                    self.inserts.append(whole(new))
+                    self.inserts.append(full_row(new))
             elif kind is RecordDelegation:
                 self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
             elif kind is SettleDelegation:
@@ -463,12 +463,12 @@ class Group:
 
     def _add_other(self, write: Write, ours: tuple[str, ...]) -> None:
         if isinstance(write, StartDelegation):
-            self.starts.append((write.at, packed(write.step_times), write.session_id, *ours))
+            self.starts.append((write.at, pack_times(write.step_times), write.session_id, *ours))
         elif isinstance(write, AppendEvent):
             event = write.event
-            self.said.append((event.session_id, event.number, event.at, event.kind._value_, encoded(event.body, EVENT_OURS)))
+            self.said.append((event.session_id, event.number, event.at, event.kind._value_, to_json_text(event.body, EVENT_OURS)))
         elif isinstance(write, SaveCheckpoint):
-            self.checkpoints.append((write.session_id, write.at, encoded(write.value), self.owner_id))
+            self.checkpoints.append((write.session_id, write.at, to_json_text(write.value), self.owner_id))
 
     def written_quickly(self, connection: sqlite3.Connection) -> bool:
         """False: something clashed, and the transaction has been left unfinished."""
@@ -538,9 +538,9 @@ class _RowByRow:
     def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:
             if isinstance(write, BeginDelegation):
-                self._record(tamed(whole(row_of_new(write))))
+                self._record(fit_columns(full_row(row_of_new(write))))
             elif isinstance(write, RecordDelegation):
-                self._record(tamed(row_of(write.record)))
+                self._record(fit_columns(row_of(write.record)))
             elif isinstance(write, AppendEvent):
                 if write.event.session_id not in self.not_recorded:
                     self._write_one(write)
@@ -567,7 +567,7 @@ class _RowByRow:
         statements = ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints))
         for statement, rows in statements:
             for columns in rows:
-                self.connection.execute(statement, tamed(columns))
+                self.connection.execute(statement, fit_columns(columns))
         for columns in one.settlements:
-            if self.connection.execute(settle, tamed(columns)).rowcount != 1:
+            if self.connection.execute(settle, fit_columns(columns)).rowcount != 1:
                 self.already_settled.append(write.session_id)  # type: ignore[union-attr]  # it is a Settled

@@ -107,7 +107,7 @@ class SqliteStore:
 
     def _open(self, durability: Durability) -> None:
         database.prepare(self.path)
-        with database.speaking_of(self.path):
+        with database.translating_errors(self.path):
             self._writer = database.connect_writer(self.path, durability)
             self._identity = self._identity_now()
             self._housekeeper = Housekeeper(self.path, database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS))
@@ -127,7 +127,7 @@ class SqliteStore:
                     if applied is not None:
                         return applied
             except sqlite3.Error as error:
-                raise database.translated(error, self.path) from error
+                raise database.to_unavailable(error, self.path) from error
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         if not writes:
@@ -140,7 +140,7 @@ class SqliteStore:
                 return None
             return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
         except sqlite3.Error as error:
-            raise database.translated(error, self.path) from error
+            raise database.to_unavailable(error, self.path) from error
         except BaseException:
             self._writer.rollback()  # a value that cannot be written must not keep everybody after it from writing
             raise
@@ -221,7 +221,7 @@ class SqliteStore:
                 (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
                 if not database.is_busy(error):
-                    raise database.translated(error, self.path) from error
+                    raise database.to_unavailable(error, self.path) from error
             finally:
                 self._lock.release()
         return self._stamp
@@ -229,16 +229,16 @@ class SqliteStore:
     # ---- housekeeping
 
     def prune(self, *, settled_before: float) -> int:
-        with self._housekeeping_lock, database.speaking_of(self.path):
+        with self._housekeeping_lock, database.translating_errors(self.path):
             return self._housekeeper.prune(settled_before)
 
     def optimize(self) -> None:
-        with self._housekeeping_lock, database.speaking_of(self.path):
+        with self._housekeeping_lock, database.translating_errors(self.path):
             self._housekeeper.move_log()
 
     def close(self) -> None:
         """What is left in the write-ahead log moves into the file when the last process closes it."""
-        with self._lock, self._housekeeping_lock, database.speaking_of(self.path):
+        with self._lock, self._housekeeping_lock, database.translating_errors(self.path):
             self._is_closed = True
             while self._readers:
                 self._readers.pop().close()
@@ -250,7 +250,7 @@ class SqliteStore:
     def _transact(
         self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
     ) -> Found:
-        with self._lock, database.speaking_of(self.path):
+        with self._lock, database.translating_errors(self.path):
             self._check_place()
             database.begin(self._writer)
             try:
@@ -266,7 +266,7 @@ class SqliteStore:
             connection = self._reader()
             found = function(connection, *given, **named)
         except sqlite3.Error as error:
-            raise database.translated(error, self.path) from error
+            raise database.to_unavailable(error, self.path) from error
         if len(self._readers) < READERS_KEPT and not self._is_closed:
             self._readers.append(connection)
         else:
@@ -302,7 +302,7 @@ class SqliteStore:
         self._place_checked_at = now
 
 
-def open_to_look(path: Path) -> SqliteStore:
+def open_read_only(path: Path) -> SqliteStore:
     """The record at `path`, whether or not it can be written."""
     try:
         return SqliteStore(path)
@@ -319,7 +319,7 @@ class ReadOnlyStore(SqliteStore):
 
     def _open(self, durability: Durability) -> None:
         self._copies: TemporaryDirectory[str] | None = None
-        with database.speaking_of(self.path):
+        with database.translating_errors(self.path):
             self._address = self._find_address()
             self._writer = self._connect_reader()
             self._identity = self._identity_now()
@@ -396,7 +396,7 @@ class MemoryStore(SqliteStore):
             return super()._transact(function, *given, **named)
 
     def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
-        with self._lock, database.speaking_of(self.path):
+        with self._lock, database.translating_errors(self.path):
             return function(self._writer, *given, **named)
 
     def change_stamp(self) -> int:

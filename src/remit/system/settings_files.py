@@ -38,12 +38,12 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SourcedValue:
     value: Any
     source: str
 
 
-Layer = dict[Key, Said]
+Layer = dict[Key, SourcedValue]
 
 
 def file_layers(root: Path) -> list[Layer]:
@@ -54,8 +54,8 @@ def file_layers(root: Path) -> list[Layer]:
         raise Misused(f"pyproject.toml:[tool].remit must be a table of keys, not {pyproject!r}.", advice="Write [tool.remit].")
     own = _parsed(root / "remit.toml")
     return [
-        {key: Said(value, _place("pyproject.toml", ("tool", "remit", *key))) for key, value in _leaves(pyproject)},
-        {key: Said(value, _place("remit.toml", key)) for key, value in _leaves(own)},
+        {key: SourcedValue(value, _place("pyproject.toml", ("tool", "remit", *key))) for key, value in _leaves(pyproject)},
+        {key: SourcedValue(value, _place("remit.toml", key)) for key, value in _leaves(own)},
     ]
 
 
@@ -67,8 +67,8 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             parts = variable.removeprefix(PREFIX).lower().split("__")
             if parts[0] in NAMES:
                 source = f"env {variable}"
-                key = _spelled(parts)
-                layer |= {(*key, *rest): Said(value, source) for rest, value in _leaves(_value(environ[variable]))}
+                key = _key_of_variable(parts)
+                layer |= {(*key, *rest): SourcedValue(value, source) for rest, value in _leaves(_value(environ[variable]))}
             else:
                 _reject_misspelling(variable, parts)
     return layer
@@ -77,10 +77,10 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 def argument_layer(arguments: Mapping[str, Any]) -> Layer:
     """None means: not given."""
     plain = {name: _unlimited(value) if isinstance(value, Limits) else value for name, value in arguments.items()}
-    return {key: Said(value, "argument") for key, value in _leaves(plain) if value is not None}
+    return {key: SourcedValue(value, "argument") for key, value in _leaves(plain) if value is not None}
 
 
-def laid_over(layers: Iterable[Layer]) -> Layer:
+def merge_layers(layers: Iterable[Layer]) -> Layer:
     """One layer of them all. What a later one says of a table replaces it, what it says of a key in a table only that key."""
     together: Layer = {}
     for layer in layers:
@@ -135,7 +135,7 @@ def _value(text: str) -> Any:
 _NAMES: dict[str, Iterable[str]] = {"timeouts": DEFAULT_TIMEOUTS, "routing": DEFAULT_TABLE.commands, "roles": ROLES}
 
 
-def _spelled(parts: list[str]) -> Key:
+def _key_of_variable(parts: list[str]) -> Key:
     """A variable cannot hold a hyphen: known names are recognised without it."""
     if len(parts) < 2:
         return tuple(parts)
@@ -167,7 +167,7 @@ _PATTERNS = {
 }
 
 
-def misused(faults: list[str]) -> Misused:
+def settings_error(faults: list[str]) -> Misused:
     message = "; ".join(faults)
     return Misused(
         message if message.endswith("?") else f"{message}.", advice="Put it right; `remit config --all` then lists every setting."
@@ -246,7 +246,7 @@ def _source(location: Key, layer: Layer) -> str:
 
 def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
-    layer = laid_over([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
+    layer = merge_layers([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
     settings = _checked(layer) if layer else Settings()
     return replace(settings, sources={key: source for key, _, source in describe(settings)})
 
@@ -260,29 +260,29 @@ def _checked(layer: Layer) -> Settings:
     try:
         checked = table.model_validate(nested(layer))
     except ValidationError as error:
-        raise misused(shape_faults(error, layer)) from None
+        raise settings_error(shape_faults(error, layer)) from None
     written = {name: getattr(checked, name) for name in checked.model_fields_set}
     faults = timeout_faults(time_limits(written.get("timeouts", {})), layer)
     if faults:
-        raise misused(faults)
+        raise settings_error(faults)
     return settings_from(written, {".".join(key): said.source for key, said in layer.items()})
 
 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:
     """Every key, its value, and where the value came from."""
-    return [(key, value, settings.source_of(key)) for key, value in _told(settings)]
+    return [(key, value, settings.source_of(key)) for key, value in _flat_values(settings)]
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """What agents in processes of their own read by `load_settings`: with these variables they find what holds here, arguments too."""
-    told = ((key, value) for key, value in _told(settings) if key.partition(".")[0] in ("web", "search"))
+    told = ((key, value) for key, value in _flat_values(settings) if key.partition(".")[0] in ("web", "search"))
     return {
         f"{PREFIX}{key.replace('.', '__').upper()}": "none" if value is None else json.dumps(value, ensure_ascii=False)
         for key, value in told
     }
 
 
-def _told(settings: Settings) -> list[tuple[str, Any]]:
+def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
     told: list[tuple[str, Any]] = []
     for name in NAMES:
         match name:
@@ -313,13 +313,13 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                     if value is not None
                 ]
             case "agents":
-                told += [one for agent, said in settings.agents.items() for one in _told_agent(agent, said)]
+                told += [one for agent, said in settings.agents.items() for one in _flat_agent(agent, said)]
             case _:
                 told.append((name, getattr(settings, name)))
     return told
 
 
-def _told_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _flat_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Of its environment only the names: a value may be a key of somebody's."""
     if not said:
         return [(f"agents.{name}", {})]

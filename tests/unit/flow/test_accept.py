@@ -11,7 +11,7 @@ from remit.core.ports import AgentPort
 from remit.core.request import Request, call
 from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
-from remit.runtime.accept import accept, normalised_call, normalised_task, redrawn
+from remit.runtime.accept import accept, normalised_call, normalised_task, redraw_session_id
 from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
 from remit.testing import ManualClock, Scripted
@@ -132,7 +132,7 @@ def test_a_task_is_the_same_however_it_is_spelt_and_a_call_only_to_the_letter() 
 def test_a_redrawn_order_keeps_all_but_its_id() -> None:
     order = order_for("worker", n=1)
     before = order.delegation
-    redrawn(order)
+    redraw_session_id(order)
     after = order.delegation
     assert after.session_id != before.session_id
     assert (after.lineage.root_id, after.parameters, after.deadline) == (after.session_id, before.parameters, before.deadline)

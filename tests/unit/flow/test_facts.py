@@ -7,7 +7,7 @@ import pytest
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
 from remit.core.policy import Fact
-from remit.runtime.policy_facts import address_kind, command_facts, facts_of, facts_said, path_facts, real_path_facts, url_facts
+from remit.runtime.policy_facts import address_kind, command_facts, facts_of, path_facts, real_path_facts, reported_facts, url_facts
 
 ROOT = Path("/project")
 
@@ -130,9 +130,9 @@ def test_of_a_list_of_paths_each_must_be_allowed() -> None:
 
 def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
     lies = {"path": "../x", "inside": True, "caller": "orchestrator", "tokens_left": 10**9}
-    assert facts_said(lies, ROOT) == [path_facts("../x", ROOT)]
-    assert facts_said({"url": "http://127.0.0.1/", "address": "public"}, ROOT)[0]["address"] == "loopback"
-    assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT)[0] == {
+    assert reported_facts(lies, ROOT) == [path_facts("../x", ROOT)]
+    assert reported_facts({"url": "http://127.0.0.1/", "address": "public"}, ROOT)[0]["address"] == "loopback"
+    assert reported_facts({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT)[0] == {
         "url": "http://example.com/", "scheme": "http", "host": "example.com", "port": 80, "address": "private", "weight": "1.5",
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 
 from remit.core.errors import Misused, Unavailable
 from remit.runtime import output_schema as bounded_schema
-from remit.runtime.output_schema import checked_schema, must_be_checkable, schema_faults
+from remit.runtime.output_schema import check_schema, require_validator, schema_faults
 from remit.runtime.return_format import format_instruction, return_schema, sample_of
 from support.pace import allowed
 
@@ -44,13 +44,13 @@ def test_faults_are_named_by_their_place() -> None:
 )
 def test_a_schema_that_could_fetch_or_hang_is_refused_when_it_is_declared(schema: Any, where: str) -> None:
     with pytest.raises(Misused) as caught:
-        checked_schema(schema)
+        check_schema(schema)
     assert caught.value.message.startswith(where)
 
 
 def test_a_property_may_have_the_name_of_a_keyword() -> None:
     schema = {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}, "enum": {"type": "integer"}}}
-    assert checked_schema(schema) == schema
+    assert check_schema(schema) == schema
 
 
 def test_nothing_hangs_and_nothing_is_fetched() -> None:
@@ -77,10 +77,10 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
         raise ModuleNotFoundError(name=name)
 
     monkeypatch.setattr(bounded_schema, "import_module", missing)
-    assert checked_schema(PEOPLE) == PEOPLE
-    must_be_checkable(None)
+    assert check_schema(PEOPLE) == PEOPLE
+    require_validator(None)
     with pytest.raises(Unavailable, match=r"remit\[models\]") as caught:
-        must_be_checkable(PEOPLE)
+        require_validator(PEOPLE)
     assert caught.value.code == "TOOL_UNAVAILABLE"
 
 
@@ -93,12 +93,12 @@ def test_the_instruction_shows_the_schema_and_an_example_of_it() -> None:
     assert sample_of({"$ref": "#"}) is None
     held = return_schema("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert held["properties"]["metadata"]["properties"]["session_id"]["enum"] == ["sess_1700000000_abc123"]
-    assert checked_schema(held)["$defs"] == PEOPLE["$defs"]
+    assert check_schema(held)["$defs"] == PEOPLE["$defs"]
 
 
 def test_a_schema_that_refers_to_itself_a_thousand_times_has_a_small_example() -> None:
     many = {"$defs": {"a": {"type": "object", "properties": {f"p{i}": {"$ref": "#/$defs/a"} for i in range(1000)}}}, "$ref": "#/$defs/a"}
-    assert len(str(sample_of(checked_schema(many)))) < 10_000
+    assert len(str(sample_of(check_schema(many)))) < 10_000
 
 
 def test_faults_do_not_hold_on_to_what_is_faulty() -> None:

@@ -33,7 +33,7 @@ from remit.engines.embedded.recovery import Recovery
 from remit.engines.embedded.replay import earlier_run, refuse_resume, refused_meanwhile
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
-from remit.runtime.accept import normalised_call, redrawn
+from remit.runtime.accept import normalised_call, redraw_session_id
 from remit.runtime.context import Handle, RecordedHandle, SettledHandle
 from remit.runtime.deps import Submission
 from remit.runtime.engine import CURRENT, EngineConfig, Middleware, Perform, Recovered
@@ -160,7 +160,7 @@ class EmbeddedEngine:
         self.journal.write(RecordDelegation(record), lambda problem: None if written.done() else written.set_result(problem))
         problem = await written
         if isinstance(problem, Clash):
-            redrawn(submission, self.deps.policy)
+            redraw_session_id(submission, self.deps.policy)
             metadata = refusal.metadata._replace(session_id=submission.delegation.session_id)
             return await self._record_refusal(submission, replace(refusal, metadata=metadata))
         if isinstance(problem, Unavailable):
@@ -370,7 +370,7 @@ class EmbeddedEngine:
     def redraw(self, run: DelegationRun) -> None:
         """Give it another session id."""
         taken = run.delegation.session_id
-        redrawn(run.submission, self.deps.policy)
+        redraw_session_id(run.submission, self.deps.policy)
         drawn = run.delegation.session_id
         self._runs[drawn] = self._runs.pop(taken)
         if run.parent is not None and run.parent.children is not None:

@@ -16,7 +16,7 @@ from remit.engines.embedded.budgets import recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
-from remit.runtime.authorize import pending_again
+from remit.runtime.authorize import pending_after_restart
 from remit.runtime.deps import Submission, Tree
 from remit.runtime.engine import Recovered
 from remit.runtime.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
@@ -185,7 +185,7 @@ class Recovery:
             step_times=list(record.step_times),
             warnings=("Resumed after the end of its orchestrator.",),
         )
-        submission.pending = pending_again(submission, caller, deps)
+        submission.pending = pending_after_restart(submission, caller, deps)
         run = DelegationRun(submission, engine)
         await self._restore(run, record, tree)
         await engine.journal.call(lambda store: store.requeue(record.session_id, owner=self._owner_id))

@@ -29,7 +29,7 @@ from remit.core.ports import Store
 from remit.core.settings import ServeSettings
 from remit.runtime.engine import LiveDelegation
 from remit.runtime.liveness import EXPECTED_FOLDER, expected_agents
-from remit.runtime.output_schema import checked_schema
+from remit.runtime.output_schema import check_schema
 from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
@@ -382,7 +382,7 @@ def _one_part(name: str, what: str) -> str:
 
 def _schema(operation: pb.Operation) -> dict[str, Any]:
     try:
-        schema = checked_schema(dict_of(operation.parameters_schema)) if operation.parameters_schema.fields else {}
+        schema = check_schema(dict_of(operation.parameters_schema)) if operation.parameters_schema.fields else {}
     except Misused as error:
         fault = error.message.replace("output_schema", "parameters_schema")
         raise Misused(f"{operation.name}: {fault}", advice="Write a JSON schema of the parameters.") from None
