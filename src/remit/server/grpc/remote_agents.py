@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
+from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
@@ -339,20 +340,32 @@ def handle_message(pool: Pool, instance: Instance, message: pb.AgentMessage) -> 
                 work.ctx.progress(f"A message of the agent was refused: {error.message}")
 
 
+def _progress(said: pb.WorkProgress) -> dict[str, Any]:
+    is_known = said.HasField("fraction") and math.isfinite(said.fraction)
+    return {"message": said.message, "fraction": said.fraction if is_known else None}
+
+
+def _spent(said: pb.WorkSpent) -> dict[str, Any]:
+    """Negative amounts give nothing back."""
+    cost = said.cost if math.isfinite(said.cost) else 0.0
+    return {"tokens": min(MOST_TOKENS, max(0, said.tokens)), "cost": max(0.0, cost)}
+
+
+_OPERATIONS: Mapping[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "progress": ("progress", _progress),
+    "output": ("emit", lambda said: {"chunk": json_of(said.chunk)}),
+    "artifact": ("artifact", lambda said: {"path": said.path, "type": said.type or "data", "summary": said.summary}),
+    "spent": ("spend", _spent),
+}
+"""The operation of a context that a message of an agent is, and its arguments."""
+
+
 def _apply(work: Work, kind: str, said: Any) -> None:
-    ctx = work.ctx
-    match kind:
-        case "progress":
-            ctx.progress(said.message, said.fraction if said.HasField("fraction") and math.isfinite(said.fraction) else None)
-        case "output":
-            ctx.emit(json_of(said.chunk))
-        case "artifact":
-            if (fault := _foreign_file(work, said.path)) is not None:
-                raise Misused(fault)
-            ctx.artifact(said.path, said.type or "data", said.summary)
-        case "spent":  # negative amounts give nothing back
-            cost = said.cost if math.isfinite(said.cost) else 0.0
-            ctx.spend(tokens=min(MOST_TOKENS, max(0, said.tokens)), cost=max(0.0, cost))
+    if kind == "artifact" and (fault := _foreign_file(work, said.path)) is not None:
+        raise Misused(fault)
+    if kind in _OPERATIONS:
+        name, arguments = _OPERATIONS[kind]
+        ContextService(work.ctx.backend).take(name, arguments(said))
 
 
 def _foreign_file(work: Work, path: str) -> str | None:
