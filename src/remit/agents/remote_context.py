@@ -284,7 +284,8 @@ class ContextService:
             if name in self._more:
                 return await self._more[name](**body)
             operation = _operation(name)
-            value = getattr(target or self._backend, name)(*operation.decode(body), **more)
+            arguments = operation.decode(body)
+            value = getattr(target or self._backend, name)(*arguments, **more)
             if operation.is_async:
                 value = await value
             if operation.returns_handle:
@@ -300,7 +301,8 @@ class ContextService:
         if not operation.is_notification:
             raise Misused(f"{name} must be called: it has an answer.")
         try:
-            getattr(self._backend, name)(*operation.decode(body))
+            arguments = operation.decode(body)
+            getattr(self._backend, name)(*arguments)
         except Exception as error:  # noqa: BLE001 - as above
             raise _remit_error(error) from None
 

@@ -1,0 +1,58 @@
+"""The operations of a context travel by one table: every context offers all of them, and nothing that is not in it gets through."""
+
+from typing import Any, cast
+
+import pytest
+
+from remit import BlockingContext, Context, Misused
+from remit.agents.remote_context import OPERATIONS, ContextService, RemoteBackend
+from remit.core.errors import Failed
+from remit.runtime.context import ContextBackend
+from remit.runtime.local_context import LocalBackend
+
+
+@pytest.mark.parametrize("context", [Context, BlockingContext, LocalBackend])
+def test_every_operation_of_the_table_is_offered(context: type) -> None:
+    assert [name for name in OPERATIONS if not hasattr(context, name)] == []
+    assert OPERATIONS.keys() >= {"delegate", "start", "gather", "progress", "emit", "artifact", "spend", "checkpoint", "scratch", "budget"}
+
+
+class Breaking:
+    """A backend whose operations fail in ways of their own."""
+
+    async def checkpoint(self, value: Any) -> None:
+        raise KeyError("colour")
+
+    def spend(self, tokens: int, cost: float) -> None:
+        raise TypeError("tokens is not a number")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "error"),
+    [
+        ("__init__", {}, Misused),
+        ("delegation", {}, Misused),
+        ("printed", {"text": "x"}, Misused),
+        ("delegate", {"request": {"agent": 5, "parameters": {}}}, Misused),
+        ("delegate", {"request": {"agent": "a", "parameters": {}, "deps": 1}}, Misused),
+        ("delegate", {"request": {"agent": "a", "parameters": {}}, "deps": 1}, Misused),
+        ("permitted", {"paths": "/etc"}, Misused),
+        ("permit", {"action": "x", "facts": {1: 2}}, Misused),
+        ("artifact", {"path": 5, "type": "data", "summary": ""}, Misused),
+        ("result", {"session_id": "sess_1700000000_aaaaaa"}, Misused),
+        ("next", {"nonsense": 1}, Misused),
+        ("spend", {"tokens": "x", "cost": 0}, Misused),
+        ("checkpoint", {"value": 1}, Failed),
+    ],
+)
+async def test_a_faulty_call_is_answered_with_an_error_of_remit(name: str, body: dict[str, Any], error: type[Exception]) -> None:
+    service = ContextService(cast("ContextBackend", Breaking()))
+    with pytest.raises(error):
+        await service.answer(name, body)
+    with pytest.raises(Misused):
+        service.take(name, body)
+
+
+def test_a_remote_backend_has_no_operation_beyond_the_table() -> None:
+    backend = RemoteBackend.__new__(RemoteBackend)
+    assert not hasattr(backend, "nonsense")
