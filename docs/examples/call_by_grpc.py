@@ -28,7 +28,7 @@ async def main(tasks: Any) -> None:
         last = chunk
     print(last.WhichOneof("chunk"), last.complete.data.struct_value["content"])
 
-    # A stream that broke is taken up after the last chunk that came, whoever serves by then.
+    # A broken stream continues after the last chunk received, also with another server.
     again = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=last.task_id, after=last.number - 1))]
     print("again:", again == [last])
 

@@ -32,7 +32,7 @@ async def sleeper(ctx: Context, seconds: float) -> str:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[httpx.AsyncClient]:
-    """`remit serve` here, and a client that shows the token of whoever owns the project."""
+    """`remit serve` here, and a client with the token of its owner."""
     command = [sys.executable, "-m", "remit", "serve", "--door", "http", "--http", "127.0.0.1:0", "--json", "--root", "."]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None

@@ -31,7 +31,7 @@ async def count(ctx: Context, words: str) -> dict:
 
 @contextlib.asynccontextmanager
 async def serving(root: Path) -> AsyncIterator[tuple[str, str]]:
-    """`remit serve` in that folder: where it is found, and the file with the token of whoever owns the project."""
+    """`remit serve` in that folder: where it is found, and the file with the token of its owner."""
     command = [sys.executable, "-m", "remit", "serve", "--door", "a2a", "--http", "127.0.0.1:0", "--json", "--root", str(root)]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
