@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from remit.core.agents import Isolation
@@ -15,7 +15,7 @@ from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
 from remit.core.events import EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Return, StopReason
+from remit.core.result import Artifact, Return, StopReason
 from remit.core.states import State, move
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
@@ -43,7 +43,7 @@ OVERDUE_SECONDS = 0.6
 _ABANDONED = "remit-abandoned"
 
 
-class Phase(Enum):
+class Phase(IntEnum):
     RECORDING = auto()
     """Submitted; being written to the journal."""
     QUEUED = auto()
@@ -145,6 +145,8 @@ class DelegationRun(LocalRun):
         engine.register(self)
         self.timer.schedule(self.timer.next_at())
         self._record()
+        if engine.scheduler.is_alone and self.outcome.waiter is not None:
+            engine.journal.flush()
 
     def resubmit(self) -> None:
         """It was recorded by a dead process and taken over: queued again, not recorded again."""
@@ -443,11 +445,14 @@ class DelegationRun(LocalRun):
         said = 0 if self._output is None else self._output.count
         settle = SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
         engine.journal.write(settle, self._on_settled)
+        is_alone = engine.scheduler.is_alone
         self._release()
         if self.started_at:
             engine.watchdog.ended()
         if result.errors and (own := self.work.own_errors(result.errors)):
             engine.deps.note_errors(self.delegation, own, self.work.trace)
+        if is_alone:
+            engine.journal.flush()
 
     def _on_settled(self, problem: Problem) -> None:
         result = self.result
@@ -562,6 +567,10 @@ class DelegationRun(LocalRun):
         now = self._engine.loop.time()
         for node in self.above():
             node.timer.last_heard = now
+
+    def declare(self, artifact: Artifact) -> None:
+        super().declare(artifact)
+        self._engine.note_declared(self)
 
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
         passed = self.budget.charge(tokens=tokens, cost=cost)

@@ -17,6 +17,7 @@ from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.lifecycle import OUTCOMES, LifecycleKind
+from remit.core.ports import Store
 from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
 from remit.core.redaction import is_redacted
 from remit.core.result import Return, StopReason
@@ -55,12 +56,13 @@ class EmbeddedEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.deps = config.deps
-        self.store = config.store
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
         self._neutral = contextvars.copy_context()
         self._neutral.run(CURRENT.set, None)
         self._runs: dict[str, DelegationRun] = {}
+        self._declaring: set[DelegationRun] = set()
+        """Those that declared artifacts."""
         self._abandoned: dict[str, str] = {}
         self._tasks: dict[asyncio.Task[Any], bool] = {}
         """Background tasks; True: closing waits for it."""
@@ -94,14 +96,17 @@ class EmbeddedEngine:
     def owner(self) -> Owner:
         return self.config.owner
 
+    @property
+    def store(self) -> Store:
+        return self.config.store
+
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
         if submission.delegation.resumes is not None and not await self._read_earlier(submission):
             return await self.refuse(submission)
-        run = self._submit(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
-        run.outcome.waiter = waiter
+        run = self._submit(submission, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -112,7 +117,7 @@ class EmbeddedEngine:
         if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
             # Whole, even if its caller leaves. Not a task that closing cancels: the caller would be cancelled by that.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
-        run = self._submit(submission)
+        run = self._submit(submission, None)
         holder = await run.outcome.wait_recorded()
         if holder is None:
             return LocalHandle(run)
@@ -122,10 +127,11 @@ class EmbeddedEngine:
         ours = self._runs.get(holder)
         return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
 
-    def _submit(self, submission: Submission) -> DelegationRun:
+    def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> DelegationRun:
         if self.is_closed:
             raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
         run = DelegationRun(submission, self)
+        run.outcome.waiter = waiter
         run.submit()
         return run
 
@@ -363,6 +369,7 @@ class EmbeddedEngine:
         if self._runs.pop(session_id, None) is None:
             return  # done already
         run.budget.leave()
+        self._declaring.discard(run)
         parent = run.parent
         if parent is not None and parent.children is not None:
             parent.children.pop(session_id, None)
@@ -393,7 +400,10 @@ class EmbeddedEngine:
 
     def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
         """Files that other live delegations have declared."""
-        return frozenset(path for other in self._runs.values() if other is not run for path in other.work.artifacts or ())
+        return frozenset(path for other in self._declaring if other is not run for path in other.work.artifacts or ())
+
+    def note_declared(self, run: DelegationRun) -> None:
+        self._declaring.add(run)
 
     def remove_workspace_later(self, session_id: str, after: "asyncio.Future[Return] | None" = None) -> None:
         """Remove a workspace without changes when its delegation has been answered."""

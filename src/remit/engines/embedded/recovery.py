@@ -209,8 +209,8 @@ class Recovery:
         run.output.restore(events, max((event.number - BEFORE_RUN for event in events), default=record.chunk_count))
         run.tokens, run.cost = await off_loop(spent_of, store, record)
         declared = [_artifact_of(event) for event in events if event.kind is EventKind.ARTIFACT]
-        if declared:
-            work.artifacts = {artifact.path: artifact for artifact in declared}
+        for artifact in declared:
+            run.declare(artifact)
         scratch = run.scratch_root / record.session_id
         if scratch.is_dir():
             work.scratch_path = scratch

@@ -45,6 +45,11 @@ class Scheduler:
         """The queue takes no more."""
         return self.waiting >= self._queue_limit
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether one item runs, and no other."""
+        return self._used == 1
+
     def has_slot(self, item: Schedulable) -> bool:
         return item in self._lent
 
