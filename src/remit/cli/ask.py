@@ -18,7 +18,7 @@ from remit.cli.arguments import Timeout
 from remit.cli.chat_screen import REPLY_ENDS, Asides, Meter, Plain, Screen, Stage, closing_line, to_stdout
 from remit.cli.events import Spent, spent_by
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import INTERRUPTS, Silence, carried_out, report_dead_work
+from remit.cli.live import INTERRUPTS, Silence, await_return, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import MARKS, console, duration, error_console, put, short
 from remit.cli.results import print_return
@@ -196,7 +196,7 @@ async def answer_to(
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _SpokenHandle(handle, stage)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
-    outcome = await carried_out(remit, heard, stage, heeded, stop)
+    outcome = await await_return(remit, heard, stage, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
         result=outcome.result,

@@ -13,7 +13,7 @@ from remit.board.board import Board
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.completion import some_tasks
 from remit.cli.exits import Exit, exit_of_ending
-from remit.cli.live import Shown, wait_for_resumed
+from remit.cli.live import LiveWait, wait_for_resumed
 from remit.cli.project import Project
 from remit.cli.render import count, duration, harmless, one_line, say, say_aside
 from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
@@ -35,13 +35,13 @@ IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
 def _run(
     project: Project,
-    work: "Callable[[Remit, Shown], Awaitable[Outcome]]",
-    finish: "Callable[[Outcome, Shown], Exit] | None" = None,
+    work: "Callable[[Remit, LiveWait], Awaitable[Outcome]]",
+    finish: "Callable[[Outcome, LiveWait], Exit] | None" = None,
 ) -> Exit:
     """Open the project, do the work while showing it, print its outcome. Ctrl-C cancels it."""
 
     async def run() -> Exit:
-        shown = Shown(as_json=project.as_json)
+        shown = LiveWait(as_json=project.as_json)
         async with project.open() as remit:
             with shown.listening():
                 outcome = await work(remit, shown)
@@ -153,14 +153,14 @@ def implement(
     if not is_one:
         order_tasks(board, given, force)
 
-    async def work(remit: "Remit", shown: Shown) -> "Outcome":
+    async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
         show = show_nothing if as_json else lambda words: say_aside(harmless(words))
         options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "show": show}
         if is_one:
             return await implement_task(remit, board, given[0], **options)
         return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)
 
-    def finish(outcome: "Outcome", shown: Shown) -> Exit:
+    def finish(outcome: "Outcome", shown: LiveWait) -> Exit:
         say(harmless(outcome.summary))  # each of them has been printed
         return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
 

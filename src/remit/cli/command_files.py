@@ -9,7 +9,7 @@ import typer
 
 from remit.cli.arguments import DryRun, Timeout, seconds
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import Shown
+from remit.cli.live import LiveWait
 from remit.cli.main import COMMANDS, answering
 from remit.cli.project import Project, find_root
 from remit.cli.render import harmless, one_line, say
@@ -106,7 +106,7 @@ def run(project: Project, name: str, arguments: list[str], timeout: float | None
 async def _run(project: Project, command: "CommandFile", arguments: list[str], found: Any, timeout: float | None) -> Exit:
     from remit.board.project_commands import run
 
-    shown = Shown(as_json=project.as_json)
+    shown = LiveWait(as_json=project.as_json)
     async with project.open(settings=found.settings) as remit:
         carried = await run(remit, command, arguments, found, timeout=timeout, waiting=shown)
         if project.as_json or carried.result is None:

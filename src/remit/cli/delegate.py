@@ -14,7 +14,7 @@ import typer
 from remit.cli import arguments
 from remit.cli.arguments import Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import best_show, carried_out, gone_among, report_dead_work, wait_for_resumed
+from remit.cli.live import await_return, best_show, gone_among, report_dead_work, wait_for_resumed
 from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
 from remit.cli.results import print_return
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.agents.grpc.task_service import TaskService
     from remit.app import Remit
-    from remit.cli.live import Awaited
+    from remit.cli.live import PendingReturn
     from remit.runtime.context import RecordedHandle
 
 
@@ -155,7 +155,7 @@ async def _delegate(project: Project, agent: str, given: list[str], options: dic
         resumed = await report_dead_work(remit, options["key"])
         agent, given = resolve_target(agent, given, remit.directory)
         known = remit.directory.find(agent)
-        handle: Awaited | None = None
+        handle: PendingReturn | None = None
         if known is None:
             _refuse_unloaded(project, agent, remit.directory)
             handle = await _start_on_server(remit, agent, given, options)
@@ -164,7 +164,7 @@ async def _delegate(project: Project, agent: str, given: list[str], options: dic
             _print_faulty_rules(remit)
             parameters = pairs(given, known.spec.parameters_schema if known else None)
             handle = await remit.start(agent, parameters=parameters, **options)
-        outcome = await carried_out(remit, handle, best_show(as_json=project.as_json))
+        outcome = await await_return(remit, handle, best_show(as_json=project.as_json))
         if project.as_json:
             say_json(outcome.result.to_dict())
         else:
@@ -206,7 +206,7 @@ LATE_SECONDS = 5.0
 """A return is waited for until this long after its deadline."""
 
 
-async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
+async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "PendingReturn | None":
     """Only the server can run an agent that registered with it. None: it has no agent of this name."""
     if CALLER in os.environ or not is_served(remit.root):
         return None

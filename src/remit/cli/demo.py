@@ -18,7 +18,7 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.cli.exits import Exit
-from remit.cli.live import best_show, carried_out, report_dead_work
+from remit.cli.live import await_return, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
 from remit.cli.results import record_document
@@ -214,7 +214,7 @@ async def _demo(project: Project) -> Exit:
         counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
         if not as_json:
             say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")
-        outcome = await carried_out(remit, await remit.start("demo.survey", folder=str(counted)), best_show(as_json=as_json))
+        outcome = await await_return(remit, await remit.start("demo.survey", folder=str(counted)), best_show(as_json=as_json))
         records = await remit.tree(outcome.result.session_id)
     parts = judged(folder, outcome.result, records)
     is_ok = all(part.ok for part in parts)

@@ -25,7 +25,7 @@ from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
-    from remit.cli.models import Listed
+    from remit.cli.models import ConfiguredModel
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 EXTRAS = {
@@ -329,7 +329,7 @@ def model_findings(project: Project, seconds: float = TRIAL_SECONDS, *, is_onlin
             yield Finding(one.name, f"answers, in {trial.seconds:.1f} s{price}")
 
 
-def _size(one: "Listed", root: Path) -> int:
+def _size(one: "ConfiguredModel", root: Path) -> int:
     from remit.models.local import find_weights
 
     try:

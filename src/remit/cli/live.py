@@ -37,7 +37,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
-class Awaited(Protocol):
+class PendingReturn(Protocol):
     """What is asked of a delegation that is waited for: a `Handle` is one."""
 
     @property
@@ -121,8 +121,8 @@ class Outcome:
     was_interrupted: bool
 
 
-async def carried_out(
-    remit: "Remit", handle: Awaited, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
+async def await_return(
+    remit: "Remit", handle: PendingReturn, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
 ) -> Outcome:
     """Wait for the return of a delegation and show its progress. The first of these signals cancels it, or `stop`."""
     result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
@@ -214,7 +214,7 @@ async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | Non
     return await asyncio.gather(*(result(session_id) for session_id in sessions))
 
 
-class Shown:
+class LiveWait:
     """Waits for a delegation of the board, shows it, and cancels it on Ctrl-C; passed as `waiting`.
 
     Within `listening` a Ctrl-C before the delegation has started is remembered: it is cancelled as soon as it starts, and recorded.
@@ -237,7 +237,7 @@ class Shown:
     async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
         cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
         try:
-            ended = await carried_out(remit, handle, best_show(as_json=self._as_json))
+            ended = await await_return(remit, handle, best_show(as_json=self._as_json))
         finally:
             cancelling.cancel()
         self._was_cut_short = self._was_cut_short or ended.was_interrupted

@@ -48,7 +48,7 @@ def models(project: Project) -> Exit:
     return project.answer({"models": [one.to_dict() for one in found], "keys": known}, shown)
 
 
-def _print(found: "list[Listed]") -> None:
+def _print(found: "list[ConfiguredModel]") -> None:
     from rich.text import Text
 
     shown = table("", "name", "provider", "model", "key", "price per million", "context", folding=("name", "model", "key"))
@@ -72,7 +72,7 @@ def _print(found: "list[Listed]") -> None:
         say('None of them is used unless an agent names it: write model = "NAME" in remit.toml.')
 
 
-def _key(one: "Listed") -> str:
+def _key(one: "ConfiguredModel") -> str:
     meant = one.meant
     if meant is None or not meant.key_variables:
         return "-"
@@ -113,14 +113,14 @@ def try_each(
     return project.answer({"models": [one.to_dict() for one in tried]}, shown if tried else NONE_YET.rstrip(), code)
 
 
-def _print_faults(found: "Sequence[Listed | Trial]") -> None:
+def _print_faults(found: "Sequence[ConfiguredModel | Trial]") -> None:
     for one in found:
         if one.fault:
             say(f"{one.name}: {harmless(one.fault.removeprefix(f'{one.name} '))} {harmless(one.advice)}".rstrip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ConfiguredModel:
     """A model that the settings name."""
 
     name: str
@@ -157,7 +157,7 @@ class Listed:
         }
 
 
-def listed(settings: Settings, root: Path) -> list[Listed]:
+def listed(settings: Settings, root: Path) -> list[ConfiguredModel]:
     """Those of the setting `model`, in its order, then those that are declared beside them."""
     places = {name: number for number, name in enumerate(settings.model, 1)}
     return [_listed(settings, root, name, places.get(name)) for name in dict.fromkeys((*settings.model, *settings.models))]
@@ -172,7 +172,7 @@ def keys_present() -> Iterator[tuple[str, list[str]]]:
     yield from ((variable, providers) for variable, providers in readers.items() if os.environ.get(variable, "").strip())
 
 
-def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Listed:
+def _listed(settings: Settings, root: Path, name: str, place: int | None) -> ConfiguredModel:
     source = settings.source_of("model" if place is not None else f"models.{name}")
     try:
         meant = resolve_model(settings, name)
@@ -181,8 +181,10 @@ def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Lis
             find_weights(meant.model, root)
             context_tokens = meant.context_tokens or DEFAULT_CONTEXT_TOKENS
     except Unavailable as error:
-        return Listed(name=name, place=place, source=source, meant=_or_none(settings, name), fault=error.message, advice=error.advice)
-    return Listed(
+        return ConfiguredModel(
+            name=name, place=place, source=source, meant=_or_none(settings, name), fault=error.message, advice=error.advice
+        )
+    return ConfiguredModel(
         name=name,
         place=place,
         source=source,

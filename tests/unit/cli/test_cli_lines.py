@@ -29,7 +29,7 @@ async def test_times_never_run_backwards_though_a_slow_child_is_told_of_late(
 
     async with Remit.open(tmp_path, agents=[slow, boss]) as remit:
         handle = await remit.start("boss")
-        await live.carried_out(remit, handle, live.Lines(), signals=())
+        await live.await_return(remit, handle, live.Lines(), signals=())
     said = capsys.readouterr().err
     times = [float(found) for found in re.findall(r"^ *([0-9.]+) s  ", said, re.MULTILINE)]
     assert "slow" in said
