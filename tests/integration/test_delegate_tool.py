@@ -275,7 +275,7 @@ def test_a_call_that_goes_wrong_says_so_in_json_and_by_its_exit_code(project: Pa
 def test_a_call_that_cannot_be_read_is_told_in_a_line(project: Path, words: tuple[str, ...]) -> None:
     done = run_remit(project, "tool", *words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: ")
+    assert "Error" in done.stderr
 
 
 def test_ctrl_c_cancels_what_is_called_and_the_result_still_comes(tmp_path: Path) -> None:
