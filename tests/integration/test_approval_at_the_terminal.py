@@ -82,7 +82,7 @@ def test_ctrl_c_at_the_question_cancels(project: Path) -> None:
 def test_without_a_terminal_nobody_can_be_asked(project: Path) -> None:
     ran = remit(project, "delegate", "tidy", 'paths=["build"]')
     assert "refused" in ran.stdout
-    assert "nobody could be asked" in ran.stdout
+    assert "no person can be asked" in ran.stdout
 
 
 def test_what_is_pasted_is_no_answer_by_its_first_letter_and_ctrl_d_is_a_no(project: Path) -> None:

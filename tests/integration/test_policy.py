@@ -140,7 +140,7 @@ async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         child = (await remit.delegate("tidy")).data[0]
         assert (child["status"], child["stop_reason"], ran) == ("failed", "refused", [])
-        assert "nobody could be asked" in child["errors"][0]["message"]
+        assert "no person can be asked" in child["errors"][0]["message"]
         assert (await remit.describe(child["metadata"]["session_id"])).state is State.REFUSED
 
 
@@ -166,7 +166,7 @@ async def test_a_person_who_says_no_or_nothing_keeps_it_from_running(tmp_path: P
     settings = {"approval_seconds": 0.1}
     async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), settings=settings) as remit:
         child = (await remit.delegate("tidy")).data[0]
-        assert "nobody answered" in child["errors"][0]["message"]
+        assert "no answer within" in child["errors"][0]["message"]
     assert ran == []
 
 

@@ -72,5 +72,5 @@ def test_rules_are_asked_again_when_it_is_run_again(project: Path) -> None:
     (project / ".remit" / "policy.cedar").write_text(ASKS)
     result = recovered(project)
     assert result["stop_reason"] == "refused"
-    assert "nobody could be asked" in str(result)
+    assert "no person can be asked" in str(result)
     assert (project / "ran.txt").read_text() == "|hello\n"

@@ -234,7 +234,7 @@ async def test_workers_that_are_refused_are_named_and_not_counted(tmp_path: Path
         page = next((tmp_path / ".remit" / "scratch").glob("*/report.md")).read_text()
         poor = await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=2))
     assert "Nothing was read: nothing could be searched" in page
-    assert "beyond the maximum of 3" in page
+    assert "exceeds the maximum of 3" in page
     assert "0 workers sent" in page
     assert poor.status in (Status.PARTIAL, Status.FAILED)
     assert poor.data["searched"]["children"] <= 1

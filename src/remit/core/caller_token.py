@@ -74,7 +74,7 @@ def _address(word: str) -> str:
 
 
 def _not_a_token() -> Refused:
-    return Refused(f"{CALLER} holds no token of remit's: it was altered.", code=REFUSED, advice=UNSET)
+    return Refused(f"{CALLER} is not a valid token: it was altered.", code=REFUSED, advice=UNSET)
 
 
 def redact_tokens(text: str) -> str:

@@ -162,5 +162,5 @@ class AllowAll:
 
 
 ALLOWED = Decision(verdict=Verdict.ALLOW)
-_INSIDE = Decision(verdict=Verdict.DENY, because="There is no policy here, and addresses inside need one that permits them.")
+_INSIDE = Decision(verdict=Verdict.DENY, because="No policy is configured, and addresses that are not public need one that permits them.")
 ALLOW_ALL: Policy = AllowAll()

@@ -70,7 +70,7 @@ class AuditLog:
             raise Unavailable(
                 f"{self._folder.name}/{FILE} cannot be written: {error.strerror or error}.",
                 code="STORE_UNAVAILABLE",
-                advice="Every decision must be on record before it is acted on: make room or mend the permissions.",
+                advice="Every decision must be on record before it is acted on: free disk space or fix the permissions.",
             ) from error
 
     def close(self) -> None:

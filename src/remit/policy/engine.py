@@ -37,7 +37,7 @@ from remit.policy.rules import (
 )
 from remit.runtime.policy_facts import COMPUTED
 
-_MEND = "Mend the rules: `remit policy check` says what is wrong."
+_MEND = "Fix the rules: `remit policy check` lists the problems."
 _SHOWN = 300
 
 

@@ -155,9 +155,9 @@ def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
 def _not_a_caller(kind: str, name: str) -> str:
     """Who came in through an API, called an agent, or somebody else called such a caller."""
     if kind == "Agent":
-        return f"{name} is no agent but somebody who comes in through an API: write {CALLER}::{quoted(name)}."
+        return f"{name} is a caller from outside, not an agent: write {CALLER}::{quoted(name)}."
     if name == ROOT_CALLER:
-        return f"Whoever owns the project is Agent::{quoted(name)}."
+        return f"The owner of the project is Agent::{quoted(name)}."
     return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}, or cert:NAME for a certificate."
 
 

@@ -343,7 +343,7 @@ class FileSource:
             return opened.read(LARGEST_BYTES + 1)
 
     def _unreadable(self, why: str) -> Rules:
-        fault = PolicyError(f"{self._name} cannot be read: {why}.", line=1, advice="Mend or remove it.")
+        fault = PolicyError(f"{self._name} cannot be read: {why}.", line=1, advice="Fix or remove it.")
         return Rules(name=self._name, text="", fault=fault)
 
 

@@ -100,7 +100,7 @@ def too_deep(case: GuardInput) -> ErrorInfo | None:
         return None
     return _final(
         "max_depth_exceeded",
-        f"Depth {depth} is beyond the maximum of {case.max_depth} ({_walk(case)}).",
+        f"Depth {depth} exceeds the maximum of {case.max_depth} ({_walk(case)}).",
         "MAX_DEPTH_EXCEEDED",
         "Do this part yourself instead of delegating it, or raise max_depth in remit.toml.",
     )

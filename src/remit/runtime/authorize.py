@@ -168,7 +168,7 @@ def refusal(asked: PolicyRequest, decision: Decision) -> Refused:
     return refused(decision, f"The policy does not allow {asked.action}.")
 
 
-NOBODY = "nobody could be asked here"
+NOBODY = "no person can be asked here"
 LATE_SECONDS = 0.25
 """How long an approver may take to notice that its time is up."""
 
@@ -199,14 +199,14 @@ async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, de
         async with asyncio.timeout(seconds + LATE_SECONDS):
             said = await deps.approver.approve(asked, decision, seconds)
     except TimeoutError:
-        said = (False, f"nobody answered within {seconds:g} s")
+        said = (False, f"no answer within {seconds:g} s")
     except asyncio.CancelledError:
         deps.policy.settled(asked, decision, Verdict.DENY, "it was stopped while it waited")
         raise
     is_yes, by = said
     deps.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
     work.notice(f"{'Approved' if is_yes else 'Not ask_approval'}: {by}.")
-    return None if is_yes else _no(decision, by, "Ask again when somebody is there to say yes, or do it another way.")
+    return None if is_yes else _no(decision, by, "Ask again when a person can approve it, or do it another way.")
 
 
 def refused(decision: Decision, otherwise: str) -> Refused:

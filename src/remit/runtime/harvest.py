@@ -322,7 +322,7 @@ class _Gathering:
             return SearchResult()
         below = relative_path(root, scratch.absolute())
         if path_fault(below) is not None:
-            self.warnings.append("harvest: the scratch folder lies outside the project root; its files cannot be named")
+            self.warnings.append("harvest: the scratch folder is outside the project root; its files cannot be named")
             return SearchResult()
         return search(root, below, SearchBounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
 

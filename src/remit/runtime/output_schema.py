@@ -151,7 +151,7 @@ def check_schema(schema: object) -> dict[str, Any]:
     try:
         size = len(to_json(schema))
     except ValueError as error:
-        raise _refused("", f"it is no JSON: {error}") from None
+        raise _refused("", f"it is not JSON: {error}") from None
     if size > MAX_CHARACTERS:
         raise _refused("", f"it has {size} characters, at most {MAX_CHARACTERS} are taken")
     try:
@@ -228,7 +228,7 @@ def _walk(value: Any, place: str, levels: int, *, are_names: bool = False) -> No
 
 def _check_keyword(name: str, value: Any, where: str) -> None:
     if name == "$ref" and not (isinstance(value, str) and value.startswith("#")):
-        raise _refused(where, f"only what stands in the schema itself can be referred to (#/$defs/…), not {value!r:.80}")
+        raise _refused(where, f"only references within the schema are supported (#/$defs/…), not {value!r:.80}")
     if name in _REFUSED:
         raise _refused(where, f"{name} is not supported")
     patterns = [value] if name == "pattern" else list(value) if name == "patternProperties" and isinstance(value, dict) else []

@@ -217,7 +217,7 @@ def _why(text: str) -> str:
     except RecursionError:
         return "it is nested too deeply"
     except ValueError:
-        return "it holds a number with too many digits"
+        return "it contains a number with too many digits"
     try:
         to_jsonable(value)
     except Failed as error:

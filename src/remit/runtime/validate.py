@@ -308,7 +308,7 @@ def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     # From the fields as given: errors with faults of their own are errors all the same.
     count, status = len(fields.get("errors") or ()), shape.wire.status
     if status is Status.COMPLETED and count:
-        return [f"errors: must be empty when status is completed, holds {count}"]
+        return [f"errors: must be empty when status is completed, has {count}"]
     if status is not Status.COMPLETED and not count:
         return [f"errors: must not be empty when status is {status}"]
     return []

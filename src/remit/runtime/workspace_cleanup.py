@@ -253,7 +253,7 @@ def discard_workspace(workspace: Workspace) -> None:
     """Folder and branch, whatever is in them."""
     with file_lock(workspace.metadata_folder / LOCK, timeout=LOCK_WAIT_SECONDS):
         if load_workspace(workspace.root, workspace.session_id) != workspace:
-            raise Unavailable("Somebody goes on in it, or has removed it.", advice="Look again: remit workspaces")
+            raise Unavailable("It is in use again, or was removed.", advice="Look again: remit workspaces")
         (workspace.metadata_folder / REMOVAL_MARK).touch()
         remove_workspace(workspace, with_branch=True)
     if workspace.tree.exists():

@@ -104,7 +104,7 @@ async def open_session(work: "Work") -> None:
         raise
     work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
     if was_there:
-        work.notice(f"It goes on in the workspace {workspace.inside}.")
+        work.notice(f"It continues in the workspace {workspace.inside}.")
     elif delegation.resumes is not None:
         gone = f"The workspace of {delegation.resumes} is not there any more (merged, removed, or nothing was changed in it)"
         work.warnings = (*work.warnings, f"{gone}; this one began from a new one.")

@@ -259,7 +259,7 @@ def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
     finally:
         os.close(descriptor)
         draft.unlink()
-    raise Unavailable(f"{folder} holds a thousand diffs.")
+    raise Unavailable(f"{folder} contains a thousand diffs.")
 
 
 def is_recorded_diff(path: str) -> bool:
@@ -441,7 +441,7 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
             advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
         )
     return Misused(
-        f"git cannot make a worktree of {root}: {failed.message}", advice='Mend that, or declare the agent with workspace = "copy".'
+        f"git cannot make a worktree of {root}: {failed.message}", advice='Fix that, or declare the agent with workspace = "copy".'
     )
 
 
@@ -592,7 +592,7 @@ def merge_by_hand(workspace: Workspace, message: str) -> MergeResult:
         return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
     if workspace.host:
         return MergeResult(
-            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch holds that one's work too"
+            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch also contains that one's work"
         )
     stop_at = time.monotonic() + MERGING_SECONDS
     changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)

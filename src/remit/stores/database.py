@@ -204,7 +204,7 @@ _KINDS = {
     ),
     sqlite3.SQLITE_FULL: (
         "could not be written: the disk is full",
-        "Free some space on the disk of {folder}; nothing of this write was kept, and the store goes on when there is room.",
+        "Free some space on the disk of {folder}; this write was not kept, and the store continues when there is space.",
     ),
     sqlite3.SQLITE_READONLY: (
         "cannot be written: the file or its file system is read-only",

@@ -212,7 +212,7 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     # Whoever puts a key where its variable's name belongs, or a password into an address, is not shown it on every screen.
     text = str(found["input"])
     is_secret = location[-1].endswith("key_variable") or redact_text(text) != text
-    shown = "not what stands there" if is_secret else f"not {found['input']!r}"
+    shown = "not the value given" if is_secret else f"not {found['input']!r}"
     return f"{source}: {key} must be {demand}, {shown}"
 
 

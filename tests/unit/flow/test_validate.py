@@ -151,7 +151,7 @@ def test_phantom_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_errors_and_status_must_fit(tmp_path: Path) -> None:
-    assert faults_of(answer(errors=[ERROR]), expected(tmp_path)) == ("errors: must be empty when status is completed, holds 1",)
+    assert faults_of(answer(errors=[ERROR]), expected(tmp_path)) == ("errors: must be empty when status is completed, has 1",)
     for status in ("partial", "failed", "blocked"):
         assert faults_of(answer(status=status), expected(tmp_path)) == (f"errors: must not be empty when status is {status}",)
 
