@@ -8,47 +8,11 @@ import sys
 import time
 from typing import Any
 
-from remit.core.errors import RemitError, Stopped
-from remit.core.request import call
+from remit.core.errors import Stopped
 
 
 def add(a: int, b: int) -> int:
     return a + b
-
-
-async def greet(ctx: Any, name: str) -> dict[str, Any]:
-    ctx.progress("greeting", 0.5)
-    ctx.emit({"hello": name})
-    ctx.artifact("out.md", summary="a file")
-    ctx.spend(tokens=3, cost=0.5)
-    await ctx.checkpoint({"at": name})
-    return {
-        "session_id": ctx.session_id,
-        "depth": ctx.depth,
-        "path": ctx.path,
-        "left": ctx.remaining > 1,
-        "saved": ctx.saved,
-        "scratch": str(ctx.scratch),
-        "budget": ctx.budget.tokens,
-        "task": ctx.task.title,
-        "environment": os.environ["REMIT_SESSION"],
-    }
-
-
-async def ask_child(ctx: Any) -> Any:
-    one = await ctx.delegate("echo", word="a", timeout=5)
-    two = await ctx.gather(call("echo", word="b"), call("echo", word="c"), limit=1)
-    handle = await ctx.start("echo", word="d")
-    events = [event.body async for event in handle.stream()]
-    return [one.data, *[r.data for r in two], (await handle.result()).data, events]
-
-
-async def ask_what_is_refused(ctx: Any) -> str:
-    try:
-        await ctx.delegate("refused")
-    except RemitError as error:
-        return f"{type(error).__name__} {error.code} {error.advice}"
-    return "no"
 
 
 def raise_value_error() -> None:
@@ -170,12 +134,6 @@ def not_json() -> object:
 async def wait_for_hand_in(ctx: Any) -> bool:
     await ctx.wait_hand_in()
     return bool(ctx.hand_in)
-
-
-def blocking(ctx: Any, name: str) -> list[Any]:
-    ctx.progress("blocking", 0.1)
-    ctx.checkpoint(name)
-    return [ctx.delegate("echo", word=name).data, ctx.saved, ctx.depth]
 
 
 def fork_bomb() -> None:

@@ -14,43 +14,10 @@ from remit.agents.process.target import target_of
 from remit.core.budget import Limits
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, Lineage, TaskContext
-from remit.core.errors import Refused
-from remit.core.events import Event, EventKind
 from remit.core.ids import new_session_id
-from remit.core.request import Request
-from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority
 from remit.runtime.context import Context, ContextFacts, Repair
 from remit.system.processes import marked
-
-
-def echo(request: Request) -> Return:
-    if request.agent == "refused":
-        raise Refused("Too deep.", code="MAX_DEPTH_EXCEEDED", advice="Do it yourself.")
-    metadata = Metadata(
-        session_id=new_session_id(),
-        agent_type=request.agent,
-        delegation_depth=2,
-        delegation_path=("orchestrator", "agent", request.agent),
-        duration_seconds=0.1,
-    )
-    return Return(status=Status.COMPLETED, summary="Echoed. It is done.", metadata=metadata, data=request.parameters.get("word"))
-
-
-class EchoHandle:
-    def __init__(self, done: Return) -> None:
-        self._done = done
-        self.session_id = done.session_id
-
-    async def result(self) -> Return:
-        return self._done
-
-    async def stream(self) -> AsyncIterator[Event]:
-        for number in (1, 2):
-            yield Event(session_id=self.session_id, number=number, at=0.0, kind=EventKind.DATA, body={"chunk": number})
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return [{"session_id": self.session_id, "reason": reason}]
 
 
 class RecordingBackend:
@@ -91,9 +58,6 @@ class RecordingBackend:
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(time.monotonic())
 
-    async def session_diff(self, session_id: str) -> str:
-        raise NotImplementedError
-
     def budget(self) -> Limits:
         return Limits(tokens=100)
 
@@ -104,16 +68,6 @@ class RecordingBackend:
         """The soft deadline. (`soft` alone is set by a stop, too.)"""
         self.hand_in = True
         self.soft.set()
-
-    async def delegate(self, request: Request) -> Return:
-        await asyncio.sleep(0)
-        return echo(request)
-
-    async def start(self, request: Request) -> EchoHandle:
-        return EchoHandle(echo(request))
-
-    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
-        return [echo(request) for request in requests]
 
     def progress(self, message: str, fraction: float | None) -> None:
         self.notes.append(("progress", message, fraction))

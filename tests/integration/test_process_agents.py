@@ -37,37 +37,6 @@ async def test_a_function_answers_from_its_own_process_and_parameters_are_checke
         await stage.run(agents.add, a=2)
 
 
-async def test_a_sync_agent_gets_the_blocking_twin_of_the_context(stage: ProcessStage) -> None:
-    assert await stage.run(agents.blocking, name="Ada") == ["Ada", "Ada", 1]
-    assert stage.backend.notes == [("progress", "blocking", 0.1), ("checkpoint", "Ada")]
-
-
-async def test_an_async_agent_has_the_same_context(stage: ProcessStage) -> None:
-    """Lineage, deadline, task and budget cross the pipe; what it says reaches the real backend."""
-    said = await stage.run(agents.greet, name="Ada")
-    lineage = stage.backend.delegation.lineage
-    assert said["session_id"] == said["environment"] == lineage.session_id
-    assert said["path"] == list(lineage.path)
-    assert said["depth"] == 1
-    assert said["left"] is True
-    assert said["saved"] == {"at": "Ada"}
-    assert said["scratch"] == str(stage.backend.scratch())
-    assert said["budget"] == 100
-    assert said["task"] == "A title"
-    assert stage.backend.notes == [
-        ("progress", "greeting", 0.5),
-        ("emit", {"hello": "Ada"}),
-        ("artifact", "out.md", "report", "a file"),
-        ("spend", 3, 0.5),
-        ("checkpoint", {"at": "Ada"}),
-    ]
-
-
-async def test_children_are_delegated_over_the_pipe_and_refusals_arrive_as_such(stage: ProcessStage) -> None:
-    assert await stage.run(agents.ask_child) == ["a", "b", "c", "d", [{"chunk": 1}, {"chunk": 2}]]
-    assert await stage.run(agents.ask_what_is_refused) == "Refused MAX_DEPTH_EXCEEDED Do it yourself."
-
-
 async def test_the_worker_sees_the_soft_deadline(stage: ProcessStage) -> None:
     now = time.monotonic()
     stage.backend.delegation = stage.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))

@@ -49,6 +49,8 @@ class HostileStage(ProcessStage):
         with pytest.raises(asyncio.CancelledError):
             await running
         took = time.monotonic() - began
+        if self.noted("abandoned"):  # a busy machine: the killing goes on, and was reported
+            await asyncio.to_thread(wait_until, lambda: not alive(seen) and not self.left(), allowed(1.0))
         assert alive(seen) == []
         assert self.left() == []
         return took
