@@ -27,9 +27,9 @@ async def main() -> None:
     assert command is not None
     found = bind_command(Path.cwd(), command)
     async with Remit.open(".", agents=[librarian], settings=found.settings) as remit:
-        carried = await run_command(remit, command, ["README.md", "cost $5 and $ARGUMENTS"], found)
-        print(carried.outcome.data["data"])
-        record = await remit.describe(carried.outcome.session_id)
+        result = await run_command(remit, command, ["README.md", "cost $5 and $ARGUMENTS"], found)
+        print(result.data)
+        record = await remit.describe(result.session_id)
         print(" → ".join(record.path))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remit.board.error_tasks import errors as errors_to_task
     from remit.board.implement import implement as implement_task
     from remit.board.importer import import_board
-    from remit.board.project_commands import bound as bind_command
+    from remit.board.project_commands import bind_command
     from remit.board.project_commands import run as run_command
     from remit.board.research_plan import plan as plan_task
     from remit.board.research_plan import research as research_task
@@ -80,7 +80,7 @@ _PUBLIC = {
     "remit.board.error_tasks": "errors=errors_to_task",
     "remit.board.implement": "implement=implement_task",
     "remit.board.importer": "import_board",
-    "remit.board.project_commands": "bound=bind_command run=run_command",
+    "remit.board.project_commands": "bind_command run=run_command",
     "remit.board.research_plan": "research=research_task plan=plan_task revise=revise_plan",
     "remit.board.review": "ReviewRequest review=review_work",
     "remit.board.task": "Task State=BoardState Status=TaskStatus",

@@ -3,7 +3,6 @@
 A file is a prompt with a head; `project_commands` has an agent carry it out. Light to import: `remit --help` uses it.
 """
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -149,6 +148,7 @@ def read(path: Path, root: Path) -> CommandFile:
 
 
 def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
+    """The Markdown files in and below the folders, in order of their names; our own folder has none below it."""
     for folder in FOLDERS:
         place = root / folder
         try:
@@ -157,25 +157,15 @@ def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
             if not place.resolve().is_relative_to(root.resolve()):
                 problems.append(f"{folder}: it is a link that leads out of the project.")
                 continue
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+            found = sorted(place.glob("*.md") if folder == OWN else place.rglob("*.md"))
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a cycle, before Python 3.13
             problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
             continue
-        for path in _pages_in(place, folder, problems):
-            yield path.stem, path
-
-
-def _pages_in(place: Path, folder: str, problems: list[str]) -> list[Path]:
-    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
-    found: list[Path] = []
-    for where, below, files in os.walk(place, onerror=lambda error: problems.append(f"{error.filename}: {error.strerror}.")):
-        below.sort()
-        if folder == OWN:
-            below.clear()
-        found += [Path(where, name) for name in sorted(files) if name.endswith(".md") and not name.startswith(("_", "."))]
         if len(found) > MAX_FILES:
-            problems.append(f"{folder}: it holds more than {MAX_FILES} files; the first {MAX_FILES} are read.")
-            break
-    return [path for path in found[:MAX_FILES] if path.name.upper() != "README.MD"]
+            problems.append(f"{folder}: it has more than {MAX_FILES} files; the first {MAX_FILES} are read.")
+        yield from (
+            (path.stem, path) for path in found[:MAX_FILES] if not path.name.startswith(("_", ".")) and path.stem.upper() != "README"
+        )
 
 
 def _text(where: str, page: "Page", head: Mapping[str, Any], key: str) -> str:
@@ -235,7 +225,7 @@ def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
         value = ""
         if match["which"] or match["named"].startswith("$"):
             asked.append(mark)
-            value = " ".join(arguments) if mark == "ARGUMENTS" else _one(arguments, int(mark))
+            value = " ".join(arguments if mark == "ARGUMENTS" else arguments[int(mark) - 1 : int(mark)])
         if match["which"]:
             return value
         named = value if match["named"].startswith("$") else match["named"]
@@ -244,20 +234,10 @@ def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
         return f"@{named}"
 
     text = _MARK.sub(put, body)
-    rest = _not_asked_for(arguments, asked)
+    rest = [one for number, one in enumerate(arguments, start=1) if str(number) not in asked and "ARGUMENTS" not in asked]
     if rest:
         text = f"{text.rstrip()}\n\n{'More arguments' if asked else 'Arguments'}: {' '.join(rest)}"
     return FilledText(text=text, files=tuple(dict.fromkeys(files)), warnings=tuple(_warnings(body, arguments, asked)))
-
-
-def _one(arguments: Sequence[str], number: int) -> str:
-    return arguments[number - 1] if number <= len(arguments) else ""
-
-
-def _not_asked_for(arguments: Sequence[str], asked: Sequence[str]) -> Sequence[str]:
-    if "ARGUMENTS" in asked:
-        return ()
-    return [one for number, one in enumerate(arguments, start=1) if str(number) not in asked]
 
 
 def _warnings(body: str, arguments: Sequence[str], asked: Sequence[str]) -> list[str]:

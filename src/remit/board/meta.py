@@ -7,7 +7,6 @@ is accepted that gives itself more than its carrier has.
 
 import os
 import re
-import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,17 +17,18 @@ from remit.agents.declarations import FOLDERS as AGENT_FOLDERS
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, require_agent, route_task
+from remit.board.command_lifecycle import Find, new_error, require_agent, route_task
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.runtime.artifacts import checked_artifacts
+from remit.system.edits import name_new
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -190,37 +190,30 @@ def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
     if made.warning:
         note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
     use = f'`remit delegate {place.name} task="…"`' if place.kind is Kind.AGENT else f"`remit {place.name} …`"
-    return Outcome(
-        command=COMMAND,
-        status="completed",
-        summary=f"The {place.kind} {place.name} is there: {place.path}. {result.summary}",
+    return Outcome.of_return(
+        COMMAND,
+        result,
+        summary=f"The {place.kind} {place.name} is filed: {place.path}. {result.summary}",
         artifacts=checked_artifacts(root, [Artifact(type="documentation", path=place.path, summary=f"The {place.kind} {place.name}")]),
         next_steps=f"Read it; {use} uses it.",
         warnings=(*result.warnings, *([made.warning] if made.warning else [])),
         commit=made.short,
-        session_id=result.session_id,
         data={"kind": str(place.kind), "name": place.name, "path": place.path, "agent": result.metadata.agent_type},
     )
 
 
 def _not_loaded(root: Path, place: Place, result: Return, text: str | None, fault: str) -> Outcome:
     aside = kept_aside(root, place, text) if text else ""
-    kept = f" It is kept as {aside}." if aside else ""
-    error = ErrorInfo(
-        type="validation",
-        code="VALIDATION_FAILED",
-        message=f"What {result.metadata.agent_type} wrote could not be filed: {fault}{kept}",
-        recoverable=True,
-        recommendation=f"Fix it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
-    )
+    message = f"What {result.metadata.agent_type} wrote could not be filed: {fault}{f' It is kept as {aside}.' if aside else ''}"
+    advice = f"Fix it and put it at {place.path}, or describe more and try again." if aside else "Describe more, and try again."
     return Outcome.of_return(
         COMMAND,
         result,
         status="failed",
-        summary=f"No {place.kind} was made. {error.message}",
+        summary=f"No {place.kind} was made. {message}",
         artifacts=(),
-        errors=(error,),
-        next_steps=error.recommendation,
+        errors=(new_error("validation", "VALIDATION_FAILED", message, advice),),
+        next_steps=advice,
         stop_reason=str(StopReason.INVALID_RETURN),
         data={"kind": str(place.kind), "name": place.name, "kept": aside or None},
     )
@@ -254,17 +247,14 @@ def write_new(root: Path, place: Place, text: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not folder.resolve().is_relative_to(root.resolve()):
-            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
-        descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
+            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Remove the link.")
+        data = (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace")
+        beside = write_beside(folder, f".{place.name}.new", data)
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
-                opened.write(text if text.endswith("\n") else f"{text}\n")
-            os.chmod(beside, 0o644)
-            os.link(beside, root / place.path)
-        finally:
-            os.unlink(beside)
-    except FileExistsError:
-        raise Refused(f"{place.path} is there already; it stays as it is.", advice="Give another name with --name.") from None
+            name_new(beside, root / place.path)
+        except FileExistsError:
+            beside.unlink()
+            raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
     except (OSError, RuntimeError) as error:
         raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from remit.agents.attach_client import token_here
 from remit.agents.declarations import Declarations, declarations_of
-from remit.agents.definition import Definition, definition_of
+from remit.agents.definition import definition_of
 from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
 from remit.board.command_files import MAX_INCLUDED, CommandFile, fill_arguments
+from remit.board.command_lifecycle import new_error
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
@@ -29,30 +30,24 @@ READER = "worker.read_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """A command and who carries it out."""
+class BoundCommand:
+    """A command and the agent that carries it out."""
 
     settings: Settings
     """Of the project, with the command in its routing table."""
     agent: str | None
     """None: no agent is configured for it."""
     warnings: tuple[str, ...] = ()
-    why_nobody: ErrorInfo | None = None
+    error: ErrorInfo | None = None
+    """Why there is no agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    outcome: Outcome
-    result: Return | None = None
-    """None: nothing was delegated."""
-
-
-def bound(root: Path, command: CommandFile) -> Bound:
+def bind_command(root: Path, command: CommandFile) -> BoundCommand:
     """Its agent: that of its route, the one it names, else the one that carries out agent files. Blocking; starts nothing."""
     settings = load_settings(root)
     if command.name in settings.routing.commands:
         rule = settings.routing.commands[command.name][0]
-        return Bound(settings=settings, agent=rule.agent)
+        return BoundCommand(settings=settings, agent=rule.agent)
     declarations = declarations_of(root, settings)
     agent: str | None = command.agent
     warnings: tuple[str, ...] = ()
@@ -66,15 +61,17 @@ def bound(root: Path, command: CommandFile) -> Bound:
         if binding.models is not None and token_here() is None:
             return _on_a_model(command, declarations, binding.models, warnings)
         if binding.carrier is None:
-            return Bound(settings=settings, agent=None, warnings=warnings, why_nobody=_why_nobody(profile, binding.wanted))
+            fault = why_unavailable(replace(profile, runs_on=binding.wanted))
+            error = new_error("tool_unavailable", "TOOL_UNAVAILABLE", fault.message, fault.advice)
+            return BoundCommand(settings=settings, agent=None, warnings=warnings, error=error)
         agent = binding.carrier.name
     if command.model:
         warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
     routing = settings.routing.extended({command.name: (Rule(agent=agent),)})
-    return Bound(settings=replace(settings, routing=routing), agent=agent, warnings=warnings)
+    return BoundCommand(settings=replace(settings, routing=routing), agent=agent, warnings=warnings)
 
 
-def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequence[str], warnings: tuple[str, ...]) -> Bound:
+def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequence[str], warnings: tuple[str, ...]) -> BoundCommand:
     """The language model does it, as an agent that is there for this command alone. Raises `Misused`."""
     settings = declarations.settings
     own, notes = resolved([command.model] if command.model else [], settings, is_guest=not command.is_ours, source=command.path)
@@ -84,18 +81,12 @@ def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequen
     table = {"kind": "model", "description": command.description, "model": list(own or models)}
     routing = settings.routing.extended({command.name: (Rule(agent=name),)})
     settings = replace(settings, routing=routing, agents={**settings.agents, name: table})
-    return Bound(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
+    return BoundCommand(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
 
 
-def _why_nobody(profile: Definition, wanted: str | None) -> ErrorInfo:
-    fault = why_unavailable(replace(profile, runs_on=wanted))
-    words = fault.message.replace("is an agent file", "is a command")
-    return ErrorInfo(type="tool_unavailable", message=words, code="TOOL_UNAVAILABLE", recoverable=True, recommendation=fault.advice)
-
-
-def nobody(command: CommandFile, found: Bound) -> Outcome:
+def unavailable_outcome(command: CommandFile, found: BoundCommand) -> Outcome:
     """Blocked: no agent is configured."""
-    error = found.why_nobody
+    error = found.error
     return Outcome(
         command=command.name,
         status="blocked",
@@ -111,11 +102,11 @@ async def run(
     remit: Remit,
     command: CommandFile,
     arguments: Sequence[str],
-    found: Bound,
+    found: BoundCommand,
     *,
     timeout: float | None = None,
     waiting: Waiting = wait_for_result,
-) -> Carried:
+) -> Return:
     """Hand it over and wait. `remit` is open with `found.settings`."""
     ready = fill_arguments(command.body, arguments)
     included, warnings = await _included(remit, ready.files)
@@ -126,11 +117,10 @@ async def run(
     handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
     said = (*found.warnings, *command.warnings, *ready.warnings, *warnings, *result.warnings)
-    result = replace(result, warnings=tuple(dict.fromkeys(said)))
-    return Carried(outcome=_outcome(command, result), result=result)
+    return replace(result, warnings=tuple(dict.fromkeys(said)))
 
 
-def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound) -> Outcome:
+def dry_run_command(command: CommandFile, arguments: Sequence[str], found: BoundCommand) -> Outcome:
     """What would be handed over, and to whom; nothing is read or started."""
     ready = fill_arguments(command.body, arguments)
     limits = found.settings.limits_for(command.name)
@@ -185,7 +175,7 @@ def _is_file(place: Path) -> bool:
         return False
 
 
-def _outcome(command: CommandFile, result: Return) -> Outcome:
+def command_outcome(command: CommandFile, result: Return) -> Outcome:
     metadata = result.metadata
     data = {"command_file": command.path, "agent": metadata.agent_type, "duration_seconds": metadata.duration_seconds, "data": result.data}
     return Outcome.of_return(command.name, result, data=data)

@@ -87,14 +87,14 @@ def _command(name: str) -> Callable[..., Exit]:
 def run(project: Project, name: str, arguments: list[str], timeout: float | None, *, dry_run: bool) -> Exit:
     """Run a command file."""
     from remit.board.command_files import find
-    from remit.board.project_commands import bound, dry_run_command, nobody
+    from remit.board.project_commands import bind_command, dry_run_command, unavailable_outcome
 
     command = find(project.root, name)
     if command is None:
         raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
-    found = bound(project.root, command)
+    found = bind_command(project.root, command)
     if found.agent is None:
-        return answer_outcome(project, nobody(command, found))
+        return answer_outcome(project, unavailable_outcome(command, found))
     if dry_run:
         outcome = dry_run_command(command, arguments, found)
         if not project.as_json:
@@ -104,15 +104,15 @@ def run(project: Project, name: str, arguments: list[str], timeout: float | None
 
 
 async def _run(project: Project, command: "CommandFile", arguments: list[str], found: Any, timeout: float | None) -> Exit:
-    from remit.board.project_commands import run
+    from remit.board.project_commands import command_outcome, run
 
     shown = LiveWait(as_json=project.as_json)
     async with project.open(settings=found.settings) as remit:
-        carried = await run(remit, command, arguments, found, timeout=timeout, waiting=shown)
-        if project.as_json or carried.result is None:
-            return answer_outcome(project, carried.outcome, was_interrupted=shown.was_interrupted)
-        print_return(carried.result, remit.root)
-        return Exit.INTERRUPTED if shown.was_interrupted else exit_of_return(carried.result)
+        result = await run(remit, command, arguments, found, timeout=timeout, waiting=shown)
+        if project.as_json:
+            return answer_outcome(project, command_outcome(command, result), was_interrupted=shown.was_interrupted)
+        print_return(result, remit.root)
+        return Exit.INTERRUPTED if shown.was_interrupted else exit_of_return(result)
 
 
 def commands(project: Project) -> Exit:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remit import Remit
 from remit.board.command_files import CommandFile, every, fill_arguments, find, names
-from remit.board.project_commands import Bound, bound, dry_run_command, nobody, run
+from remit.board.project_commands import BoundCommand, bind_command, command_outcome, dry_run_command, run, unavailable_outcome
 from remit.core.errors import Misused
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
 
@@ -110,16 +110,16 @@ def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path: Path) -> 
     ]
 
 
-def bound_file(root: Path, name: str) -> tuple[CommandFile, Bound]:
+def bound_file(root: Path, name: str) -> tuple[CommandFile, BoundCommand]:
     command = find(root, name)
-    return command, bound(root, command)
+    return command, bind_command(root, command)
 
 
 async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
     command, found = bound_file(root, name)
     async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
         done = await run(remit, command, arguments, found)
-        return done, await remit.describe(done.result.session_id)
+        return command_outcome(command, done), await remit.describe(done.session_id)
 
 
 async def test_it_is_a_command_of_its_own_carried_out_by_its_agent(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_it_is_a_command_of_its_own_carried_out_by_its_agent(tmp_path: Pat
     done, record = await carried(tmp_path, "fix", "7", "now", agent=fixer)
     assert fixer.calls == [{"task": "Fix 7.\n\nMore arguments: now"}]
     assert (record.path, record.command, record.timeout_seconds) == (("orchestrator", "fix", "fixer"), "fix", 33.0)
-    assert (done.outcome.command, done.outcome.status, done.outcome.data["data"]) == ("fix", "completed", "Fixed.")
+    assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
 
 
 async def test_files_it_names_are_handed_along_by_the_policys_leave(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_files_it_names_are_handed_along_by_the_policys_leave(tmp_path: Pa
     asked = fixer.calls[0]["task"]
     assert "--- notes.md\nthe notes" in asked
     assert "PASSWORD" not in asked
-    assert [one.partition(" ")[0] for one in done.outcome.warnings] == ["@.env", "@gone.md"]
+    assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
 
 
 async def test_timeouts_and_routes_of_the_settings_hold_for_its_name(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ async def test_timeouts_and_routes_of_the_settings_hold_for_its_name(tmp_path: P
 
 def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", "Fix $1.")
-    outcome = nobody(*bound_file(tmp_path, "fix"))
+    outcome = unavailable_outcome(*bound_file(tmp_path, "fix"))
     assert (outcome.status, outcome.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
-    assert "fix is a command, and no coding agent is declared" in outcome.summary
+    assert "No agent is configured for fix" in outcome.summary
     assert "[agents.claude]" in outcome.next_steps
 
 
@@ -177,7 +177,7 @@ async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the
         command, found = bound_file(tmp_path, "fix")
         async with Remit.open(tmp_path, settings=found.settings) as remit:
             done = await run(remit, command, ["seven"], found)
-    assert done.outcome.status == "completed", done.outcome
+    assert done.status == "completed", done
     assert server.requests[0].model == "other"
     assert "Fix seven." in server.requests[0].text
 

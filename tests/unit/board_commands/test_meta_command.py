@@ -116,7 +116,7 @@ async def test_what_was_written_is_kept_when_somebody_took_its_place_meanwhile(t
         return {"status": "completed", "summary": "Wrote it. Good.", "artifacts": [], "errors": [], "data": {"file": text}}
 
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", while_another), name="links")
-    assert "is there already; it stays as it is" in outcome.summary
+    assert "exists already and is not overwritten" in outcome.summary
     assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
     assert (tmp_path / outcome.data["kept"]).read_text() == text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from remit import Remit
 from remit.board import project_commands
 from remit.board.command_files import find
-from remit.board.project_commands import bound
+from remit.board.project_commands import bind_command
 from remit.testing import Scripted, answer
 from support.cli import run
 
@@ -32,9 +32,9 @@ async def test_words_that_can_be_no_file_are_handed_over_as_words(tmp_path: Path
     command = find(tmp_path, "see")
     assert command is not None
     reader = Scripted("reader", answer("read"), answer("read"))
-    found = bound(tmp_path, command)
+    found = bind_command(tmp_path, command)
     async with Remit.open(tmp_path, agents=[reader], settings=found.settings) as remit:
         for words in ("x" * 6_000, "a\0b.md"):
             carried = await project_commands.run(remit, command, [words], found)
-            assert carried.outcome.status == "completed"
+            assert carried.status == "completed"
     assert "x" * 6_000 in reader.calls[0]["task"]
