@@ -7,20 +7,6 @@ from functools import lru_cache
 
 MAX_LENGTH = 1000
 MAX_CHOICES = 64
-_CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r"\s",
-    "punct": r"!-/:-@\[-`{-~",
-    "xdigit": "0-9a-fA-F",
-    "blank": " \\t",
-    "cntrl": "\\x00-\\x1f\\x7f",
-    "graph": "!-~",
-    "print": " -~",
-}
 
 
 class BadPattern(ValueError):
@@ -126,23 +112,18 @@ def _end_of_class(part: str, start: int) -> int | None:
     if part[position : position + 1] == "]":
         position += 1
     while position < len(part):
-        if part.startswith("[:", position) and (end := part.find(":]", position)) >= 0:
-            position = end + 2
-        elif part[position] == "]":
+        if part[position] == "]":
             return position
-        else:
-            position += 2 if part[position] == "\\" else 1
+        position += 2 if part[position] == "\\" else 1
     return None
 
 
 def _class(inside: str) -> str:
     negated = inside[:1] in ("!", "^")
-    body = inside[1:] if negated else inside
-    named = re.split(r"\[:(\w+):\]", body)
-    held = "".join(_CLASSES.get(piece, "") if number % 2 else _ranges(piece) for number, piece in enumerate(named))
-    if not held:
+    ranges = _ranges(inside[1:] if negated else inside)
+    if not ranges:
         return "[^/]" if negated else "(?!)"
-    return f"[^/{held}]" if negated else f"(?!/)[{held}]"
+    return f"[^/{ranges}]" if negated else f"(?!/)[{ranges}]"
 
 
 def _ranges(text: str) -> str:
