@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from remit.board.task import Task
     from remit.builtin.assistant.conversations import Conversations
     from remit.builtin.assistant.stream import ask
-    from remit.builtin.worker.web_search import Hit as SearchHit
-    from remit.builtin.worker.web_search import NotSetUp as SearchNotConfigured
-    from remit.builtin.worker.web_search import Reaching as SearchClient
-    from remit.builtin.worker.web_search import SearchProvider
+    from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
     from remit.core.budget import Limits
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event
@@ -86,7 +83,7 @@ _PUBLIC = {
     "remit.board.task": "Task State=BoardState Status=TaskStatus",
     "remit.builtin.assistant.conversations": "Conversations",
     "remit.builtin.assistant.stream": "ask",
-    "remit.builtin.worker.web_search": "SearchProvider Hit=SearchHit Reaching=SearchClient NotSetUp=SearchNotConfigured",
+    "remit.builtin.worker.web_search": "SearchClient SearchHit SearchNotConfigured SearchProvider",
     "remit.core.budget": "Limits",
     "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",
     "remit.core.events": "Event",

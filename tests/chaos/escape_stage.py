@@ -21,7 +21,7 @@ from escapes import ATTEMPTS, BATCH, Attempt
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer, probe
 from remit.system.sandbox.recipes import Limits
-from remit.system.sandbox.run import Ran, run
+from remit.system.sandbox.run import RunResult, run
 
 STACKS = ("bubblewrap", "landlock", "old landlock")
 AT_ONCE = 4
@@ -39,7 +39,7 @@ def offer_of(stack: str) -> Offer:
 
 async def sandboxed(
     code: str, stack: str = "bubblewrap", *, language: str = "python", out: Path | None = None, **given: Any
-) -> tuple[Ran, str, str]:
+) -> tuple[RunResult, str, str]:
     """How it ended, what it printed, and what it complained."""
     heard = {"stdout": b"", "stderr": b""}
 

@@ -12,7 +12,7 @@ import pytest
 from chat_stage_set import echoing_project
 
 from remit import Remit, agent
-from remit.builtin.assistant.conversations import Conversations, Spent
+from remit.builtin.assistant.conversations import Conversations, CostLine
 from remit.builtin.assistant.stream import ask
 from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
@@ -186,7 +186,7 @@ async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) ->
     last = kept.messages[-1]
     assert isinstance(last, Reply)
     assert last.text.startswith("This will")
-    assert "Stopped here" in last.text
+    assert "StopLine here" in last.text
 
 
 async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it_has(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
         assert returned.data["text"] == "Going on."
         shown = models.requests[-1]
         assert "CANCELLED" in shown.results[0]
-        assert "Stopped here: it was cancelled" in shown.messages[-2].text
+        assert "StopLine here: it was cancelled" in shown.messages[-2].text
     again = Conversations(tmp_path).open(kept.conversation_id)
     assert faults_of(repaired(again.messages)) == []
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
@@ -361,7 +361,7 @@ async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_a
         f"Number {n}" for n in range(8)
     ]
     assert kept.compacted.by == "scripted"
-    spent = [line for line in kept.lines if isinstance(line, Spent)]
+    spent = [line for line in kept.lines if isinstance(line, CostLine)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
 

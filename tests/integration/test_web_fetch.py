@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from web_server import Heard, answer, certificate, raw, redirect, web_server
 
-from remit.builtin.worker.pages import Fetched, build_headers, content_kind, encode_body, fetch, read_answer
+from remit.builtin.worker.pages import FetchResult, build_headers, content_kind, encode_body, fetch, read_answer
 from remit.core.errors import Misused, Refused
-from remit.system.http import Address, BodyError, Network, Trail, Unreached, WebRequest, parse_target, tls_context
+from remit.system.http import Address, BodyError, Network, Trail, UnreachableError, WebRequest, parse_target, tls_context
 
 HERE = ipaddress.ip_address("127.0.0.1")
 
@@ -50,7 +50,7 @@ class Wires:
 async def get(
     url: str, wires: Wires | None = None, *, method: str = "GET", headers: dict[str, Any] | None = None, body: Any = None,
     most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
-) -> Fetched:  # fmt: skip
+) -> FetchResult:  # fmt: skip
     data, sent = encode_body(body, build_headers(headers))
     request = WebRequest(target=parse_target(url), method=method, headers=sent, body=data)
     return await fetch(request, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
@@ -83,7 +83,7 @@ async def test_a_name_that_resolves_differently_the_second_time_is_not_asked_a_s
     public = ipaddress.ip_address("127.0.0.9")  # stands for the address that was judged; nobody listens there
     with web_server({"/": answer("secret")}) as server:
         wires = Wires(names={"rebinding.example": [[public], [HERE]]}, allowed={"rebinding.example"})
-        with pytest.raises(Unreached):
+        with pytest.raises(UnreachableError):
             await get(f"http://rebinding.example:{server.port}/", wires)
         assert wires.looked_up == ["rebinding.example"]
         assert server.heard == []
@@ -120,14 +120,14 @@ async def test_each_hop_is_put_to_the_policy_anew() -> None:
 
 
 async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two_or_without_end() -> None:
-    two = raw(b"HTTP/1.1 302 Found\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
+    two = raw(b"HTTP/1.1 302 SearchOutcome\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
     with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
         assert (await get(f"{server.url}/space")).body.content == b"here"
-        with pytest.raises(Unreached, match="2 addresses at once"):
+        with pytest.raises(UnreachableError, match="2 addresses at once"):
             await get(f"{server.url}/two")
         server.heard.clear()
         server.routes["/"] = redirect("/")
-        with pytest.raises(Unreached, match="more than 10 times"):
+        with pytest.raises(UnreachableError, match="more than 10 times"):
             await get(f"{server.url}/")
         assert len(server.heard) == 11
 
@@ -135,7 +135,7 @@ async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two_or_withou
 async def test_a_malformed_header_is_not_repeated() -> None:
     """Credentials never logged: what stood there may be a cookie."""
     odd = raw(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=hunter2\rX\r\n\r\n")
-    with web_server({"/": odd}) as server, pytest.raises(Unreached) as unreached:
+    with web_server({"/": odd}) as server, pytest.raises(UnreachableError) as unreached:
         await get(f"{server.url}/")
     assert "hunter2" not in str(unreached.value)
 
@@ -155,7 +155,7 @@ async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() 
 @pytest.mark.parametrize(
     ("status", "method", "sent"),
     [
-        ("302 Found", "POST", ("GET", b"")),
+        ("302 SearchOutcome", "POST", ("GET", b"")),
         ("303 See Other", "PUT", ("GET", b"")),
         ("307 Temporary Redirect", "POST", ("POST", b'{"a": 1}')),
         ("308 Permanent Redirect", "PUT", ("PUT", b'{"a": 1}')),
@@ -178,7 +178,7 @@ async def test_nothing_is_sent_that_was_not_given(monkeypatch: pytest.MonkeyPatc
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with web_server({"/to": answer("direct")}) as server:
-        server.routes["/"] = answer(status="302 Found", headers={"Location": "/to", "Set-Cookie": "session=1; Path=/"})
+        server.routes["/"] = answer(status="302 SearchOutcome", headers={"Location": "/to", "Set-Cookie": "session=1; Path=/"})
         assert (await get(f"{server.url}/")).body.content == b"direct"
         await get(f"{server.url}/to")
         assert not any({"cookie", "authorization"} & heard.headers.keys() for heard in server.heard)
@@ -265,7 +265,7 @@ async def test_headers_that_drip_end_in_time() -> None:
     ids=["a huge header", "very many headers", "two lengths", "no HTTP", "nothing"],
 )
 async def test_what_is_no_proper_answer_is_said_to_be_none(data: bytes) -> None:
-    with web_server({"/": raw(data)}) as server, pytest.raises(Unreached):
+    with web_server({"/": raw(data)}) as server, pytest.raises(UnreachableError):
         await get(f"{server.url}/")
 
 
@@ -285,11 +285,11 @@ async def test_a_certificate_must_be_vouched_for_and_be_the_names(tmp_path: Path
     names: dict[str, list[Sequence[Address]]] = {"site.example": [[HERE]], "other.example": [[HERE]]}
     with web_server({"/": answer("safe")}, tls=shown) as server:
         wires = Wires(names=names, allowed={"site.example", "other.example"})
-        with pytest.raises(Unreached, match="certificate is not trusted"):
+        with pytest.raises(UnreachableError, match="certificate is not trusted"):
             await get(f"https://site.example:{server.port}/", wires, headers={"Authorization": "Bearer abc"})
         wires.ca_file = file
         assert (await get(f"https://site.example:{server.port}/", wires)).body.content == b"safe"
-        with pytest.raises(Unreached, match="certificate is not trusted"):
+        with pytest.raises(UnreachableError, match="certificate is not trusted"):
             await get(f"https://other.example:{server.port}/", wires)
         assert len(server.heard) == 1
 

@@ -15,10 +15,10 @@ from web_server import WebServer, answer, redirect, web_server
 
 from remit import Remit
 from remit.builtin.worker import web_search as providers
-from remit.builtin.worker.web_search import Found, Hit, Pace, WebSearch
+from remit.builtin.worker.web_search import Pace, SearchHit, SearchOutcome, WebSearch
 from remit.core.errors import Refused
 from remit.core.settings import Search
-from remit.system.http import Address, Network, Unreached
+from remit.system.http import Address, Network, UnreachableError
 from remit.system.settings_files import load_settings
 
 RESULTS = [
@@ -30,14 +30,14 @@ RESULTS = [
     "no result at all",
 ]
 HITS = [
-    Hit(title="Owls hunt at night", url="https://owls.example/hunt", snippet="An owl hears.", date="2024-03-02"),
-    Hit(title="https://owls.example/eyes", url="https://owls.example/eyes"),
+    SearchHit(title="Owls hunt at night", url="https://owls.example/hunt", snippet="An owl hears.", date="2024-03-02"),
+    SearchHit(title="https://owls.example/eyes", url="https://owls.example/eyes"),
 ]
 
 
 async def search(
     folder: Path, settings: Search, query: str = "owls", *, environ: Mapping[str, str] | None = None, seconds: float = 20.0
-) -> Found:
+) -> SearchOutcome:
     """Without a project; nothing but loopback is ever allowed, and no name is looked up."""
 
     async def permit(action: str = "", /, **facts: Any) -> None:
@@ -45,7 +45,7 @@ async def search(
             raise Refused(f"{facts['host']} is not allowed", code="POLICY_DENIED")
 
     async def resolve(host: str, _port: int) -> Sequence[Address]:
-        raise Unreached(f"The name {host} cannot be resolved.")
+        raise UnreachableError(f"The name {host} cannot be resolved.")
 
     network = Network(permit=permit, tls=ssl.create_default_context, resolve=resolve)
     end = time.monotonic() + seconds

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remit import Remit, agent
 from remit.agents.model.context_window import tokens_of
-from remit.builtin.assistant.conversations import Conversations, Spoken, decode_line, encode_line
+from remit.builtin.assistant.conversations import Conversations, MessageLine, decode_line, encode_line
 from remit.builtin.assistant.memory import Memory, Room, history_of
 from remit.core.errors import Failed
 from remit.core.settings import Settings
@@ -184,9 +184,9 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
     room = Room(tokens=tokens, characters=CHARACTERS)
     with conversation.writing():
         for message in said:
-            conversation.append(Spoken(at=1.0, message=message))
+            conversation.append(MessageLine(at=1.0, message=message))
         for question in ("First question?", "Second question?"):
-            conversation.append(Spoken(at=1.0, message=UserMessage(text=question)))
+            conversation.append(MessageLine(at=1.0, message=UserMessage(text=question)))
             memory = Memory(conversation, question, room, lambda: 1.0)
             models = Models(Settings())
             recorded = Recorded()
@@ -197,14 +197,16 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
             _holds(shown, room, question)
             call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
             for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
-                conversation.append(Spoken(at=1.0, message=message))
+                conversation.append(MessageLine(at=1.0, message=message))
                 memory.grown()
                 held.append(message)
             _holds(await memory.shown(models, Purse_(has_budget), 100.0, list(held)), room, question)
-            conversation.append(Spoken(at=1.0, message=Reply(text="Answered.")))
+            conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
     assert faults_of(repaired(history_of(again, "Before.").messages)) == []
-    assert [one.message for one in again.spoken[: len(said)]] == [decode_line(encode_line(Spoken(at=1.0, message=m))).message for m in said]  # type: ignore[union-attr]
+    assert [one.message for one in again.spoken[: len(said)]] == [
+        decode_line(encode_line(MessageLine(at=1.0, message=m))).message for m in said
+    ]  # type: ignore[union-attr]
 
 
 def _holds(shown: list[Message], room: Room, question: str) -> None:

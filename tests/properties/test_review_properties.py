@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.builtin.coder.review.change import ChangeSource, Files, State
-from remit.builtin.coder.review.checks import Masking
+from remit.builtin.coder.review.checks import SecretMask
 from remit.core.errors import RemitError
 
 PARTS = st.sampled_from(
@@ -39,6 +39,6 @@ def test_any_text_is_a_diff_or_a_coded_error(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 def test_a_secret_that_was_found_is_never_shown(noise: str, name: str) -> None:
     value = "q7" + "Wm3Zr8Kt5Xv1Lp9Nd4"
-    masking = Masking()
+    masking = SecretMask()
     masking.find("m.py", f"{name} = '{value}'")
     assert value not in masking.strike(f"{noise}{value}{noise}")

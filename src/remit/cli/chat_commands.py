@@ -221,8 +221,7 @@ SECONDS = 60.0
 
 async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str, Spent]:
     """A message for the user, and the cost. Raises `Unavailable` without a model, `Refused` while it is being answered."""
-    from remit.builtin.assistant.conversations import Compacted
-    from remit.builtin.assistant.conversations import Spent as Noted
+    from remit.builtin.assistant.conversations import CostLine, SummaryLine
     from remit.builtin.assistant.memory import room_for, summarised
 
     remit.models.choice()  # raises
@@ -236,11 +235,11 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
         used = SpendMeter(SECONDS)
         old = conversation.messages[first:last]
         summary = await summarised(remit.models, used, old, "" if before is None else before.summary, room, SECONDS)
-        conversation.append(Compacted(at=time.time(), count=last, summary=summary.text, by=summary.by))
+        conversation.append(SummaryLine(at=time.time(), count=last, summary=summary.text, by=summary.by))
         is_unknown = bool(used.tokens) and not used.cost and not is_priced(remit.settings)
         spent = Spent(tokens=used.tokens, cost=used.cost, has_unknown=is_unknown)
         if used.tokens:
-            conversation.append(Noted(at=time.time(), tokens=spent.tokens, cost=None if spent.has_unknown else spent.cost))
+            conversation.append(CostLine(at=time.time(), tokens=spent.tokens, cost=None if spent.has_unknown else spent.cost))
     how = "by their first lines, as no model answered" if summary.by == "excerpt" else f"by {summary.by}"
     return f"{count(len(old), 'message')} summarised {how}. The file keeps them.", spent
 

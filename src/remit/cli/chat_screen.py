@@ -395,11 +395,11 @@ class Blocks:
 
 def spent_in(conversation: "Conversation") -> Spent:
     """As it was written down with each of its messages."""
-    from remit.builtin.assistant.conversations import Spent as Noted
+    from remit.builtin.assistant.conversations import CostLine
 
     total = Spent()
     for line in conversation.lines:
-        if isinstance(line, Noted):
+        if isinstance(line, CostLine):
             total += Spent(tokens=line.tokens, cost=line.cost or 0.0, has_unknown=line.cost is None and line.tokens > 0)
     return total
 

@@ -58,7 +58,7 @@ def open_folder(path: str | Path, *, folder: int | None = None) -> int:
     return os.open(path, _LIST, dir_fd=folder)
 
 
-class LeadsOut(Exception):
+class OutsideRoot(Exception):
     """The path, or a link on it, leads out of the root."""
 
 
@@ -134,12 +134,12 @@ class _Walker:
                 return ""
             if target.startswith(name.rstrip("/") + "/"):
                 return target[len(name.rstrip("/")) + 1 :]
-        raise LeadsOut
+        raise OutsideRoot
 
     def _back(self) -> None:
         """Through `..` of a link. From the root again, not by the folder's own "..": that may have been moved out of the root by now."""
         if not self.passed:
-            raise LeadsOut
+            raise OutsideRoot
         again = self.passed[:-1]
         self._restart()
         # "." in the end: what is named here are folders to be entered, never what the path arrives at.
@@ -241,7 +241,7 @@ class Root:
         except BaseException as error:
             if walker is not None:
                 os.close(walker.folder)
-            if isinstance(error, LeadsOut):
+            if isinstance(error, OutsideRoot):
                 raise leads_out(path) from None
             if isinstance(error, OSError):
                 raise cannot("find", path, error) from None

@@ -186,7 +186,7 @@ _FAULTS_KEPT = 20
 
 
 @dataclass(slots=True)
-class Removed:
+class RemovalReport:
     files: int = 0
     """Links among them."""
     folders: int = 0
@@ -196,20 +196,20 @@ class Removed:
     left: int = 0
 
 
-def remove_one(place: Place) -> Removed:
+def remove_one(place: Place) -> RemovalReport:
     """A file, a link, or a folder that is empty."""
     found = place.need()
     try:
         if stat.S_ISDIR(found.st_mode):
             os.rmdir(place.name, dir_fd=place.folder)
-            return Removed(folders=1)
+            return RemovalReport(folders=1)
         os.unlink(place.name, dir_fd=place.folder)
     except OSError as error:
         raise cannot("delete", place.asked, error) from None
-    return Removed(files=1, size_bytes=found.st_size)
+    return RemovalReport(files=1, size_bytes=found.st_size)
 
 
-def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> Removed:
+def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> RemovalReport:
     """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
     removal = _Removal(keep, stop)
     if f"{os.readlink(f'/proc/self/fd/{place.folder}')}/{place.name}" in removal.mounts:
@@ -222,7 +222,7 @@ class _Removal:
     def __init__(self, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
         self._keep, self._stop = keep, stop
         self.mounts = _mount_points()
-        self.removed = Removed()
+        self.removed = RemovalReport()
 
     def remove(self, folder: int, name: str, path: str, depth: int) -> None:
         """A folder in an open folder."""

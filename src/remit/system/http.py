@@ -253,7 +253,7 @@ CONNECT_SECONDS = 15.0
 MOST_ADDRESSES = 8
 
 
-class Unreached(ConnectionError):
+class UnreachableError(ConnectionError):
     """The server could not be reached, or does not speak HTTP; in words for the caller."""
 
 
@@ -277,7 +277,7 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
     try:
         found = await off_loop(_look_up, host, port)
     except (socket.gaierror, UnicodeError) as error:
-        raise Unreached(f"The name {host} cannot be resolved: {error.args[-1] if error.args else error}.") from None
+        raise UnreachableError(f"The name {host} cannot be resolved: {error.args[-1] if error.args else error}.") from None
     return list(dict.fromkeys(ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found))
 
 
@@ -305,7 +305,7 @@ class WebRequest:
 
 @contextlib.asynccontextmanager
 async def send_request(request: WebRequest, addresses: Sequence[Address], tls: ssl.SSLContext | None) -> AsyncIterator[Answer]:
-    """Ask the target at one of `addresses`, which were checked. The connection ends with this. Raises `Unreached`."""
+    """Ask the target at one of `addresses`, which were checked. The connection ends with this. Raises `UnreachableError`."""
     core = need("httpcore", "web")
     target = request.target
     sent = [("Host", target.authority), *request.headers, ("Connection", "close")]
@@ -346,13 +346,13 @@ def _told(core: Any, target: Target) -> Any:
     try:
         yield
     except (core.TimeoutException, TimeoutError):
-        raise Unreached(f"{target.authority} did not answer in time.") from None
+        raise UnreachableError(f"{target.authority} did not answer in time.") from None
     except core.ProtocolError as error:
         # "illegal header line: bytearray(…)": what stood there may be a cookie.
         why = str(error).partition(": bytearray(")[0].rstrip(".")
-        raise Unreached(f"{target.authority} does not answer as HTTP asks: {why}.") from None
+        raise UnreachableError(f"{target.authority} does not answer as HTTP asks: {why}.") from None
     except (core.NetworkError, OSError) as error:
-        raise Unreached(f"{target.authority} cannot be reached: {_reason(error)}.") from None
+        raise UnreachableError(f"{target.authority} cannot be reached: {_reason(error)}.") from None
 
 
 def _reason(error: BaseException) -> str:
@@ -424,7 +424,7 @@ class Trail:
 
 @contextlib.asynccontextmanager
 async def follow_redirects(request: WebRequest, network: Network, trail: Trail) -> AsyncIterator[Answer]:
-    """The answer at the end of all redirects. Raises `Refused`, `Misused`, `Unreached`."""
+    """The answer at the end of all redirects. Raises `Refused`, `Misused`, `UnreachableError`."""
     while True:
         trail.last = request.target
         addresses = await check_target(request.target, request.method, network)
@@ -436,11 +436,11 @@ async def follow_redirects(request: WebRequest, network: Network, trail: Trail) 
                 yield answer
                 return
         if len(locations) > 1:
-            raise Unreached(f"{request.target.authority} redirects to {len(locations)} addresses at once.")
+            raise UnreachableError(f"{request.target.authority} redirects to {len(locations)} addresses at once.")
         following = _next(request, answer.status, locations.pop(), trail)
         trail.hops.append({"status": answer.status, "from": request.target.shown, "to": following.target.shown})
         if len(trail.hops) > MOST_REDIRECTS:
-            raise Unreached(f"It was redirected more than {MOST_REDIRECTS} times, at last to {following.target.shown}.")
+            raise UnreachableError(f"It was redirected more than {MOST_REDIRECTS} times, at last to {following.target.shown}.")
         request = following
 
 
@@ -451,7 +451,7 @@ async def check_target(target: Target, method: str, network: Network) -> Sequenc
     else:
         addresses = await network.resolve(target.host, target.port)
     if not addresses:
-        raise Unreached(f"The name {target.host} has no address.")
+        raise UnreachableError(f"The name {target.host} has no address.")
     kinds = {classify_address(address) for address in addresses}
     if target.host in METADATA_NAMES:
         kinds = {AddressKind.METADATA}

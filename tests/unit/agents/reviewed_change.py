@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from remit.builtin.coder.review.change import Change, ChangedFile, ChangeSource, Files
-from remit.builtin.coder.review.checks import Checks, Masking
+from remit.builtin.coder.review.checks import Checks, SecretMask
 from remit.builtin.coder.review.report import Review
 
 
@@ -49,7 +49,7 @@ def changed(folder: Path, diff: str) -> list[ChangedFile]:
 
 def reviewed(change: Change) -> Review:
     stop_at = time.monotonic() + 60
-    return Checks(change=change, masking=Masking(), stop_at=stop_at, is_late=lambda: False).run((), lambda name, fraction: None)
+    return Checks(change=change, masking=SecretMask(), stop_at=stop_at, is_late=lambda: False).run((), lambda name, fraction: None)
 
 
 def new_file(name: str, text: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from reviewed_change import diff_of, new_file, reviewed, reviewed_files, source, write
 
-from remit.builtin.coder.review.checks import Masking
+from remit.builtin.coder.review.checks import SecretMask
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9" * 2
 KEY = "AK" + "IA" + "Q7RST2UVWX4YZ5AB"
@@ -140,7 +140,7 @@ def test_a_secret_in_the_file_where_a_hunk_fails_is_masked_too(tmp_path: Path) -
 
 
 def test_two_secrets_of_which_one_contains_the_other_are_both_masked() -> None:
-    masking = Masking()
+    masking = SecretMask()
     masking.find("m.py", f"x = '{TOKEN}'")
     masking.find("m.py", f"y_token = '{TOKEN}XYZ123'")
     assert TOKEN[5:30] not in masking.strike(f"{TOKEN}XYZ123 and {TOKEN}")

@@ -12,13 +12,13 @@ import pytest
 from remit.builtin.assistant.conversations import (
     CONVERSATION_ID,
     MAX_BYTES,
-    Compacted,
+    CallLine,
     Conversation,
     Conversations,
-    Spent,
-    Spoken,
-    Started,
-    Stopped,
+    CostLine,
+    MessageLine,
+    StopLine,
+    SummaryLine,
     Turn,
     decode_line,
     encode_line,
@@ -44,7 +44,7 @@ def filled(kept: Conversations, *messages: Message) -> Conversation:
     with conversation.writing():
         conversation.append(Turn(at=1.0, session_id="sess_1760000000_abc123", root_id="sess_1760000000_abc123"))
         for message in messages:
-            conversation.append(Spoken(at=2.0, message=message))
+            conversation.append(MessageLine(at=2.0, message=message))
     return conversation
 
 
@@ -52,9 +52,9 @@ def test_what_was_said_is_read_back_as_it_was(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     conversation = filled(kept, *LINES)
     with conversation.writing():
-        conversation.append(Started(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
-        conversation.append(Spent(at=4.0, tokens=120, cost=0.5))
-        conversation.append(Spent(at=5.0, tokens=80, cost=0.25))
+        conversation.append(CallLine(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
+        conversation.append(CostLine(at=4.0, tokens=120, cost=0.5))
+        conversation.append(CostLine(at=5.0, tokens=80, cost=0.25))
     again = kept.open(conversation.conversation_id)
     assert again.messages == LINES
     assert CONVERSATION_ID.match(again.conversation_id)
@@ -90,7 +90,7 @@ def test_a_line_cut_off_by_a_crash_is_reported_and_ignored(tmp_path: Path, cut: 
     reader = kept.open(conversation.conversation_id)
     assert reader.messages[:3] == LINES[:3]
     with reader.writing():
-        reader.append(Spoken(at=9.0, message=UserMessage(text="again")))
+        reader.append(MessageLine(at=9.0, message=UserMessage(text="again")))
     again = kept.open(conversation.conversation_id)
     assert again.messages[-1] == UserMessage(text="again")
     assert again.messages[:3] == LINES[:3]
@@ -200,7 +200,7 @@ def test_lines_of_strangers_between_ours_are_passed_over_and_told(tmp_path: Path
     assert again.unread == len(odd)
     assert f"{len(odd)} lines are unreadable" in again.notices[0]
     with again.writing():
-        again.append(Compacted(at=1.0, count=10**9, summary="all of it", by="excerpt"))
+        again.append(SummaryLine(at=1.0, count=10**9, summary="all of it", by="excerpt"))
     assert faults_of(repaired(history_of(kept.open("latest"), "Before.").messages)) == []
 
 
@@ -208,9 +208,9 @@ def test_a_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> 
     kept = Conversations(tmp_path)
     conversation = filled(kept)
     with conversation.writing():
-        conversation.append(Spoken(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
+        conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
         with pytest.raises(Refused, match="is full"):
-            conversation.append(Spoken(at=1.0, message=UserMessage(text="x" * 4000)))
+            conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * 4000)))
     assert len(kept.open("latest").messages) == 1
 
 
@@ -240,21 +240,21 @@ def test_what_no_file_can_hold_is_still_written_down() -> None:
         Reply(text="x", raw={"\udc00": float("nan")}),
         Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
     ):
-        line = encode_line(Spoken(at=1.0, message=message))
+        line = encode_line(MessageLine(at=1.0, message=message))
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
-        assert isinstance(decode_line(line), Spoken)
+        assert isinstance(decode_line(line), MessageLine)
 
 
 def test_a_turn_that_was_broken_off_reads_as_one_that_providers_take(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     conversation = filled(kept, LINES[0], LINES[1])
     with conversation.writing():
-        conversation.append(Stopped(at=3.0, text="I was say", why="it was cancelled"))
+        conversation.append(StopLine(at=3.0, text="I was say", why="it was cancelled"))
     read = kept.open("latest")
     assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
     with read.writing():
-        read.append(Spoken(at=4.0, message=UserMessage(text="and now?")))
+        read.append(MessageLine(at=4.0, message=UserMessage(text="and now?")))
     messages = repaired(history_of(kept.open("latest")).messages)
     assert faults_of(messages) == []
     assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

@@ -70,7 +70,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class MessageLine:
     """A message between the person, the model and its tools."""
 
     at: _Moment
@@ -84,7 +84,7 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class CallLine:
     """A call has become a delegation."""
 
     at: _Moment
@@ -93,7 +93,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StopLine:
     """A turn ended before the model had answered. The next turn adds the results of its calls, and this as a reply."""
 
     at: _Moment
@@ -103,7 +103,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class SummaryLine:
     """The model is shown this summary instead of the first `count` messages; the file keeps them."""
 
     at: _Moment
@@ -114,13 +114,13 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Titled:
+class TitleLine:
     at: _Moment
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class CostLine:
     """What a turn cost."""
 
     at: _Moment
@@ -129,10 +129,10 @@ class Spent:
     """None: the price is unknown."""
 
 
-Line = Header | Turn | Spoken | Started | Stopped | Compacted | Titled | Spent
+Line = Header | Turn | MessageLine | CallLine | StopLine | SummaryLine | TitleLine | CostLine
 _KINDS: dict[str, type[Any]] = {
-    "conversation": Header, "turn": Turn, "said": UserMessage, "reply": Reply, "result": ToolResult, "started": Started,
-    "stopped": Stopped, "compacted": Compacted, "title": Titled, "spent": Spent,
+    "conversation": Header, "turn": Turn, "said": UserMessage, "reply": Reply, "result": ToolResult, "started": CallLine,
+    "stopped": StopLine, "compacted": SummaryLine, "title": TitleLine, "spent": CostLine,
 }  # fmt: skip
 _KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
 _NAMES = {"id": "conversation_id", "session": "session_id", "root": "root_id"}
@@ -143,14 +143,14 @@ _OMITTED_IF_EMPTY = ("by", "stopped", "session_id", "principal")
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_KINDS.get(kind, Spoken))
+    return TypeAdapter(_KINDS.get(kind, MessageLine))
 
 
 def encode_line(line: Line) -> bytes:
     """A line of JSON with its newline. Secrets are redacted, as in every record."""
     values = {**({"version": VERSION} if isinstance(line, Header) else {}), **_values(line)}
     shape: Any = line
-    if isinstance(line, Spoken):
+    if isinstance(line, MessageLine):
         shape = values.pop("message")
         values |= _values(shape)
     if isinstance(shape, Reply):
@@ -346,14 +346,14 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        named = [line.title for line in self.lines if isinstance(line, Titled)]
+        named = [line.title for line in self.lines if isinstance(line, TitleLine)]
         said = (message.text for message in self.messages if isinstance(message, UserMessage) and message.text.strip())
         return shorten_title(named[-1] if named else self.header.title) or shorten_title(next(said, UNTITLED))
 
     @property
-    def spoken(self) -> list[Spoken]:
+    def spoken(self) -> list[MessageLine]:
         """All messages, also those that the model sees as a summary."""
-        return [line for line in self.lines if isinstance(line, Spoken)]
+        return [line for line in self.lines if isinstance(line, MessageLine)]
 
     @property
     def messages(self) -> list[Message]:
@@ -362,24 +362,24 @@ class Conversation:
         return [*(line.message for line in self.spoken), *([] if stopped is None else [reply_of(stopped)])]
 
     @property
-    def stopped(self) -> Stopped | None:
+    def stopped(self) -> StopLine | None:
         """Why the last turn has no answer, if it has none and the reason is known."""
-        last = next((line for line in reversed(self.lines) if isinstance(line, Spoken | Stopped | Turn)), None)
-        return last if isinstance(last, Stopped) else None
+        last = next((line for line in reversed(self.lines) if isinstance(line, MessageLine | StopLine | Turn)), None)
+        return last if isinstance(last, StopLine) else None
 
     @property
     def turns(self) -> list[Turn]:
         return [line for line in self.lines if isinstance(line, Turn)]
 
     @property
-    def started(self) -> list[Started]:
+    def started(self) -> list[CallLine]:
         """Calls that became delegations."""
-        return [line for line in self.lines if isinstance(line, Started)]
+        return [line for line in self.lines if isinstance(line, CallLine)]
 
     @property
-    def compacted(self) -> Compacted | None:
+    def compacted(self) -> SummaryLine | None:
         """The latest summary."""
-        return next((line for line in reversed(self.lines) if isinstance(line, Compacted)), None)
+        return next((line for line in reversed(self.lines) if isinstance(line, SummaryLine)), None)
 
     @property
     def notices(self) -> list[str]:
@@ -414,7 +414,7 @@ class Conversation:
             self._writer.sync()
 
     def overview(self, updated: float) -> Overview:
-        spent = [line for line in self.lines if isinstance(line, Spent)]
+        spent = [line for line in self.lines if isinstance(line, CostLine)]
         costs = [line.cost for line in spent]
         return Overview(
             conversation_id=self.conversation_id,
@@ -498,7 +498,7 @@ class Conversations:
         if not title:
             raise Misused("The title is empty.", advice="Give one with a letter in it.")
         with conversation.writing():
-            conversation.append(Titled(at=time.time(), title=title))
+            conversation.append(TitleLine(at=time.time(), title=title))
         return conversation
 
     def delete(self, named: str) -> str:
@@ -582,7 +582,7 @@ def shorten_title(text: str) -> str:
     return one_line(clean_text(text[: TITLE_CHARACTERS * 20]), TITLE_CHARACTERS)
 
 
-def reply_of(stopped: Stopped) -> Reply:
+def reply_of(stopped: StopLine) -> Reply:
     """The reply so far, with the reason why it ended."""
     note = f"[Stopped here: {stopped.why}]"
     return Reply(text=f"{stopped.text.rstrip()}\n\n{note}" if stopped.text.strip() else note)

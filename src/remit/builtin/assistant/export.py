@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.builtin.assistant.conversations import Compacted, Conversation, Line, Spoken, Started, Stopped, Turn, reply_of
+from remit.builtin.assistant.conversations import CallLine, Conversation, Line, MessageLine, StopLine, SummaryLine, Turn, reply_of
 from remit.core.errors import Misused
 from remit.models.messages import Reply, ToolCall, ToolResult, UserMessage
 
@@ -39,23 +39,23 @@ def export_document(conversation: Conversation) -> dict[str, Any]:
 
 def _messages(lines: list[Line]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    children = {line.call_id: line.session_id for line in lines if isinstance(line, Started)}
+    children = {line.call_id: line.session_id for line in lines if isinstance(line, CallLine)}
     session = ""
     for number, line in enumerate(lines):
         if isinstance(line, Turn):
             session = line.session_id
-        elif isinstance(line, Spoken):
+        elif isinstance(line, MessageLine):
             found.append({"at": _moment(line.at), "session": session, **_message(line, children)})
-        elif isinstance(line, Stopped) and not any(isinstance(later, Spoken | Turn) for later in lines[number + 1 :]):
+        elif isinstance(line, StopLine) and not any(isinstance(later, MessageLine | Turn) for later in lines[number + 1 :]):
             found.append({"at": _moment(line.at), "session": session, **_message(_spoken(line), children)})
     return found
 
 
-def _spoken(line: Stopped) -> Spoken:
-    return Spoken(at=line.at, message=reply_of(line), stopped=line.why)
+def _spoken(line: StopLine) -> MessageLine:
+    return MessageLine(at=line.at, message=reply_of(line), stopped=line.why)
 
 
-def _message(line: Spoken, children: dict[str, str]) -> dict[str, Any]:
+def _message(line: MessageLine, children: dict[str, str]) -> dict[str, Any]:
     message = line.message
     if isinstance(message, UserMessage):
         return {"role": line.by or "user", "text": message.text}
@@ -79,9 +79,9 @@ def export_markdown(conversation: Conversation) -> str:
     model = f" · {conversation.header.model}" if conversation.header.model else ""
     parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {_moment(conversation.header.created)}{model}"]
     for line in conversation.lines:
-        if isinstance(line, Compacted):
+        if isinstance(line, SummaryLine):
             parts.append(f"> From here on, the model sees a summary of the messages above ({line.by}).")
-        elif isinstance(line, Spoken):
+        elif isinstance(line, MessageLine):
             parts.append(_in_markdown(line))
     if conversation.stopped is not None:
         parts.append(_in_markdown(_spoken(conversation.stopped)))
@@ -89,7 +89,7 @@ def export_markdown(conversation: Conversation) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _in_markdown(line: Spoken) -> str:
+def _in_markdown(line: MessageLine) -> str:
     message = line.message
     when = datetime.fromtimestamp(line.at, UTC).strftime("%H:%M")
     if isinstance(message, UserMessage):

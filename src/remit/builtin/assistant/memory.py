@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
-from remit.builtin.assistant.conversations import Compacted, Conversation
+from remit.builtin.assistant.conversations import Conversation, SummaryLine
 from remit.core.budget import Limits
 from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
 from remit.models.client import Models
@@ -234,7 +234,7 @@ class Memory:
         summary = await summarised(models, payer, old, self._summary, self.room, seconds)
         self._summary, self._dropped = summary.text, at
         count = self._origins[at] if at < len(self._origins) else len(self._conversation.spoken)
-        self._conversation.append(Compacted(at=self._now(), count=count, summary=summary.text, by=summary.by))
+        self._conversation.append(SummaryLine(at=self._now(), count=count, summary=summary.text, by=summary.by))
 
     def _view(self, messages: list[Message]) -> list[Message]:
         if not self._dropped:

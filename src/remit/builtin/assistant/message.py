@@ -17,14 +17,13 @@ from typing import Any, Protocol
 
 from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
-from remit.builtin.assistant.conversations import Conversation, Spent, Spoken, Started, Stopped, Turn, reply_of
+from remit.builtin.assistant.conversations import CallLine, Conversation, CostLine, MessageLine, StopLine, Turn, reply_of
 from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
 from remit.core.deadline import grace_seconds
-from remit.core.errors import Misused, OutOfTime, RemitError
-from remit.core.errors import Stopped as HasEnded
+from remit.core.errors import Misused, OutOfTime, RemitError, Stopped
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.settings import Settings
@@ -240,20 +239,20 @@ async def complete_turn(
     for call, session_id in _open_calls(conversation):
         text, is_error = await _recorded_result(records, session_id, shown)
         result = ToolResult(call_id=call.call_id, name=call.name, text=text, is_error=is_error)
-        conversation.append(Spoken(at=now(), message=result, session_id=session_id))
+        conversation.append(MessageLine(at=now(), message=result, session_id=session_id))
     last = conversation.spoken[-1] if conversation.spoken else None
     if last is not None and not (isinstance(last.message, Reply) and not last.message.calls):
         stopped = conversation.stopped or _last_stopped(conversation)
         reply = reply_of(stopped) if stopped is not None else Reply(text=NO_ANSWER)
-        conversation.append(Spoken(at=now(), message=reply, stopped=stopped.why if stopped is not None else "interrupted"))
+        conversation.append(MessageLine(at=now(), message=reply, stopped=stopped.why if stopped is not None else "interrupted"))
 
 
-def _last_stopped(conversation: Conversation) -> Stopped | None:
+def _last_stopped(conversation: Conversation) -> StopLine | None:
     """Of the turn that is being ended; results may have been added behind it."""
     for line in reversed(conversation.lines):
-        if isinstance(line, Stopped):
+        if isinstance(line, StopLine):
             return line
-        if isinstance(line, Turn) or (isinstance(line, Spoken) and not isinstance(line.message, ToolResult)):
+        if isinstance(line, Turn) or (isinstance(line, MessageLine) and not isinstance(line.message, ToolResult)):
             return None
     return None
 
@@ -263,9 +262,9 @@ def _open_calls(conversation: Conversation) -> list[tuple[ToolCall, str]]:
     calls: dict[str, ToolCall] = {}
     started: dict[str, str] = {}
     for line in conversation.lines:
-        if isinstance(line, Started):
+        if isinstance(line, CallLine):
             started[line.call_id] = line.session_id
-        elif isinstance(line, Spoken):
+        elif isinstance(line, MessageLine):
             message = line.message
             if isinstance(message, ToolResult):
                 calls.pop(message.call_id, None)
@@ -289,7 +288,7 @@ async def _recorded_result(records: Records, session_id: str, shown: Callable[[D
 # ---- spending
 
 
-class Spending:
+class MessageCosts:
     """What a message costs. Summaries spend through it: it counts them and charges the tree."""
 
     def __init__(self, ctx: Context, settings: Settings) -> None:
@@ -365,7 +364,7 @@ class MessageRun:
     message: str
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What was delegated, by its task id."""
-    _spending: Spending = field(init=False)
+    _spending: MessageCosts = field(init=False)
     _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
@@ -381,10 +380,10 @@ class MessageRun:
         _must_fit(self.message, room.tokens // 2)
         await complete_turn(self.conversation, tools.records, self._show, tools.now)
         self.conversation.append(Turn(at=tools.now(), session_id=self.ctx.session_id, root_id=self.ctx.root_id))
-        self.conversation.append(Spoken(at=tools.now(), message=UserMessage(text=self.message)))
+        self.conversation.append(MessageLine(at=tools.now(), message=UserMessage(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._stream = ReplyStream(self.ctx.emit)
-        self._spending = Spending(self.ctx, tools.settings)
+        self._spending = MessageCosts(self.ctx, tools.settings)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
@@ -397,7 +396,7 @@ class MessageRun:
             self._stream.close()
             if self._spending.is_anything:
                 with contextlib.suppress(RemitError):
-                    self.conversation.append(Spent(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
+                    self.conversation.append(CostLine(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
 
     async def _count_handed_on(self) -> None:
         if self.delegations:
@@ -444,7 +443,7 @@ class MessageRun:
                 outcome = self._outcome(None, self._stream.said)
                 return outcome.unfinished("partial", early.message, f"{outcome.advice}, under a larger budget.", "budget", early.code)
             return self._ended_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
-        except HasEnded:
+        except Stopped:
             self._stop("it was stopped")
             raise
         except RemitError as error:
@@ -477,7 +476,7 @@ class MessageRun:
     def _stop(self, why: str) -> None:
         """Keep the reply so far, with the reason. If that cannot be written, the first error matters more."""
         with contextlib.suppress(RemitError):
-            self.conversation.append(Stopped(at=self.tools.now(), text=self._stream.said, why=clean_text(" ".join(why.split()))[:500]))
+            self.conversation.append(StopLine(at=self.tools.now(), text=self._stream.said, why=clean_text(" ".join(why.split()))[:500]))
 
     def _outcome(self, talked: ConversationEnd | None, said: str = "") -> Outcome:
         return Outcome(
@@ -493,7 +492,7 @@ class MessageRun:
         if isinstance(message, ToolResult):
             self._limit.ended(message.call_id)
             session_id = next((one.session_id for one in reversed(self.conversation.started) if one.call_id == message.call_id), "")
-        self.conversation.append(Spoken(at=self.tools.now(), message=message, by=by, session_id=session_id))
+        self.conversation.append(MessageLine(at=self.tools.now(), message=message, by=by, session_id=session_id))
         self._memory.grown()
         if isinstance(message, Reply):
             self._stream.end_reply(message.text)
@@ -501,7 +500,7 @@ class MessageRun:
             await off_loop(self.conversation.sync)
 
     def _started(self, call: ToolCall, session_id: str) -> None:
-        self.conversation.append(Started(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
+        self.conversation.append(CallLine(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
         try:
             request = self.tools.tool.read(call.arguments)
         except DelegateError:  # its agent has gone meanwhile: a file was changed

@@ -16,7 +16,7 @@ from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.system.sandbox.wire import Left
+    from remit.system.sandbox.wire import LeftFile
 
 MOST_CODE_CHARACTERS = 1_000_000
 MOST_OUTPUTS = 100
@@ -103,12 +103,12 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
     return (wanted, False) if wanted <= left else (left, True)
 
 
-def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[Left]"], list[int]]:
+def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[LeftFile]"], list[int]]:
     """Which of the files it left are brought out: those asked for, as many as there is room for."""
 
     wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
 
-    def choose(left: "Sequence[Left]") -> list[int]:
+    def choose(left: "Sequence[LeftFile]") -> list[int]:
         room = limits.disk_bytes
         chosen: list[int] = []
         for index, one in enumerate(left):

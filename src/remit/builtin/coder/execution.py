@@ -15,8 +15,8 @@ from remit.system.beneath import Place, Root
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import MEBIBYTE
-from remit.system.sandbox.run import Ran
-from remit.system.sandbox.wire import Left, is_plain
+from remit.system.sandbox.run import RunResult
+from remit.system.sandbox.wire import LeftFile, is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE
@@ -105,7 +105,7 @@ class OutputStreams:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionResult:
     job: Job
-    ran: Ran
+    ran: RunResult
     offer: Offer
     stdout: str
     stderr: str
@@ -120,7 +120,7 @@ class ExecutionResult:
         cut = ["output"] if self.ran.is_cut else []
         return sorted({*ended.hits, *seen, *cut, *([ended.killed_by] if ended.killed_by else [])})
 
-    def as_return(self, declare: Callable[[Left], str]) -> dict[str, Any]:
+    def as_return(self, declare: Callable[[LeftFile], str]) -> dict[str, Any]:
         ended = self.ran.ended
         files = [{"name": left.name, "path": declare(left), "sizeBytes": left.size} for left in ended.files]
         status, errors = self._verdict()

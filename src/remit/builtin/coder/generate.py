@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.coder.syntax import OWN_PARSERS, Fault, Parsed, language_of, parse_files
+from remit.builtin.coder.syntax import OWN_PARSERS, Fault, ParseResult, language_of, parse_files
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
 from remit.core.request import call
 from remit.core.result import Status
@@ -147,12 +147,12 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
+class GeneratedFiles:
     files: Mapping[str, str]
     by: str
     notes: str = ""
     repaired: bool = False
-    parsed: Parsed
+    parsed: ParseResult
     """Of the files as they are in the end."""
 
     @property
@@ -169,13 +169,13 @@ class Composed:
         return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
 
 
-async def compose(models: TextModel, ctx: Context, prompt: str) -> Composed:
+async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
     """Raises `Unavailable` where no model answers, and `Failed` where what it wrote cannot be taken."""
     ctx.progress("A model writes the code")
     heard = await _asked(models, ctx, prompt)
     files, notes = await off_loop(read_files, heard.text)
     found = await parse_files(files, SHARE * ctx.remaining)
-    first = Composed(files=files, by=heard.model, notes=notes, parsed=found)
+    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=found)
     if not found.faults:
         return first
     ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
@@ -192,7 +192,7 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> Composed:
     # Only what was broken is taken: what parsed before is not given up for an answer to another question.
     files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
     repaired = await parse_files(files, SHARE * ctx.remaining)
-    return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
+    return GeneratedFiles(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
 
 async def _asked(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
@@ -270,7 +270,7 @@ def _untaken(message: str, advice: str) -> Failed:
 
 
 @dataclass(slots=True, kw_only=True)
-class Placed:
+class PlacedFiles:
     written: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     """Path in the delegation's own folder, by the path it was meant for."""
@@ -303,7 +303,7 @@ async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
     return [*listed_names, *shown]
 
 
-def _told(composed: Composed, placed: Placed) -> dict[str, Any]:
+def _told(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, Any]:
     count, written = len(composed.files), len(placed.written)
     broken = composed.surely_broken
     words = (
@@ -340,8 +340,8 @@ def _told(composed: Composed, placed: Placed) -> dict[str, Any]:
     }
 
 
-async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: bool) -> Placed:
-    placed = Placed()
+async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: bool) -> PlacedFiles:
+    placed = PlacedFiles()
     taken = await off_loop(lambda: [path for path in files if not overwrite and os.path.lexists(ctx.workspace / path)])
     wanted = [path for path in files if path not in taken]
     if wanted:

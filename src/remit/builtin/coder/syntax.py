@@ -50,7 +50,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class ParseResult:
     faults: Mapping[str, Fault] = field(default_factory=dict)
     """By path."""
     tried: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ def language_of(path: str, text: str = "") -> str:
     return known
 
 
-async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> Parsed:
+async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> ParseResult:
     empty = {path: Fault(1, "the file is empty") for path, text in files.items() if _is_empty(path, text)}
     rest = {path: text for path, text in files.items() if path not in empty and _has_parser(path, text)}
     here = {path: text for path, text in rest.items() if language_of(path, text) in _IN_PROCESS}
@@ -76,7 +76,7 @@ async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) ->
     if len(here) < len(rest):
         found |= await _parse_in_child({path: text for path, text in rest.items() if path not in here}, min(seconds, MAX_SECONDS))
     faults = {**empty, **{path: fault for path, fault in found.items() if fault is not None}}
-    return Parsed(faults=faults, tried=frozenset({*empty, *found}))
+    return ParseResult(faults=faults, tried=frozenset({*empty, *found}))
 
 
 def _is_empty(path: str, text: str) -> bool:

@@ -116,7 +116,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenAnswer:
     """What a model wrote, with its citations checked."""
 
     statements: tuple[Statement, ...]
@@ -162,7 +162,7 @@ class Written:
 
 async def write(
     models: TextModel, ctx: Context, citations: Iterable[Citation], layout: str, question: str = ""
-) -> tuple[Written | None, str]:
+) -> tuple[WrittenAnswer | None, str]:
     """What a model wrote from these passages, or why there is nothing."""
     passages: dict[int, Citation] = {}
     room = MAX_PASSAGE_CHARACTERS
@@ -185,7 +185,7 @@ async def write(
     statements, is_cut = check_statements(given, {number: one.passage.text for number, one in passages.items()})
     if given and not any(one.citations for one in statements):
         return None, f"none of its {count(len(given), 'statement')} cites words that are there, so what it wrote was left out"
-    return Written(statements=statements, layout=layout, by=heard.model, is_cut=is_cut or heard.is_cut), ""
+    return WrittenAnswer(statements=statements, layout=layout, by=heard.model, is_cut=is_cut or heard.is_cut), ""
 
 
 def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple[tuple[Statement, ...], bool]:

@@ -101,7 +101,7 @@ def addresses(query: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedPassage:
     passage: Passage
     score: float
     coverage: float
@@ -137,7 +137,7 @@ class Index:
         """As in BM25, smoothed: among few passages, a word that none has must not outweigh all others."""
         return math.log(1 + (len(self.passages) + _SMOOTHING) / (self._frequency[self._vocabulary.get(stem, -1)] + 1))
 
-    def rank(self, part: Part, related: Sequence[str] = ()) -> list[Ranked]:
+    def rank(self, part: Part, related: Sequence[str] = ()) -> list[RankedPassage]:
         """The best passages, best first. `related`: identifiers that earlier passages led to; they weigh little."""
         words = pieces(part.text)
         weights = {self._words.stem(pair): RELATED_WEIGHT for name in related for pair in split_words(name) if pair not in pieces(name)}
@@ -157,12 +157,12 @@ class Index:
                 break
             coverage = sum(weight for token, weight in rarity.items() if token in self._tokens[id(passage)]) / asked
             score = float(scores[number] / scores.max()) + COVERAGE_WEIGHT * coverage + _identifier_score(part, passage)
-            ranked.append(Ranked(passage=passage, score=score * passage.document.weight, coverage=coverage))
+            ranked.append(RankedPassage(passage=passage, score=score * passage.document.weight, coverage=coverage))
         return sorted(ranked, key=lambda one: (-one.score, one.passage.place))
 
-    def choose(self, ranked: Sequence[Ranked], most: int) -> list[Ranked]:
+    def choose(self, ranked: Sequence[RankedPassage], most: int) -> list[RankedPassage]:
         """The best ones, without repetitions: of two passages that repeat one another, the fuller one."""
-        chosen: list[Ranked] = []
+        chosen: list[RankedPassage] = []
         for one in ranked:
             repeated = next((place for place, other in enumerate(chosen) if self._repeats(one, other)), None)
             if repeated is None and len(chosen) < most:
@@ -175,7 +175,7 @@ class Index:
                 chosen[repeated] = one
         return chosen
 
-    def _repeats(self, one: Ranked, other: Ranked) -> bool:
+    def _repeats(self, one: RankedPassage, other: RankedPassage) -> bool:
         own, others = self._tokens[id(one.passage)], self._tokens[id(other.passage)]
         return len(own & others) > REPEATS * min(len(own), len(others))
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from remit.builtin.researcher.passages import Document, Passage, printable
-from remit.builtin.researcher.ranking import Ranked
+from remit.builtin.researcher.ranking import RankedPassage
 from remit.core.text import fence_untrusted
 
 if TYPE_CHECKING:
-    from remit.builtin.researcher.answers import Written
+    from remit.builtin.researcher.answers import WrittenAnswer
 
 MORE = "<!-- more -->"
 """The command line shows the report up to here."""
@@ -114,7 +114,7 @@ class Finding:
     """What was found for one question."""
 
     question: str
-    quotes: Sequence[tuple[Citation, Ranked]]
+    quotes: Sequence[tuple[Citation, RankedPassage]]
     missing: Sequence[str] = ()
     """Words of the question that are nowhere in what was read."""
 
@@ -167,7 +167,7 @@ def amount_read(searched: dict[str, Any]) -> str:
 
 
 def research_report(
-    result: Result, searched: dict[str, Any], *, is_final: bool = True, written: "Written | None" = None, warnings: Sequence[str] = ()
+    result: Result, searched: dict[str, Any], *, is_final: bool = True, written: "WrittenAnswer | None" = None, warnings: Sequence[str] = ()
 ) -> str:
     """`searched` is what `data` has under that name. `written`: what a model made of it; the quotations are its evidence then."""
     answer = _answer(result, searched, is_final=is_final)
@@ -288,7 +288,7 @@ class Synthesis:
             "notQuoted": self.unquoted,
         }
 
-    def markdown(self, layout: str, written: "Written | None" = None) -> str:
+    def markdown(self, layout: str, written: "WrittenAnswer | None" = None) -> str:
         model = [written.text, written.note(), "## What they say, quoted"] if written is not None else []
         head = [f"# What {count(len(self.documents), 'source')} say", *model, "The central passages of each source, chosen by their words."]
         several = [("In several sources", _short_quote(*group)) for group in self.agreed if group]

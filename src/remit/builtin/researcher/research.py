@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.builtin.researcher.answers import Written, plan, write
+from remit.builtin.researcher.answers import WrittenAnswer, plan, write
 from remit.builtin.researcher.passages import Document, Passage
-from remit.builtin.researcher.ranking import Index, Part, Ranked, Words, identifiers_near
+from remit.builtin.researcher.ranking import Index, Part, RankedPassage, Words, identifiers_near
 from remit.builtin.researcher.reports import (
     Citation,
     Citations,
@@ -135,7 +135,7 @@ class Research:
         index = Index(documents, self._words)
         self._progress |= {"depth": depth, "sentences": len(index.passages)}
         result, citations = Result(query=self._query), Citations()
-        chosen: list[tuple[Part, list[Ranked]]] = []
+        chosen: list[tuple[Part, list[RankedPassage]]] = []
         for part in self._parts:
             ranked = index.rank(part, self._related)
             near = [one for one in ranked if one.is_supported]
@@ -196,11 +196,11 @@ class Research:
             **({"notes": list(self._places.notes)} if self._places.notes else {}),
         }
 
-    def _write(self, result: Result, *, is_final: bool, written: Written | None = None) -> None:
+    def _write(self, result: Result, *, is_final: bool, written: WrittenAnswer | None = None) -> None:
         text = research_report(result, self._searched(), is_final=is_final, written=written, warnings=self._warnings)
         self._report.write_text(text, encoding="utf-8")
 
-    def _ended(self, result: Result, data: dict[str, Any], written: Written | None) -> dict[str, Any]:
+    def _ended(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
         gatherer, read = self._gatherer, amount_read(data["searched"])
         if not gatherer.documents and gatherer.errors:
             return _could_not_look(gatherer, data)
@@ -300,7 +300,7 @@ def _in_turn(synthesis: Synthesis) -> list[Citation]:
     return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
 
 
-def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: Written | None) -> dict[str, Any]:
+def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
     sources, quoted = count(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))

@@ -26,7 +26,7 @@ from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.runtime.context import Context
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
-from remit.system.edits import Removed, make_folder, remove_one, remove_tree, replace_file
+from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.processes import MARK
@@ -176,7 +176,7 @@ async def delete_file(
     if recursive:
         await _need_allowed(ctx, path, halt)
 
-    def act(root: Root, place: Place) -> tuple[str, Removed]:
+    def act(root: Root, place: Place) -> tuple[str, RemovalReport]:
         if place.name == ".":
             raise leads_out(path, "is the workspace itself", "Delete what is in it by its own path.")
         found = place.need()
@@ -192,7 +192,7 @@ async def delete_file(
     return _removed_return(path, kind, removed)
 
 
-def _removed_return(path: str, kind: str, removed: Removed) -> dict[str, Any]:
+def _removed_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
         "type": _TYPES.get(kind, "other"),

@@ -36,7 +36,7 @@ from remit.system.http import (
     Network,
     Target,
     Trail,
-    Unreached,
+    UnreachableError,
     WebRequest,
     follow_redirects,
     parse_target,
@@ -313,7 +313,7 @@ _TEXTUAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchResult:
     target: Target
     """Where the answer came from, after all redirects."""
     status: int
@@ -325,7 +325,7 @@ class Fetched:
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedBody:
     """What the bytes say."""
 
     kind: str
@@ -337,8 +337,8 @@ class Reading:
     """The text is wanted beside the data."""
 
 
-async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> Fetched:
-    """Raises `Unreached`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then tells how far it came."""
+async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> FetchResult:
+    """Raises `UnreachableError`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then tells how far it came."""
     trail = trail if trail is not None else Trail()
     end = time.monotonic() + seconds
     async with asyncio.timeout(seconds), follow_redirects(request, network, trail) as answer:
@@ -346,7 +346,7 @@ async def fetch(request: WebRequest, network: Network, *, most: int, seconds: fl
         left = max(0.05, (end - time.monotonic()) * 0.95)
         body = await read_body(answer.chunks, max_bytes=most, seconds=left, content_encoding=answer.header("content-encoding"))
     assert trail.last is not None
-    return Fetched(
+    return FetchResult(
         target=trail.last,
         status=answer.status,
         content_type=answer.header("content-type").strip()[:200],
@@ -392,7 +392,7 @@ def encode_body(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
     return data, headers
 
 
-def content_kind(fetched: Fetched) -> str:
+def content_kind(fetched: FetchResult) -> str:
     """By what the server says; by its first bytes where it says nothing of use."""
     said = fetched.content_type.partition(";")[0].strip().lower()
     start = fetched.body.content[:512].lstrip()
@@ -412,10 +412,10 @@ def content_kind(fetched: Fetched) -> str:
     return "binary"
 
 
-def read_answer(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
+def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> ParsedBody:
     """What the answer says, by its kind. For a process that may be killed over it."""
     kind = content_kind(fetched)
-    reading = Reading(kind=kind, is_raw=raw)
+    reading = ParsedBody(kind=kind, is_raw=raw)
     content = fetched.body.content
     if kind == "binary" or not content:
         return reading
@@ -463,10 +463,10 @@ async def fetch_page(
         try:
             seconds = ctx.remaining * (1 - _READING_SHARE)
             answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
-        except (Unreached, BodyError, TimeoutError) as error:
+        except (UnreachableError, BodyError, TimeoutError) as error:
             return unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
-        reading: Reading = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
+        reading: ParsedBody = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
@@ -483,7 +483,7 @@ _ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json":
 _MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
-def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_characters: int, file: Path | None) -> dict[str, Any]:
+def fetched_return(asked: Target, fetched: FetchResult, reading: ParsedBody, max_characters: int, file: Path | None) -> dict[str, Any]:
     page, body = reading.page, fetched.body
     text = page.text if reading.json is None or reading.is_raw else ""
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
@@ -517,7 +517,7 @@ def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_charac
     return {"summary": _summary(fetched, data), "data": data, "artifacts": [], **_outcome(fetched)}
 
 
-def _outcome(fetched: Fetched) -> dict[str, Any]:
+def _outcome(fetched: FetchResult) -> dict[str, Any]:
     status = fetched.status
     if status >= 400:
         again = status in (408, 425, 429) or status >= 500
@@ -530,7 +530,7 @@ def _outcome(fetched: Fetched) -> dict[str, Any]:
     return {"status": "completed", "errors": []}
 
 
-def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
+def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
     kind = fetched.content_type.partition(";")[0] or "no stated type"
     sentences = [f"{fetched.target.authority} answered {fetched.status} with {len(fetched.body.content):,} bytes ({plain_text(kind, 60)})"]
     if data["title"]:
@@ -568,7 +568,7 @@ def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str,
     return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [info]}
 
 
-def file_name(fetched: Fetched) -> str:
+def file_name(fetched: FetchResult) -> str:
     """A name for the file: of the address, and harmless."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(fetched.target.path.partition("?")[0]).name).strip("-.")[:80] or "page"
     ending = _ENDINGS.get(fetched.content_type.partition(";")[0].strip().lower(), "")

@@ -1,20 +1,12 @@
-"""`worker.web_fetch` and `worker.web_search`, declared. Both run in processes of their own, which load `pages` and `web_search`.
+"""`worker.web_fetch` and `worker.web_search`, declared. Both run in processes of their own, which load `pages` and `web_search`."""
 
-Search providers are written against the names that this module exports.
-"""
-
-import importlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
 from remit.agents.function import FunctionAgent, agent
 from remit.runtime.context import Context
 
-if TYPE_CHECKING:
-    from remit.builtin.worker.web_search import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
-
-__all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
 _Headers = Annotated[
     Any,
     WithJsonSchema(
@@ -24,7 +16,7 @@ _Headers = Annotated[
         }
     ),
 ]
-"""Judged by `build_headers` alone: words about a wrong parameter repeat its value, and here that is a key."""
+"""Checked by `build_headers`: the usual message about a wrong parameter would repeat its value, which may be a key."""
 _MOST_CHARACTERS = 200_000
 
 
@@ -57,13 +49,6 @@ async def web_search(
     from remit.builtin.worker.web_search import search_web
 
     return await search_web(ctx, query, max_results)
-
-
-def __getattr__(name: str) -> Any:
-    """The names for writing a search provider, loaded when they are used."""
-    if name in __all__:
-        return getattr(importlib.import_module("remit.builtin.worker.web_search"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 WEB: list[FunctionAgent] = [web_fetch, web_search]

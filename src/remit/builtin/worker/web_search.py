@@ -1,7 +1,7 @@
 """`worker.web_search`: the search providers in their order until one answers, each at a polite pace. Runs in a process of its own.
 
-A provider is an object with a name and a method `search`; see `remit.builtin.worker.web`. It reaches the web only by the means it is
-given (`Reaching`), which are guarded like every fetch.
+A provider is an object with a name and a method `search`, made by a function that takes a `SearchClient`: through it, the provider reaches
+the web, guarded like every fetch.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
 from remit.runtime.context import Context
 from remit.system.beneath import open_regular
-from remit.system.http import BodyError, Network, Unreached, WebRequest, check_target, parse_target
+from remit.system.http import BodyError, Network, UnreachableError, WebRequest, check_target, parse_target
 from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 
@@ -36,7 +36,7 @@ BRAVE = "https://api.search.brave.com/res/v1/web/search"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class SearchHit:
     title: str
     url: str
     snippet: str = ""
@@ -47,12 +47,12 @@ class Hit:
 class SearchProvider(Protocol):
     @property
     def name(self) -> str: ...
-    async def search(self, query: str, max_results: int) -> list[Hit]:
-        """Raises `Unanswered` when it cannot: the next provider is asked then."""
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
+        """Raises `SearchFailed` when it cannot: the next provider is asked then."""
         ...
 
 
-class Unanswered(Exception):
+class SearchFailed(Exception):
     """A provider gave no answer. The message never contains a key."""
 
     def __init__(self, message: str, *, back_off_seconds: float = 0.0) -> None:
@@ -61,52 +61,52 @@ class Unanswered(Exception):
         """It asked to be left alone for so long."""
 
 
-class NotSetUp(Exception):
+class SearchNotConfigured(Exception):
     """What must be set before it can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reaching:
+class SearchClient:
     """What a provider is given."""
 
     settings: Search
     get_json: Callable[[str, Mapping[str, str]], Awaitable[Any]]
-    """The JSON at an address, asked for with these headers: guarded like every fetch. Raises `Unanswered`, `Refused`."""
+    """The JSON at an address, asked for with these headers: guarded like every fetch. Raises `SearchFailed`, `Refused`."""
     permit: Callable[[str], Awaitable[None]]
-    """For a client of its own that cannot be guarded: whether this address may be asked at all. Raises `Refused`, `Unanswered`."""
+    """For a client of its own that cannot be guarded: whether this address may be asked at all. Raises `Refused`, `SearchFailed`."""
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
-    """Runs what blocks on a thread, never longer than there is time. Raises `Unanswered`."""
+    """Runs what blocks on a thread, never longer than there is time. Raises `SearchFailed`."""
     environ: Mapping[str, str]
 
 
 class SearXNG:
     name = "searxng"
 
-    def __init__(self, reaching: Reaching) -> None:
-        if reaching.settings.searxng_url is None:
-            raise NotSetUp("set search.searxng_url to the address of a SearXNG that gives JSON")
-        self._reaching, self._url = reaching, reaching.settings.searxng_url.rstrip("/")
+    def __init__(self, client: SearchClient) -> None:
+        if client.settings.searxng_url is None:
+            raise SearchNotConfigured("set search.searxng_url to the address of a SearXNG that gives JSON")
+        self._client, self._url = client, client.settings.searxng_url.rstrip("/")
 
-    async def search(self, query: str, max_results: int) -> list[Hit]:
-        found = await self._reaching.get_json(f"{self._url}/search?{urlencode({'q': query, 'format': 'json'})}", {})
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
+        found = await self._client.get_json(f"{self._url}/search?{urlencode({'q': query, 'format': 'json'})}", {})
         results = found.get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
-            raise Unanswered("it gave JSON without results: is `json` among the formats of its settings?")
+            raise SearchFailed("it gave JSON without results: is `json` among the formats of its settings?")
         return _hits(results, title="title", url="url", snippet="content", date="publishedDate")[:max_results]
 
 
 class Brave:
     name = "brave"
 
-    def __init__(self, reaching: Reaching, url: str = BRAVE) -> None:
-        variable = reaching.settings.brave_key_variable
-        self._reaching, self._url, self._key = reaching, url, reaching.environ.get(variable, "").strip()
+    def __init__(self, client: SearchClient, url: str = BRAVE) -> None:
+        variable = client.settings.brave_key_variable
+        self._client, self._url, self._key = client, url, client.environ.get(variable, "").strip()
         if not self._key:
-            raise NotSetUp(f"set {variable} in the environment to a key of the Brave Search API")
+            raise SearchNotConfigured(f"set {variable} in the environment to a key of the Brave Search API")
 
-    async def search(self, query: str, max_results: int) -> list[Hit]:
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
         asked = urlencode({"q": query, "count": min(max_results, 20)})
-        found = await self._reaching.get_json(f"{self._url}?{asked}", {"X-Subscription-Token": self._key})
+        found = await self._client.get_json(f"{self._url}?{asked}", {"X-Subscription-Token": self._key})
         web = found.get("web") if isinstance(found, dict) else None
         results = web.get("results", []) if isinstance(web, dict) else []
         return _hits(results, title="title", url="url", snippet="description", date="page_age")[:max_results]
@@ -117,11 +117,11 @@ class DuckDuckGo:
 
     name = "duckduckgo"
 
-    def __init__(self, reaching: Reaching) -> None:
-        self._reaching = reaching
+    def __init__(self, client: SearchClient) -> None:
+        self._client = client
 
-    async def search(self, query: str, max_results: int) -> list[Hit]:
-        await self._reaching.permit(DUCKDUCKGO)
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
+        await self._client.permit(DUCKDUCKGO)
 
         def ask() -> list[Any]:
             from ddgs import DDGS
@@ -134,40 +134,40 @@ class DuckDuckGo:
             except DDGSException as error:
                 if "No results" in str(error):
                     return []
-                raise Unanswered(f"it could not be reached ({type(error).__name__}: {str(error)[:150]})", back_off_seconds=5) from None
+                raise SearchFailed(f"it could not be reached ({type(error).__name__}: {str(error)[:150]})", back_off_seconds=5) from None
 
         try:
-            results = await self._reaching.blocking(ask)
+            results = await self._client.blocking(ask)
         except ImportError:
-            raise NotSetUp("install its client: pip install 'remit[web]'") from None
+            raise SearchNotConfigured("install its client: pip install 'remit[web]'") from None
         return _hits(results, title="title", url="href", snippet="body", date="date")[:max_results]
 
 
-Make = Callable[[Reaching], SearchProvider]
+Make = Callable[[SearchClient], SearchProvider]
 BUILT_IN: Mapping[str, Make] = {"searxng": SearXNG, "brave": Brave, "duckduckgo": DuckDuckGo}
 
 
-def make_provider(name: str, reaching: Reaching) -> SearchProvider:
-    """A built-in provider, one that a package offers, or `module:function`. Raises `NotSetUp`."""
+def make_provider(name: str, client: SearchClient) -> SearchProvider:
+    """A built-in provider, one that a package offers, or `module:function`. Raises `SearchNotConfigured`."""
     known = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name not in BUILT_IN and name not in known and ":" not in name:
         listed = ", ".join([*BUILT_IN, *sorted(known)])
-        raise NotSetUp(f"there is no such provider; known are {listed}, or name a function as module:function")
+        raise SearchNotConfigured(f"there is no such provider; known are {listed}, or name a function as module:function")
     step = "cannot be loaded"
     try:
         module, _, function = name.partition(":")
         make: Make = BUILT_IN.get(name) or (getattr(importlib.import_module(module), function) if function else known[name].load())
         step = "cannot be made"
-        return make(reaching)
-    except (NotSetUp, RemitError):
+        return make(client)
+    except (SearchNotConfigured, RemitError):
         raise
     except Exception as error:  # noqa: BLE001 - users' code
-        raise NotSetUp(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
+        raise SearchNotConfigured(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
 
 
-def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[Hit]:
+def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[SearchHit]:
     """What a provider answered, as far as it is of use: whatever it is, these are hits with whole addresses, each once."""
-    hits: dict[str, Hit] = {}
+    hits: dict[str, SearchHit] = {}
     for one in results if isinstance(results, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get(url), str):
             continue
@@ -176,7 +176,7 @@ def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> lis
         except Misused:
             continue
         said, text = _line(one.get(date))[:40], _line(one.get(snippet))[:1000]
-        hits.setdefault(address, Hit(title=_line(one.get(title))[:300] or address, url=address, snippet=text, date=said or None))
+        hits.setdefault(address, SearchHit(title=_line(one.get(title))[:300] or address, url=address, snippet=text, date=said or None))
     return list(hits.values())
 
 
@@ -232,9 +232,9 @@ _TOO_MANY_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Found:
+class SearchOutcome:
     provider: str = ""
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[SearchHit] = field(default_factory=list)
     tried: dict[str, str] = field(default_factory=dict)
     """By provider: why it gave nothing."""
     refusals: list[Refused] = field(default_factory=list)
@@ -249,19 +249,19 @@ class WebSearch:
     remaining: Callable[[], float]
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    async def search(self, query: str, max_results: int) -> Found:
+    async def search(self, query: str, max_results: int) -> SearchOutcome:
         """Of the first provider that answers; `provider` is empty when none did."""
-        found = Found()
+        found = SearchOutcome()
         for name in self.settings.providers:
             try:
-                asked = make_provider(name, self._reaching())
+                asked = make_provider(name, self._client())
                 await self._wait_for_turn(name)
                 found.hits = await self._ask(asked, query, max_results)
                 found.provider = name
                 break
-            except NotSetUp as missing:
+            except SearchNotConfigured as missing:
                 found.tried[name] = f"not set up: {missing}"
-            except Unanswered as error:
+            except SearchFailed as error:
                 found.tried[name] = str(error)
                 if error.back_off_seconds:
                     await off_loop(Pace(self.run_folder, name).back_off, error.back_off_seconds)
@@ -270,17 +270,17 @@ class WebSearch:
                 found.refusals.append(refusal)
         return found
 
-    async def _ask(self, asked: SearchProvider, query: str, max_results: int) -> list[Hit]:
+    async def _ask(self, asked: SearchProvider, query: str, max_results: int) -> list[SearchHit]:
         seconds = self._seconds()
         try:
             async with asyncio.timeout(seconds):
                 hits = [hit for hit in await asked.search(query, max_results) if _is_hit(hit)]
         except TimeoutError:
-            raise Unanswered(f"it did not answer within {seconds:.0f} s") from None
-        except (RemitError, Unanswered, NotSetUp):
+            raise SearchFailed(f"it did not answer within {seconds:.0f} s") from None
+        except (RemitError, SearchFailed, SearchNotConfigured):
             raise
         except Exception as error:  # noqa: BLE001 - a provider may be users' code: the next one is asked
-            raise Unanswered(f"it raised {type(error).__name__}") from None
+            raise SearchFailed(f"it raised {type(error).__name__}") from None
         return hits[:max_results]
 
     def _seconds(self) -> float:
@@ -290,40 +290,40 @@ class WebSearch:
         longest = self.remaining() * 0.5
         wait = await off_loop(Pace(self.run_folder, name).take_turn, self.settings.seconds_between, longest)
         if wait > longest:
-            raise Unanswered(f"too many requests wait for it already ({wait:.0f} s)")
+            raise SearchFailed(f"too many requests wait for it already ({wait:.0f} s)")
         await asyncio.sleep(wait)
 
-    def _reaching(self) -> Reaching:
-        return Reaching(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
+    def _client(self) -> SearchClient:
+        return SearchClient(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
             request = WebRequest(target=parse_target(url), headers=build_headers({"Accept": "application/json", **headers}))
             fetched = await fetch(request, self.network, most=MOST_BYTES, seconds=self._seconds())
-        except (Unreached, BodyError, Misused) as error:
-            raise Unanswered(str(error)) from None
+        except (UnreachableError, BodyError, Misused) as error:
+            raise SearchFailed(str(error)) from None
         if fetched.status == 429:
             said = fetched.headers.get("retry-after", "")
             seconds = float(said) if said.isascii() and said.isdigit() else _TOO_MANY_SECONDS
-            raise Unanswered("it reports too many requests (429)", back_off_seconds=seconds)
+            raise SearchFailed("it reports too many requests (429)", back_off_seconds=seconds)
         if fetched.status in (401, 403):
-            raise Unanswered(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
+            raise SearchFailed(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
         if fetched.status != 200:
-            raise Unanswered(f"it answers with status {fetched.status}")
+            raise SearchFailed(f"it answers with status {fetched.status}")
         value, fault = read_json(decode_text(fetched.body.content, fetched.content_type)[0])
         if fault or fetched.body.cut:
-            raise Unanswered(fetched.body.cut or "its answer is not JSON")
+            raise SearchFailed(fetched.body.cut or "its answer is not JSON")
         return value
 
     async def _permit(self, url: str) -> None:
         try:
             await check_target(parse_target(url), "GET", self.network)
-        except (Unreached, Misused) as error:
-            raise Unanswered(str(error)) from None
+        except (UnreachableError, Misused) as error:
+            raise SearchFailed(str(error)) from None
 
 
 def _is_hit(hit: object) -> bool:
-    return isinstance(hit, Hit) and all(isinstance(text, str) for text in (hit.title, hit.url, hit.snippet, hit.date or ""))
+    return isinstance(hit, SearchHit) and all(isinstance(text, str) for text in (hit.title, hit.url, hit.snippet, hit.date or ""))
 
 
 # ---- the operation
@@ -346,7 +346,7 @@ async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, An
     return search_return(query, found, utc_time())
 
 
-def _no_provider(found: Found, settings: Settings) -> Exception:
+def _no_provider(found: SearchOutcome, settings: Settings) -> Exception:
     if found.refusals and len(found.refusals) == len(found.tried):
         return found.refusals[0]
     tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
@@ -358,7 +358,7 @@ def _no_provider(found: Found, settings: Settings) -> Exception:
     )
 
 
-def search_return(query: str, found: Found, at: str) -> dict[str, Any]:
+def search_return(query: str, found: SearchOutcome, at: str) -> dict[str, Any]:
     results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
     count = format_count(len(results), "result") if results else "no results"
     passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""

@@ -32,7 +32,7 @@ from remit.system.http import (
     AddressKind,
     Resolve,
     Target,
-    Unreached,
+    UnreachableError,
     WebRequest,
     classify_address,
     parse_target,
@@ -76,7 +76,7 @@ class Post:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._checked(url)
-        except (TimeoutError, Unreached):
+        except (TimeoutError, UnreachableError):
             raise _not_allowed() from None
 
     async def __call__(self, watcher: Watcher, body: bytes) -> Outcome:
@@ -94,7 +94,7 @@ class Post:
                     status = answer.status
         except Misused:
             return Outcome.REFUSED
-        except (TimeoutError, Unreached):
+        except (TimeoutError, UnreachableError):
             return Outcome.FAILED
         if 200 <= status < 300:
             return Outcome.TAKEN

@@ -21,7 +21,7 @@ from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
 from remit.system.sandbox.keeper import STOP_OUTPUT
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD
-from remit.system.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
+from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
 
 END_SECONDS = 3.0
 
@@ -92,8 +92,8 @@ LATE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    ended: Ended
+class RunResult:
+    ended: ExitReport
     is_cut: bool
     """Whether it wrote more than is kept."""
 
@@ -102,7 +102,7 @@ Hear = Callable[[str, bytes], None]
 """Told what the code writes: `stdout` or `stderr`, and the bytes."""
 
 
-async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> Ran:
+async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
     """The files that `choose` picks among those it left are in `out` afterwards. Raises `Unavailable` when no sandbox could be built."""
     made = recipes.recipe_for(job.language, job.code, job.limits)
     script = _script_name(made.script, job.files)
@@ -137,7 +137,7 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
-async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> Ran:
+async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
         control = stack.enter_context(_Pipe(0))
         pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
@@ -165,7 +165,7 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
             ended = await _talked(job, writer, message(orders), readers[2], choose, out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
-            return Ran(ended=ended, is_cut=tally.is_cut)
+            return RunResult(ended=ended, is_cut=tally.is_cut)
         except Unavailable as error:
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
@@ -178,7 +178,7 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
 
 async def _talked(
     job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
-) -> Ended:
+) -> ExitReport:
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
@@ -190,7 +190,7 @@ async def _talked(
         took = asyncio.get_running_loop().time() - began
         # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
-        return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
+        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
 
 
 async def _ended(child: Child, control: "_Pipe") -> None:

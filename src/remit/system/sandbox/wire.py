@@ -51,7 +51,7 @@ when that never comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class LeftFile:
     """A file that the code left in its work folder."""
 
     name: str
@@ -59,7 +59,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ExitReport:
     exit_code: int | None
     """None when a signal ended it."""
     signal: int | None
@@ -70,13 +70,13 @@ class Ended:
     """Limits that it ran into, and lived."""
     peak_bytes: int
     """Memory in use at once, as far as it was seen."""
-    files: tuple[Left, ...] = ()
+    files: tuple[LeftFile, ...] = ()
     """Those that were brought out."""
     left_there: int = 0
     """How many files were not brought out: not asked for, unreadable, or with a name that cannot be used."""
 
 
-Choose = Callable[[Sequence[Left]], Sequence[int]]
+Choose = Callable[[Sequence[LeftFile]], Sequence[int]]
 
 
 @cache
@@ -89,7 +89,7 @@ def message(job: dict[str, Any]) -> bytes:
     return len(body).to_bytes(8, "little") + body
 
 
-async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> Ended:
+async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> ExitReport:
     """From the start of the code to its last file."""
     line = await _line(reports)
     if line == "S":
@@ -103,7 +103,7 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
             advice="Ask `remit doctor` what is missing.",
         )
     ended = _ended(line)
-    listed: list[Left | None] = []
+    listed: list[LeftFile | None] = []
     while (line := await _line(reports)).startswith("L ") and len(listed) <= keeper.MOST_LISTED:
         listed.append(_left(line))
     usable = [(place, left) for place, left in enumerate(listed) if left is not None]
@@ -122,12 +122,12 @@ async def _line(reports: asyncio.StreamReader) -> str:
         return ""
 
 
-def _ended(line: str) -> Ended:
+def _ended(line: str) -> ExitReport:
     try:
         mark, code, signal, took, killed, hits, peak = line.split(" ")
         if mark != "E":
             raise ValueError(mark)
-        return Ended(
+        return ExitReport(
             exit_code=int(code) if int(code) >= 0 else None,
             signal=int(signal) or None,
             milliseconds=int(took),
@@ -143,12 +143,12 @@ class KeeperLost(Exception):
     """The keeper ended before the code did, or its report is malformed."""
 
 
-def _left(line: str) -> Left | None:
+def _left(line: str) -> LeftFile | None:
     """A file by a name that can be used outside; None if it has none."""
     try:
         _, size, encoded = line.split(" ")
         name = bytes.fromhex(encoded).decode("utf-8")
-        return Left(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
+        return LeftFile(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
     except ValueError:
         return None
 
@@ -166,7 +166,7 @@ def is_plain(name: str) -> bool:
     )
 
 
-async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
+async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bool:
     """Whether it is there now. What cannot be written here (the disk may be full) is read all the same: others come after it."""
     line = await _line(reports)
     if line == "D -1":

@@ -49,7 +49,7 @@ def review_code(
 ) -> dict[str, Any]:
     """Review a change: a diff, a path, a commit, a branch or what a session changed. Changes nothing."""
     from remit.builtin.coder.review.change import Files
-    from remit.builtin.coder.review.checks import Checks, Masking
+    from remit.builtin.coder.review.checks import Checks, SecretMask
     from remit.builtin.coder.review.judgement import judge
     from remit.system.git import GitTimedOut
 
@@ -72,7 +72,7 @@ def review_code(
             "data": {"verdict": "nothing to review", "findings": [], "filesChanged": 0},
             "artifacts": [],
         }
-    masking = Masking()
+    masking = SecretMask()
     checks = Checks(change=change, masking=masking, stop_at=stop_at, is_late=lambda: ctx.hand_in or time.monotonic() > stop_at)
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
     models = models_of(ctx.context)

@@ -1,7 +1,7 @@
 """The checks of a review, on the lines that a change adds: ruff for Python, detect-secrets, parsers, and facts about the files.
 
 ruff gets copies of the files under names of our own, without the project's configuration, its time, memory and output bounded. A secret is
-never shown whole: `Masking` is applied to everything that is written.
+never shown whole: `SecretMask` is applied to everything that is written.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Secret:
     """By its format, not by the name that it is assigned to."""
 
 
-class Masking:
+class SecretMask:
     """Finds secrets, and replaces all that it has found in whatever is written. Nothing is verified: no request is sent."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def masked(value: str) -> str:
 @dataclass(kw_only=True)
 class Checks:
     change: Change
-    masking: Masking
+    masking: SecretMask
     is_late: Callable[[], bool]
     stop_at: float
     unchecked: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.builtin.coder.review.change import ChangedFile
-from remit.builtin.coder.review.checks import Masking
+from remit.builtin.coder.review.checks import SecretMask
 from remit.builtin.coder.review.report import ORDER, Finding, Review, Severity
 from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.questions import TextModel, ask_optional, object_in
@@ -66,7 +66,7 @@ class Judgement:
         }
 
 
-async def judge(models: TextModel, ctx: Context, review: Review, masking: Masking) -> Judgement:
+async def judge(models: TextModel, ctx: Context, review: Review, masking: SecretMask) -> Judgement:
     parts, unseen = _diff(review.change.files, masking)
     if not parts:
         return Judgement(fault="it contains no line of text to judge", unseen=unseen)
@@ -89,7 +89,7 @@ async def judge(models: TextModel, ctx: Context, review: Review, masking: Maskin
     return Judgement(findings=tuple(first), model=heard.model, dropped=len(findings) - len(kept), unseen=unseen)
 
 
-def _diff(files: Sequence[ChangedFile], masking: Masking) -> tuple[list[str], tuple[str, ...]]:
+def _diff(files: Sequence[ChangedFile], masking: SecretMask) -> tuple[list[str], tuple[str, ...]]:
     """Each file fenced, each line with its number, removed lines without; and the files for which there was no room."""
     parts: list[str] = []
     unseen: list[str] = []
@@ -110,7 +110,7 @@ def _diff(files: Sequence[ChangedFile], masking: Masking) -> tuple[list[str], tu
     return parts, tuple(unseen)
 
 
-def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: Masking) -> Finding | None:
+def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: SecretMask) -> Finding | None:
     """A finding on a line of the diff; None for any other."""
     if not isinstance(one, dict):
         return None
@@ -135,5 +135,5 @@ def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: Masking)
     )
 
 
-def _plain(text: str, masking: Masking) -> str:
+def _plain(text: str, masking: SecretMask) -> str:
     return masking.strike(" ".join("".join(character if character.isprintable() else " " for character in text).split()))
