@@ -9,6 +9,7 @@ import importlib.util
 import runpy
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib.machinery import PathFinder
@@ -115,29 +116,28 @@ def _load_main(target: Target) -> ModuleType:
     if known is not None:
         return known
     module = ModuleType("__mp_main__")
-    _loading.append(target)
+    reading = _READING.set(target)
     try:
-        content = _run_main(target)
+        if target.place is Place.MAIN_MODULE:
+            content = runpy.run_module(target.module, run_name="__mp_main__", alter_sys=True)
+        else:
+            content = runpy.run_path(target.file, run_name="__mp_main__")
     finally:
-        _loading.pop()
+        _READING.reset(reading)
     module.__dict__.update(content)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     return module
 
 
-_loading: list[Target] = []
+_READING: ContextVar[Target | None] = ContextVar("remit_reading", default=None)
+"""The script that is being read for its process agents."""
 
 
 def must_not_start_anything() -> None:
     """A script read again by a worker must only define things: what it starts would start it again, without end."""
-    if _loading:
+    target = _READING.get()
+    if target is not None:
         raise Misused(
-            f"{_loading[-1].file or _loading[-1].module} opens a Remit while it is being read for its process agents.",
+            f"{target.file or target.module} opens a Remit while it is being read for its process agents.",
             advice='Guard what the script does with `if __name__ == "__main__":`.',
         )
-
-
-def _run_main(target: Target) -> dict[str, Any]:
-    if target.place is Place.MAIN_MODULE:
-        return runpy.run_module(target.module, run_name="__mp_main__", alter_sys=True)
-    return runpy.run_path(target.file, run_name="__mp_main__")
