@@ -1,4 +1,4 @@
-"""Used by tests of a server that is killed: agents of several kinds, and clients of several doors that do not give up.
+"""Used by tests of a server that is killed: agents of several kinds, and clients of several apis that do not give up.
 
 A client begins its task under a key, follows it, and comes again whenever the connection breaks: by the key until it knows the id, then by
 the id, from the last chunk that it heard. What it heard is kept, to be held against what is on record.
@@ -68,7 +68,7 @@ def family(ctx: Context, n: int) -> int:
     return n
 '''
 KINDS = ("quick", "talker", "stepper", "parent", "family")
-DOORS = ("grpc", "http", "a2a", "mcp")
+APIS = ("grpc", "http", "a2a", "mcp")
 GIVES_UP = 90.0
 """How long one goes on coming again."""
 
@@ -91,11 +91,11 @@ class Place:
         return (self.root / ".remit" / "run" / "serve.token").read_text().strip()
 
     @contextlib.asynccontextmanager
-    async def client(self, door: str) -> AsyncIterator[ApiClient]:
+    async def client(self, api: str) -> AsyncIterator[ApiClient]:
         """Connected anew."""
         url = f"http://127.0.0.1:{self.port}"
         async with contextlib.AsyncExitStack() as closing:
-            if door == "grpc":
+            if api == "grpc":
                 import grpc.aio
 
                 from support.apis.over_grpc import GrpcClient
@@ -103,13 +103,13 @@ class Place:
                 options = [("grpc.use_local_subchannel_pool", 1)]
                 channel = grpc.aio.insecure_channel(f"unix:{self.root}/.remit/run/grpc.sock", options=options)
                 yield GrpcClient(await closing.enter_async_context(channel), "")
-            elif door == "http":
+            elif api == "http":
                 import httpx
 
                 from support.apis.over_http import HttpClient
 
                 yield HttpClient(await closing.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30, verify=False)), self.token)
-            elif door == "a2a":
+            elif api == "a2a":
                 from support.apis.over_a2a import a2a_client
 
                 yield await a2a_client(closing, url, self.token, "JSONRPC")
@@ -120,10 +120,10 @@ class Place:
 
 
 @dataclass
-class Errand:
+class LoadTask:
     """One client with one task."""
 
-    door: str
+    api: str
     kind: str
     key: str
     number: int
@@ -140,8 +140,8 @@ class Errand:
         ends = asyncio.get_running_loop().time() + GIVES_UP
         while self.seen is None:
             try:
-                async with place.client(self.door) as door:
-                    await self._follow(door)
+                async with place.client(self.api) as api:
+                    await self._follow(api)
             except Exception as error:  # whatever a client makes of a server that dies
                 if isinstance(error, ApiFault) and error.code not in (None, "STOPPING"):
                     raise
@@ -150,15 +150,15 @@ class Errand:
                 self.breaks += 1
                 await asyncio.sleep(0.2)
 
-    async def _follow(self, door: ApiClient) -> None:
+    async def _follow(self, api: ApiClient) -> None:
         if not self.task_ids or self.breaks:  # by its key it is the same one, however often it is asked for
             arguments: dict[str, Any] = {"target": self.kind, "parameters": {"n": self.number}, "key": self.key}
-            self.task_ids.append(await door.execute(arguments))
+            self.task_ids.append(await api.execute(arguments))
         last = max((said.number or 0 for said in self.heard), default=0)
-        async for said in door.stream(self.task_ids[0], last):
+        async for said in api.stream(self.task_ids[0], last):
             if said.kind == "end":
                 self.seen = said.seen if said.seen is not None and said.seen.has_ended else None
-            elif door.traits.numbers_chunks:
+            elif api.traits.numbers_chunks:
                 self.heard.append(said)
 
 

@@ -140,7 +140,7 @@ async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Stag
     await still_serves(stage)
 
 
-async def test_a_client_that_waits_to_be_told_to_go_on_is_told_no(stage: Stage) -> None:
+async def test_expect_continue_of_a_refused_request_is_answered_with_the_refusal(stage: Stage) -> None:
     heard = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
     assert statuses_of(heard) == [413]
     asked = json.dumps({"target": "nobody"}).encode()
@@ -260,7 +260,7 @@ async def heard_from(reader: asyncio.StreamReader) -> bytes:
     return heard
 
 
-async def test_a_body_nobody_asked_for_cannot_keep_a_connection_open(stage: Stage) -> None:
+async def test_unread_body_cannot_keep_a_connection_open(stage: Stage) -> None:
     """Refused or answered before its body is there, a request is over."""
     for path, status in (("/healthz", 200), ("/v1/nowhere", 408)):
         heard = await dripped_after(stage, stage.head("GET", path, "Content-Length: 500") + b"\r\n", b"a" * 500)
@@ -268,7 +268,7 @@ async def test_a_body_nobody_asked_for_cannot_keep_a_connection_open(stage: Stag
         assert b"connection: close" in heard
 
 
-async def test_many_connections_that_say_nothing_keep_nobody_out(stage: Stage) -> None:
+async def test_idle_connections_do_not_block_others(stage: Stage) -> None:
     silent = [await stage.connect() for _ in range(100)]
     for _, writer in silent[::2]:
         writer.write(b"GET /v1/agents HTTP/1.1\r\nHost: 127.0")

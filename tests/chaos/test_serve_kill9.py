@@ -1,4 +1,4 @@
-"""`remit serve` killed with -9 under load and started again at the same addresses: clients of every door go on and lose nothing.
+"""`remit serve` killed with -9 under load and started again at the same addresses: clients of every api go on and lose nothing.
 
 Real processes, real clients, moments drawn from a seed.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, project, runs_noted
+from serve_load import APIS, KINDS, LoadTask, Place, is_running, pids_noted, project, runs_noted
 
 from remit.core.events import EventKind
 from remit.stores import SqliteStore
@@ -39,14 +39,14 @@ def place(tmp_path: Path) -> Place:
 async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twice(place: Place, seed: int) -> None:
     draw = random.Random(seed)
     errands = [
-        Errand(door, kind, f"{seed}-{door}-{kind}-{turn}", draw.choice([3, 12, 30]) if turn else 50, turn)
+        LoadTask(api, kind, f"{seed}-{api}-{kind}-{turn}", draw.choice([3, 12, 30]) if turn else 50, turn)
         for turn in range(KILLS + 1)
-        for door in DOORS
+        for api in APIS
         for kind in KINDS
         if turn in (0, KILLS) or draw.random() < 0.6
     ]
     is_up = [asyncio.Event() for _ in range(KILLS + 1)]
-    clients = asyncio.gather(*(_late(errand, place, is_up[errand.begins_in], draw.uniform(0, 0.8)) for errand in errands))
+    clients = asyncio.gather(*(_late(load_task, place, is_up[load_task.begins_in], draw.uniform(0, 0.8)) for load_task in errands))
     for turn in range(KILLS):
         with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
             is_up[turn].set()
@@ -56,52 +56,52 @@ async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twic
     with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
         is_up[KILLS].set()
         await asyncio.wait_for(clients, 60)
-        again = [await _looked(place, errand) for errand in errands]
+        again = [await _looked(place, load_task) for load_task in errands]
         server.tell()
         code, words = server.ended()
         assert code == 0, words
-    assert sum(errand.breaks for errand in errands) > 0
-    assert {"finished", "crashed"} <= {errand.seen.stop_reason for errand in errands if errand.seen is not None}
-    for errand, seen in zip(errands, again, strict=True):
-        _holds(errand, seen)
+    assert sum(load_task.breaks for load_task in errands) > 0
+    assert {"finished", "crashed"} <= {load_task.seen.stop_reason for load_task in errands if load_task.seen is not None}
+    for load_task, seen in zip(errands, again, strict=True):
+        _holds(load_task, seen)
     _is_on_record_once(place.root, errands)
     assert [pid for pid in pids_noted(place.root) if is_running(pid)] == []
 
 
-async def _late(errand: Errand, place: Place, is_up: asyncio.Event, seconds: float) -> None:
+async def _late(load_task: LoadTask, place: Place, is_up: asyncio.Event, seconds: float) -> None:
     await is_up.wait()
     await asyncio.sleep(seconds)
-    await errand.run(place)
+    await load_task.run(place)
 
 
-async def _looked(place: Place, errand: Errand) -> Any:
-    async with place.client(errand.door) as door:
-        return await door.status(errand.task_ids[0])
+async def _looked(place: Place, load_task: LoadTask) -> Any:
+    async with place.client(load_task.api) as api:
+        return await api.status(load_task.task_ids[0])
 
 
-def _holds(errand: Errand, again: Any) -> None:
+def _holds(load_task: LoadTask, again: Any) -> None:
     """One task, told to its end, and found again as it was told."""
-    seen = errand.seen
+    seen = load_task.seen
     assert seen is not None
-    assert len(set(errand.task_ids)) == 1, errand
+    assert len(set(load_task.task_ids)) == 1, load_task
     assert again == seen
     is_crashed = (seen.status, seen.stop_reason, seen.code) == ("partial", "crashed", "AGENT_CRASHED")
-    if errand.kind == "stepper":
-        assert (seen.status, seen.data["n"]) == ("completed", errand.number), errand
-    elif errand.begins_in == KILLS:
-        assert seen.status == "completed", errand
+    if load_task.kind == "stepper":
+        assert (seen.status, seen.data["n"]) == ("completed", load_task.number), load_task
+    elif load_task.begins_in == KILLS:
+        assert seen.status == "completed", load_task
     else:
-        assert seen.status == "completed" or is_crashed, errand
-    numbers = [said.number for said in errand.heard]
-    assert numbers == sorted({number for number in numbers if number is not None}), errand
+        assert seen.status == "completed" or is_crashed, load_task
+    numbers = [said.number for said in load_task.heard]
+    assert numbers == sorted({number for number in numbers if number is not None}), load_task
 
 
-def _is_on_record_once(root: Path, errands: list[Errand]) -> None:
+def _is_on_record_once(root: Path, errands: list[LoadTask]) -> None:
     """Nothing that was begun is missing, nothing is there that nobody began, and what was heard is what is on record."""
     store = SqliteStore(root / ".remit" / "remit.db")
     try:
         assert list(store.live()) == []
-        roots = [record for errand in errands for record in [store.get(errand.task_ids[0])] if record is not None]
+        roots = [record for load_task in errands for record in [store.get(load_task.task_ids[0])] if record is not None]
         known = {record.session_id for record in roots}
         assert len(known) == len(errands)
         for record in roots:
@@ -110,15 +110,15 @@ def _is_on_record_once(root: Path, errands: list[Errand]) -> None:
                 assert node.state.is_settled
                 assert runs_noted(root, node.session_id) <= 1 or node.agent == "stepper", node  # only what can go on is run again
                 assert [event.number for event in events] == sorted({event.number for event in events})
-        for errand in errands:
-            said = {event.number: event for event in store.events(errand.task_ids[0])}
-            for one in errand.heard:
-                assert one.number in said, (errand, one)
+        for load_task in errands:
+            said = {event.number: event for event in store.events(load_task.task_ids[0])}
+            for one in load_task.heard:
+                assert one.number in said, (load_task, one)
                 if one.kind == "data":
-                    assert said[one.number].body["chunk"] == one.value, (errand, one)
-            if errand.heard:
+                    assert said[one.number].body["chunk"] == one.value, (load_task, one)
+            if load_task.heard:
                 chunks = [number for number, event in said.items() if event.kind is EventKind.DATA]
-                assert [one.number for one in errand.heard if one.kind == "data"] == chunks, errand
+                assert [one.number for one in load_task.heard if one.kind == "data"] == chunks, load_task
     finally:
         store.close()
 
@@ -176,11 +176,11 @@ async def _line(process: Any) -> str:
 
 
 async def _begun(place: Place, operation: str, key: str, seconds: float = 1.0) -> str:
-    async with place.client("grpc") as door:
+    async with place.client("grpc") as api:
         asked = {"target": "far", "operation": operation, "parameters": {"seconds": seconds}, "key": f"{key}-{operation}"}
-        return await door.execute(asked)
+        return await api.execute(asked)
 
 
 async def _ended(place: Place, task_id: str) -> Any:
-    async with place.client("http") as door:
-        return await ended(door, task_id)
+    async with place.client("http") as api:
+        return await ended(api, task_id)

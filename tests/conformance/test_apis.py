@@ -166,13 +166,13 @@ class Alone:
 
 
 @pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
-async def test_a_process_at_its_stdin_keeps_its_promise(check: Check, by_stdio: Alone) -> None:
+async def test_mcp_on_stdio_keeps_the_promise(check: Check, by_stdio: Alone) -> None:
     async with asyncio.timeout(60):
         await check(by_stdio)
 
 
 @pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("api", WAYS)
-async def test_the_api_keeps_its_promise(api: str, check: Check, served: Served) -> None:
+async def test_api_keeps_the_promise(api: str, check: Check, served: Served) -> None:
     async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
         await check(Stage(served.root, replace(served, closing=closing), WAYS[api]))

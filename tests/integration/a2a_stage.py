@@ -19,7 +19,7 @@ class Stage:
     remit: Remit
     service: Any
     authenticator: Any
-    door: Any
+    api: Any
     url: str
     grpc_address: str
     closing: contextlib.AsyncExitStack
@@ -90,17 +90,17 @@ async def a2a_stage(
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
         server = grpc.aio.server(interceptors=[AuthInterceptor(authenticator)])
         port = server.add_insecure_port("127.0.0.1:0")
-        door = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_public=is_public)
-        door.add_to(server)
+        api = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_public=is_public)
+        api.add_to(server)
         await server.start()
         closing.push_async_callback(server.stop, 0.2)
-        app = AuthMiddleware(Starlette(routes=door.routes), authenticator, remit.settings.serve, open_paths=OPEN_PATHS)
+        app = AuthMiddleware(Starlette(routes=api.routes), authenticator, remit.settings.serve, open_paths=OPEN_PATHS)
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
-        await door.start()
-        closing.push_async_callback(door.close)
-        yield Stage(remit, service, authenticator, door, url, f"127.0.0.1:{port}", closing)
+        await api.start()
+        closing.push_async_callback(api.close)
+        yield Stage(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
 
 
 def said(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

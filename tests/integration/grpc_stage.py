@@ -67,7 +67,7 @@ class Stage:
     remit: Remit
     service: Any
     authenticator: Any
-    door: Any
+    api: Any
     address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
@@ -118,10 +118,10 @@ async def grpc_stage(
         authenticator.open()
         closing.callback(authenticator.close)
         service = Service(remit)
-        door = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
-        await door.start(addresses or None)
-        closing.push_async_callback(door.stop, 0.0)
-        yield Stage(remit, service, authenticator, door, door.address, closing)
+        api = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
+        await api.start(addresses or None)
+        closing.push_async_callback(api.stop, 0.0)
+        yield Stage(remit, service, authenticator, api, api.address, closing)
 
 
 async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:

@@ -1,5 +1,6 @@
 """A project whose agents are called over MCP, and the ways to reach it: real servers in processes of their own, the SDK's real client."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mcp import StdioServerParameters
 from mcp.client.client import Client
@@ -150,3 +152,49 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def request(number: int, method: str, **params: Any) -> str:
+    return json.dumps({"method": method, "params": params, "jsonrpc": "2.0", "id": number})  # the id last, as many clients write it
+
+
+GREETING = request(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "raw", "version": "1"})
+READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+class RawClient:
+    """A client of `remit mcp` that writes and reads the lines itself."""
+
+    def __init__(self, project: Path) -> None:
+        command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self.say(GREETING)
+        assert self.hear()["id"] == 1
+        self.say(READY)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read() if self.process.stderr else ""
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    def call(self, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+        self.say(request(number, "tools/call", name=tool, arguments=arguments))
+        heard = self.hear()
+        assert heard["id"] == number
+        answer: dict[str, Any] = heard["result"]["structuredContent"]
+        return answer
+
+    def leave(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=20)
+
+    def keeper(self) -> int:
+        """The process behind the one that was started."""
+        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])

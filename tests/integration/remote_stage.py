@@ -1,4 +1,4 @@
-"""A project whose gRPC door takes agents that register, and such an agent in this process, as any client of the protocol would be one."""
+"""A project whose gRPC API takes agents that register, and such an agent in this process, as any client of the protocol would be one."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The A2A door under callers that mean harm, or are in each other's way."""
+"""The A2A API under callers that mean harm, or are in each other's way."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
     return (await sent(client, message, **configuration))[-1].task
 
 
-async def test_whoever_may_see_all_neither_sees_nor_changes_whom_others_have_told(tmp_path: Path) -> None:
+async def test_see_all_does_not_cover_push_configs_of_others(tmp_path: Path) -> None:
     """A config of push notifications holds the secrets of its receiver."""
     from a2a.types import DeleteTaskPushNotificationConfigRequest as Delete
     from a2a.types import GetTaskPushNotificationConfigRequest as Get
@@ -104,7 +104,7 @@ async def test_what_was_cancelled_while_it_waited_does_not_go_on_and_is_listed_a
             assert [one.id for one in listed.tasks] == [task.id]
 
 
-async def test_receivers_that_take_their_time_hold_up_nobody_elses_notifications(tmp_path: Path) -> None:
+async def test_slow_receivers_delay_only_their_own_notifications(tmp_path: Path) -> None:
     from a2a.types import TaskPushNotificationConfig
 
     told = asyncio.Event()

@@ -50,7 +50,7 @@ def config(url: str, **more: Any) -> Any:
     return TaskPushNotificationConfig(url=url, **more)
 
 
-async def test_each_change_of_state_is_told_in_order_with_the_token(tmp_path: Path) -> None:
+async def test_state_changes_are_pushed_in_order_with_the_token(tmp_path: Path) -> None:
     from a2a.types import AuthenticationInfo
 
     async with hostile(take) as web, a2a_stage(tmp_path, AGENTS, **INSIDE) as stage:
@@ -96,7 +96,7 @@ async def test_configs_are_made_read_listed_and_deleted_over_every_binding(tmp_p
             web.heard.clear()
 
 
-async def test_one_that_is_busy_is_told_again_and_one_that_refuses_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_push_is_retried_when_busy_and_given_up_when_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("remit.server.a2a.push.FIRST_PAUSE_SECONDS", 0.02)
     tries: list[str] = []
@@ -115,7 +115,7 @@ async def test_one_that_is_busy_is_told_again_and_one_that_refuses_is_left_alone
         assert (tries.count("/busy"), tries.count("/gone"), tries.count("/elsewhere"), tries.count("/never")) == (6, 1, 1, 0)
 
 
-async def test_what_was_not_told_before_a_restart_is_told_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_undelivered_notifications_are_sent_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from a2a.types import ListTaskPushNotificationConfigsRequest
 
     monkeypatch.setattr("remit.server.a2a.push.FIRST_PAUSE_SECONDS", 30.0)

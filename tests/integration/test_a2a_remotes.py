@@ -68,7 +68,7 @@ def methods(web: Web) -> list[str]:
     return [heard.json["method"] for heard in web.heard if heard.method == "POST"]
 
 
-async def test_words_go_as_text_and_what_comes_back_is_told_on_the_way(tmp_path: Path) -> None:
+async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> None:
     async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         await begin_stream(writer)
         await event(writer, request, {"task": task("SUBMITTED")})
@@ -299,7 +299,7 @@ async def test_a_card_sends_us_nowhere_and_fills_nothing(tmp_path: Path, what: s
         assert "Traceback" not in returned.to_json()
 
 
-async def test_a_token_is_shown_to_nobody_in_the_clear_and_stands_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_is_never_sent_in_the_clear_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "far-away-token-0123456789"
 
     async def shut(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:

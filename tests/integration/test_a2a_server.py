@@ -108,7 +108,7 @@ async def test_what_is_streamed_ends_with_the_artifacts_and_the_state(stage: Sta
 @pytest.mark.parametrize(
     ("how", "state"), [("completed", "COMPLETED"), ("partial", "COMPLETED"), ("failed", "FAILED"), ("blocked", "INPUT_REQUIRED")]
 )
-async def test_states_are_mapped_and_what_is_finer_stands_in_the_metadata(stage: Stage, how: str, state: str) -> None:
+async def test_states_are_mapped_and_details_are_in_the_metadata(stage: Stage, how: str, state: str) -> None:
     client = await stage.client(streaming=False)
     task = await one_task(client, said(skill="ends", data={"how": how}))
     assert state_name(task) == state
@@ -197,7 +197,7 @@ async def test_tasks_are_listed_by_context_and_state_a_page_at_a_time(stage: Sta
         assert not waiting.tasks, "it went on"
 
 
-async def test_the_card_shows_strangers_from_elsewhere_only_how_to_come_in(tmp_path: Path) -> None:
+async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
     import httpx
     from a2a.types import GetExtendedAgentCardRequest
 
@@ -258,7 +258,7 @@ async def test_a_subscription_stays_open_while_the_task_waits_for_input(stage: S
             assert state_name(last) == end, (binding, rest)
 
 
-async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(stage: Stage) -> None:
+async def test_text_goes_to_an_agent_that_takes_text_and_never_to_a_guess(stage: Stage) -> None:
     from a2a.types import Message, Part, Role
     from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 

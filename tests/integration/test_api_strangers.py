@@ -1,4 +1,4 @@
-"""What a caller with a token tries at the HTTP and MCP doors: others' work and names, the place of the owner."""
+"""What a caller with a token tries at the HTTP and MCP APIs: others' work and names, the place of the owner."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield stage
 
 
-async def test_somebody_elses_task_is_no_page_of_a_list_either(stage: Stage) -> None:
+async def test_task_of_another_caller_is_no_page_token(stage: Stage) -> None:
     """An id that is not the caller's is as unknown there as one that never was."""
     ours, theirs = await stage.client(stage.token("a", ONLY)), await stage.client(stage.token("b", ONLY))
     task = (await ours.post("/v1/tasks?wait=5", json={"target": "text", "operation": "count", "parameters": {"text": "x"}})).json()
@@ -40,7 +40,7 @@ async def test_somebody_elses_task_is_no_page_of_a_list_either(stage: Stage) -> 
     assert (await ours.get("/v1/tasks", params={"cursor": task["taskId"]})).status_code == 200
 
 
-async def test_whoever_may_use_one_agent_is_not_told_of_the_others(stage: Stage) -> None:
+async def test_caller_sees_only_agents_it_may_use(stage: Stage) -> None:
     client = await stage.client(stage.token("eve", ONLY, agents=("text",)))
     for asked in (
         {"target": "nosuch"},
@@ -66,7 +66,7 @@ async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -
             await stage.service.begin(theirs, {**counts, "resume": task_id})
 
 
-async def test_behind_a_proxy_whoever_comes_by_the_socket_shows_a_token(tmp_path: Path) -> None:
+async def test_behind_a_proxy_the_http_socket_needs_a_token(tmp_path: Path) -> None:
     """The proxy runs as the same user, or as root, and anybody may come through it."""
     import httpx
 
@@ -79,7 +79,7 @@ async def test_behind_a_proxy_whoever_comes_by_the_socket_shows_a_token(tmp_path
             assert (await client.get("/v1/tasks", headers={**shown, "host": "evil.example"})).status_code == 421
 
 
-async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None:
+async def test_mcp_routes_without_the_middleware_refuse_everything(stage: Stage) -> None:
     """A door that was put together wrongly makes nobody the owner."""
     import httpx
     from starlette.applications import Starlette
@@ -97,7 +97,7 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
 # ---- those that stay
 
 
-async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(stage: Stage) -> None:
+async def test_waiting_requests_count_as_streams_and_end_when_the_token_is_revoked(stage: Stage) -> None:
     client = await stage.client(stage.token("waits", ONLY, streams=1))
     known = set(stage.remit.engine.live())
     waiting = asyncio.ensure_future(client.post("/v1/tasks?wait=30", json={"target": "slow", "parameters": {"seconds": 20}}))
@@ -112,7 +112,7 @@ async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(
     await stage.remit.cancel(task_id)
 
 
-# ---- the Unix socket of the HTTP doors
+# ---- the Unix socket of the HTTP API
 
 
 def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folders_alone(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
     assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
 
 
-async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:
+async def test_refused_callers_are_in_the_audit_log_without_their_secret(stage: Stage) -> None:
     code_of(stage.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
     entry = list(entries(stage.remit.folder))[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
@@ -178,7 +178,7 @@ async def test_a_token_ends_with_its_attempt_and_with_its_delegation(stage: Stag
     assert found.value.code == "CALLER_REFUSED"
 
 
-async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stage: Stage) -> None:
+async def test_delegation_token_is_valid_for_its_holder_only(stage: Stage) -> None:
     running = await stage.running()
     token = stage.authenticator.token_for(running, holder="token:box")
     box, thief = (f"Bearer {stage.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))

@@ -48,7 +48,7 @@ def tls(authority: Authority, holder: str | None = None) -> Any:
 
 async def test_the_socket_is_its_owners_and_a_port_asks_for_a_token(stage: Stage) -> None:
     assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.principal == "orchestrator"
-    port = await stage.tasks(address=stage.door.addresses[1])
+    port = await stage.tasks(address=stage.api.addresses[1])
     error = await refusal(port.ExecuteTask(ask("echo")))
     assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
     task = (await port.ExecuteTask(ask("echo"), metadata=bearer(stage.token()))).task
@@ -95,14 +95,14 @@ async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-    channel = await stage.channel(address=stage.door.addresses[1])
+    channel = await stage.channel(address=stage.api.addresses[1])
     await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
     asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
     call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
     assert (await refusal(call.read())).code().name == "UNAUTHENTICATED"
 
 
-async def test_behind_a_proxy_the_socket_makes_nobody_the_owner(tmp_path: Path) -> None:
+async def test_behind_a_proxy_the_grpc_socket_needs_a_token(tmp_path: Path) -> None:
     async with grpc_stage(tmp_path, behind_proxy=True) as stage:
         tasks, pb = await stage.tasks(), messages()
         assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
@@ -174,12 +174,12 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_pa
 
 
 @pytest.mark.parametrize("address", ["unix:nowhere/at/all.sock", "unix:/proc/remit.sock"])
-async def test_a_socket_that_cannot_be_is_told(tmp_path: Path, address: str) -> None:
+async def test_socket_that_cannot_be_bound_is_an_error(tmp_path: Path, address: str) -> None:
     with pytest.raises(Unavailable, match="listen"):
         await opens(tmp_path, address)
 
 
-async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+async def test_port_in_use_is_an_error(tmp_path: Path) -> None:
     """Also one of another gRPC server, with which the kernel would have us share it."""
     async with grpc_stage(tmp_path, addresses=[LOOPBACK]) as stage:
         with pytest.raises(Unavailable, match="listen"):
@@ -192,7 +192,7 @@ async def test_nothing_listens_beyond_this_machine_in_the_clear(tmp_path: Path, 
         await opens(tmp_path, address)
 
 
-async def test_a_certificate_that_is_none_is_told(tmp_path: Path, authority: Authority) -> None:
+async def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     certificate.write_text("no certificate")
     with pytest.raises(Misused, match="TLS cannot use"):

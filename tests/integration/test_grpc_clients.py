@@ -25,7 +25,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-# ---- with the real door
+# ---- with the real API
 
 
 async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""What strangers may send to the gRPC door: it answers the next honest caller all the same."""
+"""What strangers may send to the gRPC API: it answers the next honest caller all the same."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, flags: int = 0) -
 
 
 def connected(stage: Stage, where: int) -> socket.socket:
-    kind, _, path = stage.door.addresses[where].partition(":")
+    kind, _, path = stage.api.addresses[where].partition(":")
     if kind == "unix":
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(path)
@@ -127,7 +127,7 @@ async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None
 async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow drops: a stranger is sent away before anything is read, anybody else after a while."""
     method = "/remit.v1.TaskService/ExecuteTask"
-    port = (await stage.channel(address=stage.door.addresses[1])).stream_unary(method)
+    port = (await stage.channel(address=stage.api.addresses[1])).stream_unary(method)
     async with asyncio.timeout(60):
         calls = [port() for _ in range(50)]
         told = {(await call.code()).name for call in calls}
@@ -153,8 +153,8 @@ async def test_who_leaves_in_the_middle_of_a_word_fills_no_log(stage: Stage, cap
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_what_a_stranger_may_not_do_begins_nothing(stage: Stage) -> None:
-    tasks = await stage.tasks(address=stage.door.addresses[1])
+async def test_unauthorized_requests_start_nothing(stage: Stage) -> None:
+    tasks = await stage.tasks(address=stage.api.addresses[1])
     for shown in ((), bearer("rmt_forged")):
         assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=shown))).code().name == "UNAUTHENTICATED"
         assert (await refusal(tasks.RunTask(ask("echo"), metadata=shown).read())).code().name == "UNAUTHENTICATED"

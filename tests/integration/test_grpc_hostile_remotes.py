@@ -114,7 +114,7 @@ async def hostile(tmp_path: Path, run: Any) -> AsyncIterator[tuple[Hostile, Remi
 
 
 @pytest.mark.parametrize("run", [says_nothing, floods, floods_with_data, ends_without_end, lies_about_numbers, breaks_off, is_too_large])
-async def test_it_ends_by_our_deadline_and_they_are_told_to_stop(tmp_path: Path, run: Any) -> None:
+async def test_remote_task_ends_by_our_deadline_and_is_stopped_there(tmp_path: Path, run: Any) -> None:
     (tmp_path / "near").mkdir()
     async with hostile(tmp_path, run) as (far, near):
         returned = await near.delegate("far", parameters={"path": "x"}, timeout=1.0)

@@ -138,7 +138,7 @@ async def test_a_return_of_its_own_and_a_failure_go_the_way_of_every_agents(stag
 # ---- time
 
 
-async def test_it_is_told_to_hand_in_and_to_stop_and_what_comes_late_is_not_heard(stage: Stage) -> None:
+async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_ignored(stage: Stage) -> None:
     async def late(far: Far, order: Any) -> None:
         from remit.agents.proto.values import value_of
 
@@ -230,7 +230,7 @@ async def test_what_may_be_repeated_waits_for_one_to_come_back(stage: Stage) -> 
     assert (await asyncio.wait_for(handle.result(), 10)).unwrap() == 3
 
 
-async def test_what_kills_whoever_has_it_is_not_handed_round_for_ever(stage: Stage) -> None:
+async def test_work_that_kills_its_agents_is_given_up(stage: Stage) -> None:
     async def dies(far: Far, order: Any) -> None:
         await far.die()
 
@@ -436,7 +436,7 @@ async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage
     await joined(stage, second)
 
 
-async def test_what_waits_for_one_that_never_comes_back_ends_at_its_deadline_and_is_nobody_elses(tmp_path: Path) -> None:
+async def test_work_for_an_agent_that_never_returns_ends_at_its_deadline(tmp_path: Path) -> None:
     """As after a crash of the server: its work is on record, unsettled, of an owner that is gone."""
     async with remote_stage(tmp_path) as stage:
         far = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)

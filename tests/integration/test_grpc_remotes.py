@@ -67,7 +67,7 @@ async def test_parameters_and_results_pass_through_and_chunks_stream_on(tmp_path
         assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
-async def test_what_it_takes_is_told_by_the_other_side(tmp_path: Path) -> None:
+async def test_parameters_come_from_the_remote_server(tmp_path: Path) -> None:
     async with both(tmp_path, "text.count") as (near, _):
         await near.delegate("far-text-count", text="two words")
         port: Any = near.directory.find("far-text-count")
@@ -91,7 +91,7 @@ async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_p
         assert given.span_id == span_id_of(returned.session_id)  # its trace hangs below our delegation
 
 
-async def test_a_stranger_is_not_believed_where_it_says_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
     async with grpc_stage(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as far:

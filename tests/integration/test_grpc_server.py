@@ -48,7 +48,7 @@ async def test_errors_carry_details_that_other_clients_understand(stage: Stage) 
     assert dict_of(details)["operations"] == ["count"]
 
 
-async def test_what_no_metadata_can_hold_is_told_all_the_same(stage: Stage) -> None:
+async def test_long_and_non_ascii_errors_fit_into_metadata(stage: Stage) -> None:
     """Long, and in letters that are no ASCII: the answer still arrives."""
     tasks = await stage.tasks()
     error = await refusal(tasks.ExecuteTask(ask("", agent_id="日本\n" * 3000)))
@@ -132,11 +132,11 @@ async def test_health_tells_that_it_serves_and_when_it_stops(stage: Stage) -> No
     assert (await refusal(health.Check(health_pb2.HealthCheckRequest(service="nobody")))).code().name == "NOT_FOUND"
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == serving
-    stage.door.stop_taking()
+    stage.api.stop_taking()
     assert (await watch.read()).status == stopping
     assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success  # whether new work is taken is the service's to say
     async with asyncio.timeout(60):
-        await stage.door.stop(600.0)  # a health watcher keeps nobody waiting
+        await stage.api.stop(600.0)  # a health watcher keeps nobody waiting
     assert not (stage.remit.folder / "run" / "grpc.sock").exists()
 
 

@@ -141,7 +141,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
     assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_whoever_opens_the_unix_socket_is_the_owner(tmp_path: Path) -> None:
+async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
     """The socket's permissions are the credential; a token beside it counts first, since it may be given less."""
     import httpx
 

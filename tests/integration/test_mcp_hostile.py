@@ -1,7 +1,6 @@
 """`remit mcp` against clients, agents and wires that misbehave: nobody waits for ever, nothing is left behind, no message kills it."""
 
 import http.client
-import json
 import os
 import signal
 import socket
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import is_alive, make_project, serving_http, stdio, until
+from mcp_project import GREETING, RawClient, is_alive, make_project, request, serving_http, stdio, until
 
 from remit import Context, Remit, agent
 from remit.runtime.tool.delegate_requests import NAMES_IN_SCHEMA
@@ -28,48 +27,14 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path)
 
 
-def request(number: int, method: str, **params: Any) -> dict[str, Any]:
-    return {"method": method, "params": params, "jsonrpc": "2.0", "id": number}  # the id last, as many clients write it
-
-
-GREETING = request(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "raw", "version": "1"})
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-
-
-class Raw:
-    """A client that speaks the lines itself, and reads only when it is told to."""
-
-    def __init__(self, project: Path) -> None:
-        command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
-        self.say(json.dumps(GREETING))
-        assert self.hear()["id"] == 1
-        self.say(json.dumps(READY))
-
-    def say(self, line: str) -> None:
-        self.stdin.write(line.encode() + b"\n")
-        self.stdin.flush()
-
-    def hear(self) -> dict[str, Any]:
-        heard: dict[str, Any] = json.loads(self.stdout.readline())
-        return heard
-
-    def keeper(self) -> int:
-        """The process behind the one that was started."""
-        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
-
-
 @contextmanager
-def raw(project: Path) -> Iterator[Raw]:
-    client = Raw(project)
+def raw(project: Path) -> Iterator[RawClient]:
+    client = RawClient(project)
     try:
         yield client
     finally:
-        client.stdin.close()
-        client.stdout.close()
+        for stream in (client.process.stdin, client.process.stdout, client.process.stderr):
+            stream.close()  # type: ignore[union-attr]
         client.process.wait(timeout=20)
 
 
@@ -83,7 +48,7 @@ def raw(project: Path) -> Iterator[Raw]:
     ],
     ids=["nested too deeply", "no JSON", "params that are a list", "too long"],
 )
-def test_a_request_that_cannot_be_read_is_answered_wherever_its_id_stands(project: Path, params: str, code: int) -> None:
+def test_unreadable_request_is_answered_under_its_id(project: Path, params: str, code: int) -> None:
     """A client waits for every id that it sent; the SDK's server would say nothing."""
     with raw(project) as client:
         client.say(f'{{"method": "tools/call", "params": {params}, "jsonrpc": "2.0", "id": 7}}')
@@ -93,11 +58,11 @@ def test_a_request_that_cannot_be_read_is_answered_wherever_its_id_stands(projec
         assert client.hear()["id"] == "first"
 
 
-def test_a_text_that_was_cut_within_a_character_harms_nobody(project: Path) -> None:
+def test_lone_surrogate_in_a_request_is_replaced(project: Path) -> None:
     r"""JavaScript writes half of a pair as \ud83d, which strict readers refuse."""
     with raw(project) as client:
         asked = {"target": "text", "operation": "count", "parameters": {"text": "one two \ud83d"}}
-        client.say(json.dumps(request(8, "tools/call", name="delegate", arguments=asked)))
+        client.say(request(8, "tools/call", name="delegate", arguments=asked))
         assert client.hear()["result"]["structuredContent"]["data"] == 3
 
 
@@ -107,16 +72,16 @@ def test_a_server_whose_client_stopped_reading_does_not_linger(project: Path, ho
     with raw(project) as client:
         keeper = client.keeper()
         for number in range(60):
-            client.say(json.dumps(request(10 + number, "tools/list")))
+            client.say(request(10 + number, "tools/list"))
         if how == "kills the server":
             client.process.send_signal(signal.SIGKILL)
         else:
-            client.stdin.close()
+            client.process.stdin.close()  # type: ignore[union-attr]
         until(lambda: not is_alive(keeper))
 
 
 @pytest.mark.parametrize("closed", [0, 1])
-def test_closed_stdin_or_stdout_is_told_in_a_line(project: Path, closed: int) -> None:
+def test_closed_stdin_or_stdout_is_a_one_line_error(project: Path, closed: int) -> None:
     code = f"import os, sys; os.close({closed}); os.execv(sys.executable, [sys.executable, '-m', 'remit', 'mcp'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode in (2, 7)
@@ -159,7 +124,7 @@ def test_a_server_over_http_that_is_stopped_says_nothing_of_the_streams_it_cuts(
         place = urlsplit(address)
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=10)
-        connection.request("POST", "/mcp", json.dumps(GREETING), headers)
+        connection.request("POST", "/mcp", GREETING, headers)
         answer = connection.getresponse()
         answer.read()
         session = answer.headers["mcp-session-id"]

@@ -1,7 +1,6 @@
 """`remit mcp` as a process: what it prints, how it starts and ends, and how a delegation outlives the client that began it."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import is_alive, make_project, owner_pid, stdio, until
+from mcp_project import GREETING, RawClient, is_alive, make_project, owner_pid, request, stdio, until
 
 from forking import run
 from remit import Remit, agent
@@ -24,51 +23,9 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path)
 
 
-def request(number: int, method: str, **params: Any) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-
-
-GREETING = request(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "raw", "version": "1"})
-READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-
-class Raw:
-    """A client that speaks the lines itself."""
-
-    def __init__(self, project: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "remit", "mcp", "--root", str(project), *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.say(GREETING)
-        self.hear()
-        self.say(READY)
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read() if self.process.stderr else ""
-        heard: dict[str, Any] = json.loads(line)
-        assert heard["jsonrpc"] == "2.0"
-        return heard
-
-    def call(self, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
-        self.say(request(number, "tools/call", name=tool, arguments=arguments))
-        heard = self.hear()
-        assert heard["id"] == number
-        told: dict[str, Any] = heard["result"]["structuredContent"]
-        return told
-
-    def leave(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=20)
-
-
 def test_nothing_but_the_protocol_is_on_stdout(project: Path) -> None:
     """Whatever agents, code below them or programs they start print goes to stderr; and what they read is empty."""
-    client = Raw(project)
+    client = RawClient(project)
     assert client.call(2, "delegate", target="prints", parameters={})["status"] == "completed"
     assert client.call(3, "delegate", target="reads", parameters={})["data"] == "b''"
     out, err = client.leave()
@@ -79,7 +36,7 @@ def test_nothing_but_the_protocol_is_on_stdout(project: Path) -> None:
 
 
 def test_a_line_that_is_too_long_is_refused_and_the_next_one_is_heard(project: Path) -> None:
-    client = Raw(project)
+    client = RawClient(project)
     client.say(request(7, "tools/call", name="delegate", arguments={"target": "noop", "parameters": {"x": "x" * 5_000_000}}))
     refused = client.hear()
     assert (refused["id"], refused["error"]["code"]) == (7, -32600)
@@ -105,7 +62,7 @@ async def test_a_delegation_goes_on_when_its_client_leaves_and_is_found_by_its_i
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_whatever_ends_the_process_the_client_started_ends_no_delegation(project: Path, number: signal.Signals) -> None:
     """Clients end their servers by signals, with the whole group; `delegation_cancel` from the next one ends the work."""
-    client = Raw(project)
+    client = RawClient(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
     keeper = owner_pid(project, session_id)
     client.process.send_signal(number)
@@ -120,8 +77,8 @@ async def test_whatever_ends_the_process_the_client_started_ends_no_delegation(p
     until(lambda: not is_alive(keeper))
 
 
-async def test_what_a_dead_server_left_is_settled_when_somebody_asks_for_it(project: Path) -> None:
-    client = Raw(project)
+async def test_work_of_a_dead_server_is_settled_when_it_is_asked_for(project: Path) -> None:
+    client = RawClient(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
     os.kill(owner_pid(project, session_id), signal.SIGKILL)
     client.leave()
@@ -154,7 +111,7 @@ async def test_a_server_that_an_agent_started_delegates_for_that_agent(project: 
 
 
 @pytest.mark.parametrize("token", ["anything", "remit1.sess_1700000000_aaaaaa.eHh4.eHh4"])
-def test_a_server_whose_token_is_none_serves_nobody(project: Path, token: str) -> None:
+def test_server_with_an_invalid_caller_token_does_not_start(project: Path, token: str) -> None:
     """Item 8: altered or expired, it is refused; it does not become a new root."""
     command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
     environment = {**os.environ, "REMIT_CALLER": token}
@@ -174,7 +131,7 @@ def remit(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run(["-m", "remit", *arguments], project)
 
 
-async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_are_notified_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
     told = asyncio.Event()
 

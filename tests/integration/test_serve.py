@@ -1,4 +1,4 @@
-"""`remit serve`: one process, all doors, each switchable; it stops gracefully, hands over and reloads."""
+"""`remit serve`: one process, all APIs, each switchable; it stops gracefully, hands over and reloads."""
 
 import signal
 import time
@@ -22,7 +22,7 @@ def until(what: object, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_every_door_is_open_in_one_process(server: Server) -> None:
+def test_every_api_is_served_by_one_process(server: Server) -> None:
     import grpc
 
     from remit.agents.proto.v1 import tasks_pb2 as pb
@@ -41,7 +41,7 @@ def test_every_door_is_open_in_one_process(server: Server) -> None:
         assert '"delegate_many"' in told.text
 
 
-def test_what_one_door_began_is_seen_by_the_others_and_at_the_command_line(server: Server) -> None:
+def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(server: Server) -> None:
     import grpc
 
     from remit.agents.proto.v1 import tasks_pb2 as pb
@@ -54,7 +54,7 @@ def test_what_one_door_began_is_seen_by_the_others_and_at_the_command_line(serve
     assert "Hello there." in remit(server.root, "show", done["taskId"]).stdout
 
 
-def test_a_second_server_of_the_same_project_is_told_that_there_is_one(server: Server) -> None:
+def test_second_server_of_a_project_names_the_first(server: Server) -> None:
     second = remit(server.root, "serve", "--http", "127.0.0.1:0")
     assert second.returncode != 0
     assert "Traceback" not in second.stderr
@@ -62,7 +62,7 @@ def test_a_second_server_of_the_same_project_is_told_that_there_is_one(server: S
     assert server.begin("echo", 5.0, text="Still here.")["success"]
 
 
-def test_a_door_that_is_not_named_stays_closed(tmp_path: Path) -> None:
+def test_only_named_apis_are_served(tmp_path: Path) -> None:
     with serving(project(tmp_path), "--door", "http") as server:
         assert server.at.grpc is None
         with server.http() as http:
@@ -70,7 +70,7 @@ def test_a_door_that_is_not_named_stays_closed(tmp_path: Path) -> None:
             assert [http.get(path).status_code for path in ("/mcp", "/metrics", "/.well-known/agent-card.json")] == [404] * 3
 
 
-def test_told_to_stop_it_takes_nothing_new_and_lets_what_runs_finish(tmp_path: Path) -> None:
+def test_stopping_server_refuses_new_work_and_finishes_running_work(tmp_path: Path) -> None:
     with serving(project(tmp_path)) as server, server.http() as http:
         begun = server.begin("slow", seconds=1.5)
         server.tell()
@@ -130,7 +130,7 @@ def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path)
         (("--tls-certificate", "missing.pem"), "key"),
     ],
 )
-def test_what_cannot_be_served_is_told_before_anything_is_opened(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_invalid_serve_options_are_refused_before_anything_starts(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     told = remit(tmp_path, "serve", *options)
     assert told.returncode != 0
     assert words in told.stderr

@@ -1,4 +1,4 @@
-"""The service behind every door: whose work is whose, what is begun whole or not at all, what a principal's tree may do."""
+"""The service behind every API: whose work is whose, what is begun whole or not at all, what a principal's tree may do."""
 
 import asyncio
 import subprocess
@@ -113,7 +113,7 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
         await service.begin(inside, {"target": "quick"})
 
 
-async def test_visitors_have_no_commands_run_here(remit: Remit, tmp_path: Path) -> None:
+async def test_remote_callers_may_not_run_acceptance_commands(remit: Remit, tmp_path: Path) -> None:
     service = Service(remit)
     asked = {"target": "quick", "accept": [f"touch {tmp_path}/owned"]}
     for who in (principal(), principal(permissions=frozenset(Permission)), Principal(name="delegation:x", parent="x")):
@@ -171,7 +171,7 @@ async def _kinds_of(remit: Remit, session_id: str) -> list[str]:
     return [str(event.kind) async for event in remit.follow(session_id)]
 
 
-async def test_each_who_waits_is_told_and_who_leaves_or_waits_no_longer_ends_nothing(remit: Remit) -> None:
+async def test_waiting_callers_get_the_result_and_leaving_ends_nothing(remit: Remit) -> None:
     service = Service(remit)
     handle = await service.begin(call(), {"target": "waits"})
     assert await service.wait(handle, 0.01) is None
@@ -273,7 +273,7 @@ asyncio.run(main())
 """
 
 
-async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_was_killed(tmp_path: Path) -> None:
+async def test_caller_and_its_budget_survive_a_killed_server(tmp_path: Path) -> None:
     """S8: what is restored is the same principal's, within the same limits."""
     left: list[Any] = []
 

@@ -73,7 +73,7 @@ def test_a_certificate_is_granted_something_without_a_secret(project: Path) -> N
         (("new", "a", "--certificate", "sha256:1"), "openssl"),
     ],
 )
-def test_what_is_wrongly_typed_is_told_with_what_to_type(project: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_wrong_arguments_are_refused_with_the_right_ones(project: Path, arguments: tuple[str, ...], words: str) -> None:
     ended = remit(project, "token", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr

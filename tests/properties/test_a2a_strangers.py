@@ -20,7 +20,7 @@ NAMES = st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=8)
 
 @settings(deadline=None)  # what it imports takes longer than any try
 @given(JSON | st.fixed_dictionaries({}, optional={"depth": JSON, "path": JSON, "timeLeftMs": JSON}))
-def test_whatever_stands_under_the_extension_is_a_place_or_refused(value: Any) -> None:
+def test_extension_metadata_is_parsed_or_refused(value: Any) -> None:
     with contextlib.suppress(Misused):
         told = read_position(value)
         assert 0 <= told.depth <= 1000
@@ -42,7 +42,7 @@ def test_what_one_remit_writes_the_other_reads(depth: int, path: list[str], left
 
 @settings(deadline=None)  # what it imports takes longer than any try
 @given(st.text(max_size=300), st.integers(1, 100))
-def test_a_name_that_a_stranger_gives_a_file_leads_nowhere(name: str, number: int) -> None:
+def test_file_name_from_a_remote_agent_stays_in_its_folder(name: str, number: int) -> None:
     from remit.agents.a2a.task import safe_name
 
     safe = safe_name(name, number)

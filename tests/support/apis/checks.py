@@ -37,7 +37,7 @@ async def _is_told(api: ApiClient, code: str, waiting: Any) -> None:
 
 
 @_promise
-async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: ApiStage) -> None:
+async def invalid_request_is_refused_before_anything_runs(stage: ApiStage) -> None:
     """Target, operation, parameters, and the rest."""
     api = await stage.client()
     wrong = [
@@ -78,7 +78,7 @@ async def without_a_target_any_agent_that_can_does_it(stage: ApiStage) -> None:
 
 
 @_promise
-async def agents_are_told_by_name(stage: ApiStage) -> None:
+async def agents_are_listed_by_name(stage: ApiStage) -> None:
     names = list(await (await stage.client()).agents())
     assert {"echo", "text.count", "hangs"} <= set(names)
     assert len(names) == len(set(names))
@@ -156,7 +156,7 @@ async def an_unknown_task_is_not_found(stage: ApiStage) -> None:
 
 
 @_promise
-async def somebody_elses_task_is_as_if_it_were_not_there(stage: ApiStage) -> None:
+async def tasks_of_other_callers_are_not_found(stage: ApiStage) -> None:
     ann, bob, mark = await stage.client(), await stage.client("bob"), secrets.token_hex(4)
     if not ann.traits.has_principals:
         return

@@ -78,7 +78,7 @@ def refusal(authenticator: Authenticator, **shown: Any) -> Refused:
     return found.value
 
 
-def test_a_token_the_local_token_and_the_socket_let_in(authenticator: Authenticator, tmp_path: Path) -> None:
+def test_token_local_token_and_socket_authenticate(authenticator: Authenticator, tmp_path: Path) -> None:
     principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, agents=("worker",))))
     assert principal.name == "token:ci"
     assert principal.grants.may_use("worker.read_file")
@@ -89,9 +89,7 @@ def test_a_token_the_local_token_and_the_socket_let_in(authenticator: Authentica
     assert authenticator.authenticate(Credentials(is_socket=True)) is OWNER
 
 
-def test_wrong_credentials_look_alike_to_whoever_shows_them_and_not_in_the_log(
-    authenticator: Authenticator, notes: list[Any], time: Time
-) -> None:
+def test_wrong_credentials_get_one_answer_and_the_reason_is_in_the_log(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
     unknown = refusal(authenticator, authorization="Bearer rmt_" + "0" * 49)
     expired, revoked = bearer(authenticator, "old", expires_at=time.now + 10), bearer(authenticator, "gone")
     authenticator.tokens.revoke("gone")
@@ -120,7 +118,7 @@ def test_a_wrong_credential_is_refused_also_where_another_one_would_do(authentic
     refusal(authenticator, certificate=Certificate(names=("nobody",)), is_socket=True)
 
 
-def test_a_flood_of_wrong_tokens_is_slowed_and_shuts_nobody_out(authenticator: Authenticator, notes: list[Any]) -> None:
+def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticator: Authenticator, notes: list[Any]) -> None:
     good = bearer(authenticator)
     errors = [refusal(authenticator, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
     assert [one.code for one in errors[: int(FAILURES_BURST)]] == ["UNAUTHENTICATED"] * int(FAILURES_BURST)
@@ -203,7 +201,7 @@ def granted_to(authenticator: Authenticator, name: str, certificate: str, **gran
     authenticator.tokens.new(name, Grants(**grants), checked_name(certificate))
 
 
-def test_a_certificate_is_let_in_only_where_something_was_granted_to_it(authenticator: Authenticator) -> None:
+def test_certificate_needs_a_grant(authenticator: Authenticator) -> None:
     shown = Certificate(names=("build.example.com", "Build"), fingerprint="ab" * 32)
     refusal(authenticator, certificate=shown)
     granted_to(authenticator, "all", "*.example.com", agents=("worker",))
@@ -228,7 +226,7 @@ def test_a_certificate_is_no_token_nor_a_token_one(authenticator: Authenticator)
     refusal(authenticator, certificate=Certificate(names=("plain",)))
 
 
-def test_names_that_are_there_to_deceive_are_nobodys() -> None:
+def test_deceptive_names_in_certificates_are_ignored() -> None:
     peer = {
         "subject": ((("commonName", "a\0b"),), (("commonName", "ok"),)),
         "subjectAltName": (("DNS", "x\ny"), ("IP Address", "10.0.0.1"), ("URI", "spiffe://a/b"), ("DNS", "é")),
@@ -274,7 +272,7 @@ def test_a_secret_is_struck_out_of_whatever_is_kept() -> None:
     assert secret not in json.dumps(redact_value({"a": [secret], secret: {"b": secret}}))
 
 
-def test_only_a_hash_is_kept_and_nobody_else_can_read_it(folder: Path) -> None:
+def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:
     tokens = Tokens(folder)
     token, secret = tokens.new("ci", Grants())
     assert secret not in tokens.path.read_text()
@@ -341,7 +339,7 @@ def test_many_at_once_lose_none(folder: Path) -> None:
     assert all(secret is not None and tokens.find(secret) is not None for secret in secrets)
 
 
-def test_a_damaged_file_lets_nobody_in_and_is_set_aside_never_overwritten(folder: Path) -> None:
+def test_damaged_token_file_is_set_aside_and_never_overwritten(folder: Path) -> None:
     tokens = Tokens(folder)
     _, secret = tokens.new("ci", Grants())
     damaged = tokens.path.read_bytes()[:-40]
@@ -361,7 +359,7 @@ def test_a_file_that_others_can_open_is_not_believed(folder: Path) -> None:
     assert tokens.find(secret) is not None
     tokens.path.chmod(0o660)
     assert tokens.find(secret) is None
-    with pytest.raises(Refused, match="open to others"):
+    with pytest.raises(Refused, match="other users"):
         tokens.new("more", Grants())
     tokens.path.chmod(0o600)
     assert tokens.find(secret) is not None
@@ -399,13 +397,13 @@ def test_the_local_token_is_its_owners_alone(folder: Path) -> None:
         local_token(folder)
 
 
-def test_a_local_token_that_others_can_read_is_used_by_nobody(folder: Path) -> None:
+def test_local_token_readable_by_others_is_not_used(folder: Path) -> None:
     server = LocalToken(folder)
     path = server.make()
     secret = local_token(folder)
     path.chmod(0o644)
     assert not server.is_it(secret)
-    with pytest.raises(Refused, match="open to others"):
+    with pytest.raises(Refused, match="other users"):
         local_token(folder)
     server.make()
     assert local_token(folder) != secret
