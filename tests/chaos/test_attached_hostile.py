@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from remit import Context, Remit, Stopped, agent
 from remit.agents import attach_server
-from remit.core.caller_token import CALLER, decode
+from remit.core.ids import CALLER, decode
 from remit.core.states import State
 from remit.system.unix_sockets import connect_to
 

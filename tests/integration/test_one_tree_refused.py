@@ -15,8 +15,8 @@ from tree_project import PYTHON, clean_environment, make_project, secret_in, unt
 
 from remit import Context, Refused, Remit, Unavailable, agent
 from remit.agents import attach_server
-from remit.core.caller_token import CallerToken, new_secret
 from remit.core.events import EventKind
+from remit.core.ids import CallerToken, new_secret
 from remit.system.unix_sockets import connect_to
 
 ADVICE = "Unset REMIT_CALLER to delegate as a new root."

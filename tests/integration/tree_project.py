@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remit.core.caller_token import CallerToken, decode
+from remit.core.ids import CallerToken, decode
 
 AGENTS = '''
 import asyncio, json, os, subprocess, sys, time

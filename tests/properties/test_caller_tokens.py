@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remit import Refused
-from remit.core.caller_token import CallerToken, decode, new_secret, redact_token_bytes, redact_tokens
+from remit.core.ids import CallerToken, decode, new_secret, redact_token_bytes, redact_tokens
 
 SESSIONS = st.builds(
     lambda seconds, end: f"sess_{seconds}_{end}",

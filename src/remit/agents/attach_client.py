@@ -12,8 +12,8 @@ from remit.agents.directory import Directory
 from remit.agents.remote_context import RemoteBackend, RemoteHandle
 from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
-from remit.core.caller_token import CALLER, REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.ids import CALLER, REFUSED, UNSET, decode
 from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request

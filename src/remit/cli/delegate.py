@@ -19,8 +19,8 @@ from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
 from remit.cli.results import print_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
-from remit.core.caller_token import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.ids import CALLER
 from remit.core.states import priority_of
 from remit.server.discovery import announced
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.cli.exits import Exit
 from remit.cli.render import say, say_json
-from remit.core.caller_token import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.ids import CALLER, decode
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from remit.core.caller_token import SHORTEST, redact_tokens
 from remit.core.errors import Failed
+from remit.core.ids import SHORTEST, redact_tokens
 
 MAX_DEPTH = 100
 """Levels of nesting; the serializer below gives up at 255, and a return wraps what it is given."""

@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 from pydantic_core import from_json, to_json
 
-from remit.core.caller_token import redact_token_bytes
+from remit.core.ids import redact_token_bytes
 
 # ---- patterns
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.routing import DEFAULT_TABLE, RoutingTable, Rule
-
-Table = TypeVar("Table")
-
 
 # ---- types of values
 
@@ -42,11 +39,8 @@ Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
 _VARIABLE = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def _table(cls: type[Table]) -> type[Table]:
-    """A table of settings: a frozen dataclass that pydantic checks, and in which an unknown key is an error."""
-    cls.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+FORBID = ConfigDict(extra="forbid")
+"""An unknown key is an error."""
 
 
 # ---- the tables
@@ -76,20 +70,22 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
 """Time limits: commands, delegate targets, and everything else."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
     """`[web]`: what `worker.web_fetch` holds to. How far it may reach is the policy's to say."""
 
+    __pydantic_config__ = FORBID
     max_bytes: Count = 5 * 1024 * 1024
     """Of one answer, unpacked; what is beyond it is cut, and said to be."""
     ca_file: NameOrNone = None
     """A file of certificates (PEM) that are trusted beside the usual ones; below the project's root unless it is a whole path."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """`[search]`: what `worker.web_search` asks, in this order."""
 
+    __pydantic_config__ = FORBID
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
     """Their names; also one that a package offers, or `module:function`. Those that are not set up are passed over."""
     searxng_url: Address = None
@@ -100,10 +96,11 @@ class Search:
     """At least so long between two requests to one provider, of all processes of the project together."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAddress:
     """`[models.NAME]`: a model under a name of one's own, at whatever address."""
 
+    __pydantic_config__ = FORBID
     kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
     """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
@@ -121,20 +118,22 @@ class ModelAddress:
     """How it calls tools: in its own way, or by JSON we ask for in words; None: native, but of a local one what its template can do."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """`[prices."NAME"]`: money for a million tokens, before what is known of the model."""
 
+    __pydantic_config__ = FORBID
     input: Waiting
     output: Waiting
     cached: Waiting | None = None
     """Of input that was read from the provider's cache; None: as other input."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantSettings:
     """`[assistant]`."""
 
+    __pydantic_config__ = FORBID
     message_seconds: Seconds = 120.0
     """How long it has for one message, unless a delegation inside it was given more."""
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
@@ -143,10 +142,11 @@ class AssistantSettings:
     """When its conversation is larger, what is old is summarised; never more than its model can read."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """`[serve]`: what `remit serve` opens, and what whoever comes in may take, unless its token says otherwise."""
 
+    __pydantic_config__ = FORBID
     doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
         "grpc",
         "http",
@@ -183,10 +183,11 @@ class ServeSettings:
     """Whether A2A push notifications may go to addresses inside (loopback, private networks)."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignalSettings:
     """`[signals]`: what is told to whoever watches from outside."""
 
+    __pydantic_config__ = FORBID
     otlp_url: Address = None
     """Where traces and metrics go, by OTLP over HTTP, e.g. http://127.0.0.1:4318; None: nowhere."""
     service_name: Name = "remit"
@@ -198,8 +199,9 @@ class SignalSettings:
     """How `remit serve` writes its log."""
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    __pydantic_config__ = FORBID
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""
     slots_total: Count = 256
@@ -307,8 +309,9 @@ NAMES = tuple(field.name for field in fields(Settings) if field.name != "sources
 # ---- tables whose values are made of what is written: budget, time limits and routing
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetTable:
+    __pydantic_config__ = FORBID
     delegations: Annotated[CountOrZero | None, BeforeValidator(_none)] = 1000
     alive: Annotated[CountOrZero | None, BeforeValidator(_none)] = 256
     tokens: Annotated[CountOrZero | None, BeforeValidator(_none)] = None
@@ -316,14 +319,16 @@ class BudgetTable:
     seconds: AmountOrNone = None
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutTable:
+    __pydantic_config__ = FORBID
     default: Seconds | None = None
     maximum: Seconds | None = None
 
 
-@_table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTable:
+    __pydantic_config__ = FORBID
     agent: NameOrNone
     mode: str = ""
     then: tuple[Name, ...] = ()

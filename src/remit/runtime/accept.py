@@ -11,12 +11,11 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
-from remit.core.caller_token import redact_token_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
-from remit.core.ids import is_session_id, new_session_id
+from remit.core.ids import is_session_id, new_session_id, redact_token_bytes
 from remit.core.jsonable import check_size, clean_text
 from remit.core.policy import ALLOW_ALL, PendingApproval, Policy, Verdict
 from remit.core.ports import AgentPort

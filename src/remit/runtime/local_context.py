@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic_core import to_json
 
 from remit.core.budget import Budget, Limits
-from remit.core.caller_token import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.events import EventKind
+from remit.core.ids import CALLER
 from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request

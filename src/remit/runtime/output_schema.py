@@ -165,10 +165,9 @@ def check_schema(schema: object) -> dict[str, Any]:
     return schema
 
 
-def require_validator(schema: Mapping[str, Any] | None) -> None:
-    """Raises `Unavailable` where what data is judged with is not installed: said before the work, not after it."""
-    if schema is not None:
-        library()
+def require_validator() -> None:
+    """Raises `Unavailable` where jsonschema is not installed: said before the work, not after it."""
+    library()
 
 
 def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,8 @@ async def perform(work: Work) -> Return:
 
             if spec.workspace in OWN_FOLDER:
                 await open_session(work)
-        require_validator(spec.output_schema)
+        if spec.output_schema is not None:
+            require_validator()
         answer = await _run(work)
     except OutOfTime as early:
         if early.answer is None:

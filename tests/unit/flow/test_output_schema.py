@@ -78,9 +78,8 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(bounded_schema, "import_module", missing)
     assert check_schema(PEOPLE) == PEOPLE
-    require_validator(None)
     with pytest.raises(Unavailable, match=r"remit\[models\]") as caught:
-        require_validator(PEOPLE)
+        require_validator()
     assert caught.value.code == "TOOL_UNAVAILABLE"
 
 
