@@ -130,7 +130,7 @@ def test_ctrl_c_while_recovering_stops_what_was_resumed_and_says_so(project: Pat
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "what was resumed is stopped" in err
+    assert "resumed work is stopped" in err
     assert "Traceback" not in err
     assert remit_json(project, "show", "last")["delegation"]["status"] == "cancelled"
 

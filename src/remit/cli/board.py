@@ -24,27 +24,21 @@ if TYPE_CHECKING:
     from remit.board.importer import ImportResult
 
 
-StatusOption = Annotated[
-    str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
-]
-PriorityOption = Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)]
-LanguageOption = Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)]
-Every = Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")]
-Svg = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
-
-
 def board(
     project: Project,
     number: Annotated[
         str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=some_tasks)
     ] = None,
-    status: StatusOption = "",
-    priority: PriorityOption = "",
-    language: LanguageOption = "",
-    every: Every = False,
-    svg: Svg = None,
-    html: Html = None,
+    status: Annotated[
+        str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
+    ] = "",
+    priority: Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)] = "",
+    language: Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)] = "",
+    every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)
+    ] = None,
 ) -> Exit:
     """Show the tasks: running, ready, waiting. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     from remit.board.archive import archived_tasks

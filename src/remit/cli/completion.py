@@ -1,9 +1,7 @@
-"""Completions for the shell: task numbers with their titles, statuses, languages, agents. Never fails and never writes."""
+"""Completions for the shell: task numbers with their titles, statuses, languages. Never fails and never writes."""
 
 import json
 import re
-import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,31 +41,6 @@ def some_languages(incomplete: str) -> Offer:
     routed = {rule.language for rules in DEFAULT_TABLE.commands.values() for rule in rules if rule.language}
     used = {str(entry["language"]) for entry in _entries() if entry.get("language")}
     return [(one, "") for one in sorted(routed | used | {"general"}) if one.startswith(incomplete)]
-
-
-def some_agents(incomplete: str) -> Offer:
-    """Those with a file in the project or named in its settings, and those that come with remit."""
-    root = _root()
-    names: dict[str, str] = {"worker": "comes with remit", "researcher": "comes with remit", "coder": "comes with remit"}
-    if root is not None:
-        names |= {path.stem: f"{path.parent.name}/{path.name}" for path in _files(root / ".remit" / "agents", (".md", ".toml"))}
-        names |= dict.fromkeys(_declared(root), "remit.toml")
-    return [(name, words) for name, words in sorted(names.items()) if name.startswith(incomplete)]
-
-
-def _declared(root: Path) -> Iterable[str]:
-    try:
-        agents = tomllib.loads((root / "remit.toml").read_text()).get("agents", {})
-    except (OSError, ValueError):
-        return ()
-    return [str(name) for name in agents] if isinstance(agents, dict) else ()
-
-
-def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if path.suffix in endings]
-    except OSError:
-        return []
 
 
 def _root() -> Path | None:

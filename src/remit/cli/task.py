@@ -34,53 +34,41 @@ _ONE = "Other things to do to tasks"
 _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 
-Text = Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")]
-Title = Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)]
-Urgency = Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)]
-Effort = Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
-Language = Annotated[
-    str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
-]
-Depends = Annotated[
-    str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
-]
-Accept = Annotated[list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
-Reason = Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)]
-Sync = Annotated[
-    bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE)
-]
-Force = Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and report, change nothing.")]
-
-
 def _numbered(metavar: str, words: str) -> Any:
     """An option that names tasks."""
     return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks)
 
 
-Recover = Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")]
-Abandon = Annotated[str | None, _numbered("R", "Give tasks up; needs --reason.")]
-Divide = Annotated[str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.")]
-Review = Annotated[str | None, _numbered("N", "Review what was done for a task.")]
-
-
 def task(
     project: Project,
-    text: Text = None,
-    title: Title = "",
-    priority: Urgency = "medium",
-    effort: Effort = "",
-    language: Language = "",
-    depends: Depends = "",
-    accept: Accept = None,
-    recover: Recover = None,
-    abandon: Abandon = None,
-    reason: Reason = "",
-    divide: Divide = None,
-    sync: Sync = False,
-    review: Review = None,
-    force: Force = False,
-    dry_run: DryRun = False,
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)] = "",
+    priority: Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)] = "medium",
+    effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)] = "",
+    language: Annotated[
+        str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
+    ] = "",
+    depends: Annotated[
+        str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
+    ] = "",
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
+    ] = None,
+    recover: Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")] = None,
+    abandon: Annotated[str | None, _numbered("R", "Give tasks up; needs --reason.")] = None,
+    reason: Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)] = "",
+    divide: Annotated[
+        str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.")
+    ] = None,
+    sync: Annotated[
+        bool,
+        typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE),
+    ] = False,
+    review: Annotated[str | None, _numbered("N", "Review what was done for a task.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report, change nothing.")] = False,
 ) -> Exit:
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
