@@ -1,6 +1,5 @@
 """Any command as an agent: what it is given, and what is made of what it prints. Real commands throughout."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from command_agents import HAND_IN, RETURN, left, project, python, sh
 
-from remit import Remit, Status, StopReason
+from remit import Status, StopReason
 from remit.core.events import EventKind
 
 # ---- how the prompt reaches it
@@ -289,15 +288,3 @@ print({RETURN!r} % os.environ['REMIT_SESSION'])
 
 def peak_kilobytes() -> int:
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
-
-
-# ---- where it is declared
-
-
-async def test_a_command_declared_in_the_settings_is_an_agent_like_any_other(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text('[agents.shout]\ncommand = "tr a-z A-Z"\nanswers = "value"\ndescription = "Shouts."\n')
-    async with Remit.open(tmp_path) as remit:
-        assert "shout" in remit.directory.names()
-        result = await remit.delegate("shout", task="be quiet")
-    assert result.data == "BE QUIET"
-    assert json.loads(json.dumps(result.to_dict()))["metadata"]["agent_type"] == "shout"

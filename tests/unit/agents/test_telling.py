@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.transcript import HELD_CHARACTERS, ToolCalls, Words
+from remit.agents.transcript import HELD_CHARACTERS, Words
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
 from recording_backend import RecordingBackend
@@ -25,10 +25,6 @@ def emitted(backend: RecordingBackend) -> list[Any]:
 
 def said(backend: RecordingBackend) -> str:
     return "".join(emitted(backend))
-
-
-def lines(backend: RecordingBackend) -> list[str]:
-    return [note[1] for note in backend.notes if note[0] == "progress"]
 
 
 # ---- words
@@ -61,36 +57,3 @@ async def test_other_words_are_streamed_also_a_return_that_was_not_the_last_and_
     backend.notes.clear()
     words.say("{" + "x" * HELD_CHARACTERS)
     assert len(said(backend)) == HELD_CHARACTERS + 1, "what is held back is bounded"
-
-
-# ---- tool calls
-
-
-async def test_a_call_is_one_line_for_people_and_one_chunk_for_machines(backend: RecordingBackend) -> None:
-    calls = ToolCalls(backend.context())
-    calls.begin("1", kind="execute", title="pytest -q")
-    calls.begin("1", kind="execute", title="pytest -q")
-    calls.end("1", "completed")
-    calls.end("1", "completed", title="3 passed")
-    calls.decide("2", kind="read", title="a.py", decision="allowed", because="allowed by 'read'")
-    assert lines(backend) == ["execute: pytest -q"], "what is allowed has no line of its own"
-    assert emitted(backend).pop()["permission"]["decision"] == "allowed"
-    assert emitted(backend)[:1] == [{"tool": {"id": "1", "kind": "execute", "title": "pytest -q", "status": "completed"}}]
-
-
-async def test_one_that_fails_is_told_again_with_why(backend: RecordingBackend) -> None:
-    calls = ToolCalls(backend.context())
-    calls.begin("1", kind="Bash", title="exit 3")
-    calls.end("1", "failed", why="Exit code\n3")
-    assert lines(backend) == ["Bash: exit 3", "Bash: exit 3 (failed: Exit code 3)"]
-    assert emitted(backend)[-1]["tool"]["status"] == "failed"
-
-
-async def test_a_denied_one_is_told_once_and_over(backend: RecordingBackend) -> None:
-    calls = ToolCalls(backend.context())
-    for _ in range(2):
-        calls.decide("1", kind="Bash", title="rm -rf /", decision="denied", because="nothing fits")
-    calls.end("1", "failed")
-    assert lines(backend) == ["Permission denied for Bash: rm -rf / (nothing fits)."]
-    assert [next(iter(chunk)) for chunk in emitted(backend)] == ["permission", "tool"]
-    assert emitted(backend)[-1]["tool"]["status"] == "denied"
