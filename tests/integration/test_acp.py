@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -238,10 +237,14 @@ async def test_a_command_that_is_missing_or_only_echoes_is_named(stage: AcpStage
         stage.agent("answer").check({})
 
 
-def test_a_missing_protocol_library_is_named_with_its_package() -> None:
-    code = "import sys; sys.modules['acp'] = None; from remit.agents.acp.acp_agent import _protocol; _protocol()"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "pip install 'remit[acp]'" in ran.stderr.splitlines()[-1]
+async def test_a_missing_protocol_library_is_named_with_its_package(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.partition(".")[0] == "acp" or one == "remit.agents.acp.connection"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "acp", None)
+    monkeypatch.delitem(sys.modules, "remit.agents.acp.updates", raising=False)
+    with pytest.raises(Unavailable) as caught:
+        await stage.ask("answer")
+    assert "pip install 'remit[acp]'" in caught.value.advice
 
 
 async def test_a_silent_agent_is_unavailable_before_a_short_deadline(stage: AcpStage) -> None:

@@ -19,6 +19,7 @@ from remit.agents.placeholders import filled, places_in
 from remit.agents.process.command_process import CommandProcess, Program
 from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, repair_prompt
+from remit.agents.transcript import TextBuffer
 from remit.core.agents import Answers
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
 from remit.runtime.context import Context
@@ -164,23 +165,25 @@ _READ = 256 * 1024
 
 
 class Output:
+    """What a program prints: streamed on, and its end kept."""
+
     def __init__(self, emit: Callable[[str], None]) -> None:
         self._emit = emit
+        self._buffer = TextBuffer(self._emit_pieces, characters=PIECE_CHARACTERS, seconds=PAUSE_SECONDS)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = bytearray()
-        self._held: list[str] = []
-        self._held_characters = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._emitted_at = 0.0
         self.count = 0
         """Bytes in all."""
 
     async def read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream."""
         while data := await stdout.read(_READ):
-            self._keep(data)
-            self._hold(self._decoder.decode(data))
-        self._hold(self._decoder.decode(b"", final=True))
+            self._kept += data
+            self.count += len(data)
+            if len(self._kept) > 2 * KEPT_BYTES:  # not at each piece: moving the rest costs
+                del self._kept[:-KEPT_BYTES]
+            self._buffer.add(self._decoder.decode(data))
+        self._buffer.add(self._decoder.decode(b"", final=True))
         self.flush()
 
     def text(self) -> str:
@@ -192,38 +195,11 @@ class Output:
         return self.count > KEPT_BYTES
 
     def flush(self) -> None:
-        """Tell what has not been told yet."""
-        self.hush()
-        if self._held:
-            text = "".join(self._held)
-            self._held, self._held_characters = [], 0
-            self._emitted_at = asyncio.get_running_loop().time()
-            for start in range(0, len(text), PIECE_CHARACTERS):
-                self._emit(text[start : start + PIECE_CHARACTERS])
+        self._buffer.flush()
 
-    def hush(self) -> None:
-        """No timer of ours is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _keep(self, data: bytes) -> None:
-        self._kept += data
-        self.count += len(data)
-        if len(self._kept) > 2 * KEPT_BYTES:  # not at each piece: moving the rest costs
-            del self._kept[:-KEPT_BYTES]
-
-    def _hold(self, text: str) -> None:
-        if not text:
-            return
-        self._held.append(text)
-        self._held_characters += len(text)
-        loop = asyncio.get_running_loop()
-        wait = self._emitted_at + PAUSE_SECONDS - loop.time()
-        if wait <= 0 or self._held_characters >= PIECE_CHARACTERS:
-            self.flush()
-        elif self._timer is None:
-            self._timer = loop.call_later(wait, self.flush)
+    def _emit_pieces(self, text: str) -> None:
+        for start in range(0, len(text), PIECE_CHARACTERS):
+            self._emit(text[start : start + PIECE_CHARACTERS])
 
 
 # ---- the agent

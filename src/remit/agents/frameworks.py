@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, NamedTuple, TypedDict
@@ -17,6 +16,7 @@ from pydantic import Field
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.agents.transcript import TextBuffer
 from remit.core.agents import AgentSpec, Answers, WorkspaceKind
 from remit.core.errors import Stopped, Unavailable
 from remit.core.jsonable import clean_text
@@ -125,7 +125,6 @@ def _is_sound(used: TokenUsage) -> bool:
 
 EMIT_CHARACTERS = 400
 EMIT_SECONDS = 0.2
-"""Words are streamed in pieces of so many characters or seconds, whichever is reached first: an event for each token is worth nothing."""
 LOOK_SECONDS = 0.2
 KEPT_CHARACTERS = 100_000
 """Of what it said last, for a return that is partial."""
@@ -141,10 +140,7 @@ class FrameworkRun:
         self.parameters = parameters
         self._spec = spec
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[str] = []
-        self._waits = 0
-        """So many characters of it."""
-        self._emitted_at = time.monotonic()
+        self._buffer = TextBuffer(self._emit, characters=EMIT_CHARACTERS, seconds=EMIT_SECONDS)
         self._said = ""
         self._has_handed_in = False
         self._spending = Spending(ctx, models.cost, models.is_priced)
@@ -188,27 +184,22 @@ class FrameworkRun:
     def hear(self, text: str) -> None:
         """Words of its answer, as they come."""
         if text:
-            self._do(self._hear, text)
+            self._do(self._buffer.add, text)
 
     def step(self, words: str) -> None:
         self._do(self._step, words)
 
-    def _hear(self, text: str) -> None:
-        self._waiting.append(text)
-        self._waits += len(text)
-        if self._waits >= EMIT_CHARACTERS or time.monotonic() - self._emitted_at >= EMIT_SECONDS:
-            self.flush()
-
     def _step(self, words: str) -> None:
-        self.flush()
+        self._buffer.flush()
         self.ctx.progress(words)
 
+    def _emit(self, text: str) -> None:
+        self._said = (self._said + text)[-KEPT_CHARACTERS:]
+        self.ctx.emit({"text": clean_text(text)})
+
     def flush(self) -> None:
-        """Say what waits to be said; before anything else is told, and at the end of a run."""
-        text, self._waiting, self._waits, self._emitted_at = "".join(self._waiting), [], 0, time.monotonic()
-        if text:
-            self._said = (self._said + text)[-KEPT_CHARACTERS:]
-            self.ctx.emit({"text": clean_text(text)})
+        """Emit the text that waits; before anything else is reported, and at the end of a run."""
+        self._buffer.flush()
 
     def close(self) -> None:
         """However the run ended: words that came before its deadline are kept, and counted."""

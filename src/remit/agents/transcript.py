@@ -1,15 +1,58 @@
 """What is passed on of a coding agent's work: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.core.agents import AgentSpec
-from remit.core.errors import InvalidReturn
+from remit.core.errors import InvalidReturn, Stopped
 from remit.runtime.context import Context
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.runtime.validate import ExpectedReturn, validate_return
+
+# ---- text in pieces
+
+
+class TextBuffer:
+    """Text as it comes, handed on in pieces of so many characters or seconds: an event for each token is worth nothing."""
+
+    def __init__(self, emit: Callable[[str], None], *, characters: int = 1024, seconds: float = 0.3) -> None:
+        self._emit = emit
+        self._characters, self._seconds = characters, seconds
+        self._held: list[str] = []
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self._held.append(text)
+        self._size += len(text)
+        if self._size >= self._characters:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._flush_late)
+
+    def flush(self) -> None:
+        text = "".join(self._held)
+        self.clear()
+        if text:
+            self._emit(text)
+
+    def clear(self) -> None:
+        """Drop what waits. No timer is left."""
+        self._held, self._size = [], 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _flush_late(self) -> None:
+        with contextlib.suppress(Stopped):  # the delegation may have ended meanwhile
+            self.flush()
+
 
 # ---- text, plan and tool calls
 

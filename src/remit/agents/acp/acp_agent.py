@@ -6,6 +6,7 @@ kind `acp`. The protocol library is optional and imported when an agent first ru
 
 import asyncio
 import contextlib
+import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 HAND_IN_SECONDS = 3.0
 """With less than this left there is no time for one more question."""
 _PARKED_SECONDS = 10.0
-
-_LOADED: "list[type[Session]]" = []
-"""The conversation's class, once the protocol library is there."""
 
 
 class AcpAgent:
@@ -76,9 +74,17 @@ class AcpAgent:
     # ---- what it is asked
 
     async def _opened(self, ctx: Context) -> "Session":
-        # On a thread: the library's import takes long enough to hold everybody else up.
-        made = _LOADED[0] if _LOADED else await off_loop(_protocol)
-        conversation = made(self._definition, ctx)
+        try:
+            await off_loop(importlib.import_module, "remit.agents.acp.connection")  # takes long enough to hold up the loop
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "acp":
+                raise
+            raise Unavailable(
+                "The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'"
+            ) from None
+        from remit.agents.acp.connection import Session
+
+        conversation = Session(self._definition, ctx)
         await conversation.open(self._pool, start_seconds=self._start_seconds)
         try:
             await conversation.enter_session(ctx.saved)
@@ -168,14 +174,3 @@ def _seen(task: "asyncio.Task[Any]") -> None:
     """Its error, if it has one, was raised or is of no more interest."""
     if task.done() and not task.cancelled():
         task.exception()
-
-
-def _protocol() -> "type[Session]":
-    try:
-        from remit.agents.acp.connection import Session
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "acp":
-            raise
-        raise Unavailable("The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'") from None
-    _LOADED.append(Session)
-    return Session

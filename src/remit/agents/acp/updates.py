@@ -16,7 +16,7 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
-from remit.agents.transcript import CALLS_KEPT, OVER, Tail, ToolCalls, Words, tell_plan
+from remit.agents.transcript import CALLS_KEPT, OVER, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.errors import Refused, Stopped
 from remit.runtime.context import Context
 
@@ -184,9 +184,7 @@ class Listener:
         self._words = Words(ctx)
         self._announced: dict[str, asyncio.TimerHandle] = {}
         """Calls that are not told of yet: many are announced before it is known what they are for."""
-        self._spoken: list[str] = []
-        self._spoken_size = 0
-        self._flushing: asyncio.TimerHandle | None = None
+        self._buffer = TextBuffer(self._say, characters=CHUNK_CHARACTERS, seconds=CHUNK_SECONDS)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
         """Of the session, as the agent counts them: tokens that its context holds, and what it has cost."""
@@ -222,20 +220,14 @@ class Listener:
 
     def end_turn(self) -> None:
         """What it said last is its answer."""
-        self.flush()
+        self._buffer.flush()
         self._guarded(self._words.end_turn)
 
-    def flush(self) -> None:
-        """Hand on the text that waited for more."""
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
-        if self._spoken:
-            text, self._spoken, self._spoken_size = "".join(self._spoken), [], 0
-            self._guarded(lambda: self._words.say(text))
+    def _say(self, text: str) -> None:
+        self._guarded(lambda: self._words.say(text))
 
     def _end_message(self) -> None:
-        self.flush()
+        self._buffer.flush()
         self._guarded(self._words.end_message)
 
     def _guarded(self, tell: Callable[[], None]) -> bool:
@@ -297,16 +289,7 @@ class Listener:
             self._message_id = message_id
         self.whole.add(text)
         self.last.add(text)
-        self._spoken.append(text)
-        self._spoken_size += len(text)
-        if self._spoken_size >= CHUNK_CHARACTERS:
-            self.flush()
-        elif self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._flush_waiting)
-
-    def _flush_waiting(self) -> None:
-        self._flushing = None
-        self.flush()
+        self._buffer.add(text)
 
     def _thought(self) -> None:
         """Not told on, but a sign of life."""

@@ -121,10 +121,12 @@ class Caller:
     started: Started | None = None
     ending: HandInSignal | None = None
     """None: the context's."""
+    stopping: set[asyncio.Future[Any]] = field(default_factory=set)
+    """Cancellations under way: the loop itself holds tasks only weakly."""
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
         """What each gave, in their order. At the soft deadline those that still run may end by themselves for a while, then are stopped."""
-        turn, ending = _Turn(at_once=asyncio.Semaphore(self._room())), self.ending or self.ctx
+        turn, ending = _Turn(asyncio.Semaphore(self._room()), self.stopping), self.ending or self.ctx
         tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
         try:
             if not await until_hand_in(ending, tasks):
@@ -188,8 +190,9 @@ class Caller:
 class _Turn:
     """What runs of one turn."""
 
-    def __init__(self, at_once: asyncio.Semaphore) -> None:
+    def __init__(self, at_once: asyncio.Semaphore, stopping: set[asyncio.Future[Any]]) -> None:
         self.at_once = at_once
+        self._stopping = stopping
         self._handles: dict[str, Handle] = {}
 
     async def result(self, handle: Handle) -> Return:
@@ -198,7 +201,7 @@ class _Turn:
         try:
             return await handle.result()
         except asyncio.CancelledError:
-            _keep(asyncio.ensure_future(handle.cancel(_NOBODY_WAITS)))
+            self._keep(asyncio.ensure_future(handle.cancel(_NOBODY_WAITS)))
             raise
         finally:
             del self._handles[handle.session_id]
@@ -208,7 +211,12 @@ class _Turn:
         if stopping:
             await asyncio.wait(stopping, timeout=seconds)
         for task in stopping:
-            _keep(task)
+            self._keep(task)
+
+    def _keep(self, task: "asyncio.Future[Any]") -> None:
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 async def until_hand_in(ending: HandInSignal, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
@@ -244,22 +252,7 @@ def _words_of(error: RemitError) -> str:
     return f"{words} {allowed}" if allowed and len(words) + len(allowed) < FAULT_CHARACTERS else words
 
 
-_STOPPING: set[asyncio.Future[Any]] = set()
-
-
-def _keep(task: "asyncio.Future[Any]") -> None:
-    """Until it is done: the loop itself holds tasks only weakly."""
-    _STOPPING.add(task)
-    task.add_done_callback(_forget)
-
-
-def _forget(task: "asyncio.Future[Any]") -> None:
-    _STOPPING.discard(task)
-    if not task.cancelled():
-        task.exception()
-
-
-# ---- the talk
+# ---- the conversation
 
 FAULTY_TURNS = 6
 """So many turns in a row in which nothing was called that could be done, and it is given up."""

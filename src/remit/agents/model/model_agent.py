@@ -6,7 +6,6 @@ definition names. A repair, and a run after a crash, go on with the same convers
 
 import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import Words, holds_return
+from remit.agents.transcript import TextBuffer, Words, holds_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
 from remit.core.errors import Failed, OutOfTime
 from remit.core.jsonable import clean_text
@@ -76,7 +75,6 @@ def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
 
 PIECE_CHARACTERS = 800
 PIECE_SECONDS = 0.5
-"""Words are told on in pieces of so many characters or seconds: an event for each token is worth nothing."""
 _FAULT_CHARACTERS = 300
 
 
@@ -84,23 +82,20 @@ class ProgressReporter:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._words = Words(ctx)
-        self._waiting: list[str] = []
-        self._told_at = time.monotonic()
+        self._buffer = TextBuffer(lambda text: self._words.say(text), characters=PIECE_CHARACTERS, seconds=PIECE_SECONDS)
         self._known: set[str] = set()
 
     def hear(self, text: str) -> None:
         if text == RESTART:
-            self._waiting = []
+            self._buffer.clear()
             self._words = Words(self._ctx)
-            return
-        self._waiting.append(text)
-        if sum(map(len, self._waiting)) >= PIECE_CHARACTERS or time.monotonic() - self._told_at >= PIECE_SECONDS:
-            self._flush()
+        else:
+            self._buffer.add(text)
 
     def end(self, message: Message) -> None:
-        """A message is whole; the return at the end of an answer is no news: it reaches the caller as the return."""
+        """A message is whole; the return at the end of an answer is not streamed: it reaches the caller as the return."""
         if isinstance(message, Reply):
-            self._flush()
+            self._buffer.flush()
             if message.calls:
                 self._words.end_message()
             else:
@@ -116,11 +111,6 @@ class ProgressReporter:
             self._ctx.warn(f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
         if asked.ended is EndReason.LENGTH:
             self._ctx.progress(f"A reply of {by} was longer than is taken, and was cut off.")
-
-    def _flush(self) -> None:
-        text, self._waiting, self._told_at = "".join(self._waiting), [], time.monotonic()
-        if text:
-            self._words.say(text)
 
     def _is_news(self, what: str) -> bool:
         is_news = what not in self._known
