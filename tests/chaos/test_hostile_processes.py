@@ -33,7 +33,7 @@ CRASHES = {
     "exit-politely-async.process": "exit code 3",
     "kill-itself.process": "signal 9",
     "kill-supervisor.process": "supervisor",
-    "garbage-on-the-pipe.process": "no message",
+    "garbage-on-the-pipe.process": "invalid message",
 }
 
 
