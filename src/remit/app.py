@@ -24,7 +24,7 @@ from remit.core.record import HistoryQuery, Record, history_query, registry_entr
 from remit.core.redaction import redact_logs
 from remit.core.request import call
 from remit.core.result import Return
-from remit.runtime import accept
+from remit.runtime.accept import accept
 from remit.runtime.context import Handle
 from remit.system.threads import off_loop
 
@@ -236,7 +236,7 @@ class Remit:
         if self._attachment is not None:
             return await self._attachment.delegate(call(agent, **asked))
         caller, origin = self._caller()
-        return await accept.delegate(call(agent, **asked), caller, self._deps, self.engine, origin)
+        return await self.engine.run(accept(call(agent, **asked), caller, self._deps, origin))
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
@@ -244,7 +244,7 @@ class Remit:
         if self._attachment is not None:
             return await self._attachment.start(call(agent, **asked))
         caller, origin = self._caller()
-        return await accept.start(call(agent, **asked), caller, self._deps, self.engine, origin)
+        return await self.engine.start(accept(call(agent, **asked), caller, self._deps, origin))
 
     def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
         """Inside an agent, a delegation is always its child: limits cannot be avoided. Callers of an API are known by their origin."""

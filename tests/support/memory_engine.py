@@ -38,7 +38,7 @@ CHILDREN_SECONDS = 0.9
 
 class MemoryRun(LocalRun):
     def __init__(self, submission: Submission, engine: "MemoryEngine") -> None:
-        super().__init__(submission, engine.config)
+        super().__init__(submission, engine.config, engine.bus)
         self._engine = engine
         self.parent = submission.caller if isinstance(submission.caller, MemoryRun) else None
         self._output = Output(engine.config.options.chunk_limit_bytes)
@@ -231,10 +231,6 @@ class MemoryRun(LocalRun):
 
     # ---- as the host of its work and its context
 
-    def stamp(self, step: int, last: int = -1) -> None:
-        for position in range(step, max(step, last) + 1):
-            self.submission.step_times[position] = self.deps.clock.wall()
-
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         if kind is not EventKind.NOTICE:
             self.heard()
@@ -271,11 +267,11 @@ class MemoryRun(LocalRun):
 
     async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
         self.must_be_alive()
-        return await self.lending(accept.delegate(request, self, deps or self.deps, self.engine))
+        return await self.lending(self.engine.run(accept.accept(request, self, deps or self.deps)))
 
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
         self.must_be_alive()
-        handle = await accept.start(request, self, deps or self.deps, self.engine)
+        handle = await self.engine.start(accept.accept(request, self, deps or self.deps))
         return MemoryHandle(handle.run, self) if isinstance(handle, MemoryHandle) else handle
 
     async def lending(self, waiting: Coroutine[Any, Any, Return]) -> Return:
@@ -357,7 +353,7 @@ class MemoryEngine:
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
-        found = self._submit(submission)
+        found = self._refused(submission) if submission.refusal is not None else self._submit(submission)
         if isinstance(found, Return):
             return found
         run, is_new = found
@@ -398,7 +394,7 @@ class MemoryEngine:
             return self._refused(submission)
         submission.step_times[5] = self.config.deps.clock.wall()
         while store.apply([BeginDelegation(run.delegation, State.QUEUED, self.owner.owner_id, None, submission.step_times)]).clashes:
-            accept.redraw_session_id(submission, self.config.deps.policy)
+            run.redrawn()
         submission.budget.enter()
         self.runs[run.delegation.session_id] = run
         if run.parent is not None:

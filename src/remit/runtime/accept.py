@@ -26,9 +26,8 @@ from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal
-from remit.runtime.context import Handle, level_of
+from remit.runtime.context import level_of
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
-from remit.runtime.engine import Engine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -519,17 +518,3 @@ def task_of(value: TaskContext | Mapping[str, Any]) -> TaskContext:
     known = set(TaskContext.__dataclass_fields__) - {"extra"}
     fields = {k: v for k, v in value.items() if k in known}
     return TaskContext(**fields, extra={k: v for k, v in value.items() if k not in known})
-
-
-async def delegate(request: Request, caller: Caller | None, deps: RuntimeDeps, engine: Engine, origin: Origin | None = None) -> Return:
-    """The return of the delegation that `request` asks for: refused by a guard, or run by the engine."""
-    submission = accept(request, caller, deps, origin)
-    if submission.refusal is not None:
-        return await engine.refuse(submission)
-    return await engine.run(submission)
-
-
-async def start(request: Request, caller: Caller | None, deps: RuntimeDeps, engine: Engine, origin: Origin | None = None) -> Handle:
-    """Like `delegate`, for callers that go on meanwhile."""
-    submission = accept(request, caller, deps, origin)
-    return await engine.start(submission)

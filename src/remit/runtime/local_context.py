@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import to_json
 
-from remit.core.budget import Budget, Limits
+from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.events import EventKind
@@ -20,10 +20,12 @@ from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
+from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
 from remit.runtime.context import Context, ContextFacts, Handle, Repair
 from remit.runtime.deps import RuntimeDeps, Submission, Tree
 from remit.runtime.engine import Engine, EngineConfig
+from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
 from remit.runtime.work import Output, Work
 from remit.runtime.workspaces import is_recorded_diff
@@ -46,14 +48,19 @@ class LocalRun(ABC):
     result: Return | None = None
     parent: "Self | None"
 
-    def __init__(self, submission: Submission, config: EngineConfig) -> None:
+    def __init__(self, submission: Submission, config: EngineConfig, bus: LifecycleBus) -> None:
         self.submission = submission
+        self.delegation = submission.delegation
+        self.budget = submission.budget
         self.config = config
+        self.bus = bus
         self.work = Work(submission, self)
+        self._steps_published = 0
 
-    @property
-    def delegation(self) -> Delegation:
-        return self.submission.delegation
+    def redrawn(self) -> None:
+        """Its session id was taken: nothing has run under it, so it gets another."""
+        redraw_session_id(self.submission, self.config.deps.policy)
+        self.delegation = self.work.delegation = self.submission.delegation
 
     @property
     def agent(self) -> AgentPort:
@@ -62,10 +69,6 @@ class LocalRun(ABC):
     @property
     def tree(self) -> Tree:
         return self.submission.tree
-
-    @property
-    def budget(self) -> Budget:
-        return self.submission.budget
 
     @property
     def deps(self) -> RuntimeDeps:
@@ -131,6 +134,20 @@ class LocalRun(ABC):
     def notice(self, message: str) -> None:
         self.say(EventKind.NOTICE, {"message": message})
 
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by its position), or those up to `last`, as reached now."""
+        now, steps = self.config.deps.clock.wall(), self.submission.step_times
+        steps[step] = now
+        while step < last:
+            step += 1
+            steps[step] = now
+        if self.bus.wants_details:
+            self.publish_steps(self.state)
+
+    def publish_steps(self, state: State) -> None:
+        """Steps that were reached and are not published yet."""
+        self._steps_published = self.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
+
     def declare(self, artifact: Artifact) -> None:
         if self.work.artifacts is None:
             self.work.artifacts = {}
@@ -162,10 +179,6 @@ class LocalRun(ABC):
     @abstractmethod
     def heard(self) -> None:
         """A sign of life, for the idle limit."""
-
-    @abstractmethod
-    def stamp(self, step: int, last: int = -1) -> None:
-        """Mark a step (by its position), or those up to `last`, as reached now."""
 
     @abstractmethod
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ class Work:
 
     def __init__(self, submission: Submission, host: "LocalRun") -> None:
         self.submission = submission
+        self.delegation: Delegation = submission.delegation
         self.host = host
         self.warnings = submission.warnings
         self.started_wall = submission.delegation.created_at
@@ -57,10 +58,6 @@ class Work:
             self.saved = submission.earlier.saved
 
     # ---- what it was given
-
-    @property
-    def delegation(self) -> Delegation:
-        return self.submission.delegation
 
     @property
     def agent(self) -> AgentPort:

@@ -4,15 +4,17 @@ Its agent's side is `runtime.work.Work`; output and waiters are in `outcome`; sl
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from remit.core.agents import Isolation
+from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
-from remit.core.events import EventKind
+from remit.core.events import LAST, Event, EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
 from remit.core.result import Artifact, Return, StopReason
@@ -20,9 +22,11 @@ from remit.core.states import State, move
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
 from remit.engines.embedded.outcome import Outcome, RunOutput
-from remit.runtime import accept, reply
-from remit.runtime.context import Context, Handle, SettledHandle
+from remit.runtime import reply
+from remit.runtime.accept import accept
+from remit.runtime.context import Context, Handle, SettledHandle, final_event
 from remit.runtime.deps import RuntimeDeps, Submission
+from remit.runtime.engine import LiveHandle
 from remit.runtime.local_context import LocalBackend, LocalRun
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
 from remit.system.threads import off_loop
@@ -84,10 +88,9 @@ class DelegationRun(LocalRun):
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a run that this one resumes."""
     _output: RunOutput | None = None
-    _steps_published: int = 0
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
-        super().__init__(submission, engine.config)
+        super().__init__(submission, engine.config, engine.bus)
         self._engine = engine
         caller = submission.caller
         self.parent = cast("Any", caller) if isinstance(caller, DelegationRun) else None
@@ -177,7 +180,7 @@ class DelegationRun(LocalRun):
                 self._launch()
             else:
                 self._move(Phase.QUEUED)
-                self._publish_steps(State.QUEUED)
+                self.publish_steps(State.QUEUED)
                 self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
             self.outcome.set_recorded()  # last: a caller of `start` continues after the agent has begun
@@ -242,7 +245,7 @@ class DelegationRun(LocalRun):
         self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
         engine.watchdog.started()
         if engine.bus.has_listeners:
-            self._publish_steps(State.RUNNING)
+            self.publish_steps(State.RUNNING)
             engine.bus.started(self.delegation, engine.deps.clock.wall())
 
     # ---- performing
@@ -443,7 +446,7 @@ class DelegationRun(LocalRun):
         engine, steps = self._engine, self.submission.step_times
         steps[11] = steps[12] = now = engine.deps.clock.wall()
         said = 0 if self._output is None else self._output.count
-        settle = SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
+        settle = SettleDelegation(self.delegation.lineage.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
         engine.journal.write(settle, self._on_settled)
         is_alone = engine.scheduler.is_alone
         self._release()
@@ -480,7 +483,7 @@ class DelegationRun(LocalRun):
             self.parent.work.add_failure(result)
         self._answer(result)
         if engine.bus.has_listeners:
-            self._publish_steps(self.state)
+            self.publish_steps(self.state)
             engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
         # Each closes a circle (task, context, backend): opened here, so that memory is freed at once, not by the collector.
         self.task = None
@@ -542,15 +545,6 @@ class DelegationRun(LocalRun):
                 f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must not go on."
             )
 
-    def stamp(self, step: int, last: int = -1) -> None:
-        now, steps = self._engine.deps.clock.wall(), self.submission.step_times
-        steps[step] = now
-        while step < last:
-            step += 1
-            steps[step] = now
-        if self._engine.bus.wants_details:
-            self._publish_steps(self.state)
-
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         """A numbered event: kept, written with the next group, and given to those who follow."""
         engine = self._engine
@@ -581,9 +575,6 @@ class DelegationRun(LocalRun):
     async def save_checkpoint(self, value: Any) -> None:
         await self._engine.journal.written(SaveCheckpoint(self.delegation.session_id, self._engine.deps.clock.wall(), value))
 
-    def _publish_steps(self, state: State) -> None:
-        self._steps_published = self._engine.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
-
     def _notify(self) -> None:
         if self._output is not None:
             self._output.notify()
@@ -599,20 +590,18 @@ class DelegationRun(LocalRun):
                 child = await self._replayed(request)
                 if child is not None:
                     return await asyncio.shield(child.outcome.done) if isinstance(child, DelegationRun) else child
-            return await accept.delegate(request, self, deps or engine.deps, engine)
+            return await engine.run(accept(request, self, deps or engine.deps))
         finally:
             engine.scheduler.take_back(self)
 
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
-        from remit.engines.embedded.handles import LocalHandle
-
         self.must_be_alive()
         child = None if self.replay is None else await self._replayed(request)
         if isinstance(child, DelegationRun):
             return LocalHandle(child, self)
         if child is not None:
             return SettledHandle(child)
-        handle = await accept.start(request, self, deps or self._engine.deps, self._engine)
+        handle = await self._engine.start(accept(request, self, deps or self._engine.deps))
         return handle.waited_for_by(self) if isinstance(handle, LocalHandle) else handle
 
     async def _replayed(self, request: Request) -> "DelegationRun | Return | None":
@@ -625,6 +614,93 @@ class DelegationRun(LocalRun):
         self.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
         self.work.add_failure(record.result)
         return record.result
+
+
+class LocalHandle(LiveHandle):
+    __slots__ = ("_caller", "_run")
+
+    def __init__(self, run: DelegationRun, caller: DelegationRun | None = None) -> None:
+        self._run = run
+        self._caller = caller
+        """The delegation that waits with this handle: it lends its slot meanwhile."""
+
+    def waited_for_by(self, caller: DelegationRun) -> "LocalHandle":
+        return LocalHandle(self._run, caller)
+
+    @property
+    def session_id(self) -> str:
+        return self._run.delegation.session_id
+
+    @property
+    def delegation(self) -> Delegation:
+        return self._run.delegation
+
+    @property
+    def is_queued(self) -> bool:
+        return self._run.engine.scheduler.is_waiting(self._run)
+
+    async def result(self) -> Return:
+        """The return. A waiter that is cancelled does not end the delegation."""
+        done = self._run.outcome.done
+        if done.done():
+            return done.result()
+        with self._waiting():
+            return await asyncio.shield(done)
+
+    async def result_within(self, seconds: float) -> Return | None:
+        """The return if it comes within `seconds`. The first waiter is told directly: a shield would tell it two turns later."""
+        outcome, loop = self._run.outcome, self._run.engine.loop
+        if outcome.is_known or outcome.waiter is not None or self._caller is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self.result()
+            return None
+        waiter: asyncio.Future[Return] = loop.create_future()
+        outcome.waiter = waiter
+        timer = loop.call_later(seconds, _time_out, waiter)
+        try:
+            return await waiter
+        except TimeoutError:
+            return None
+        finally:
+            timer.cancel()
+            outcome.waiter = None
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A caller that waits for its child lends its slot."""
+        caller = self._caller
+        if caller is None:
+            yield
+            return
+        caller.engine.scheduler.lend(caller)
+        try:
+            yield
+        finally:
+            caller.engine.scheduler.take_back(caller)
+
+    async def stream(self) -> AsyncIterator[Event]:
+        run, position = self._run, 0
+        while True:
+            events = run.output.events
+            while position < len(events):
+                yield events[position]
+                position += 1
+            if run.outcome.result is not None:
+                yield final_event(run.outcome.result, LAST + run.output.count, run.deps.clock.wall())
+                return
+            if run.outcome.error is not None:
+                raise run.outcome.error
+            with self._waiting():
+                await run.output.wait_news()
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return list(await self._run.cancel_tree(reason, "its caller"))
+
+
+def _time_out(waiter: "asyncio.Future[Return]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 def let_go(task: "asyncio.Task[None]") -> None:

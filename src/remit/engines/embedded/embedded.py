@@ -24,9 +24,8 @@ from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.budgets import PrincipalBudgets
 from remit.engines.embedded.deadlines import Deadlines, Watchdog
-from remit.engines.embedded.delegation_run import DelegationRun, let_go
+from remit.engines.embedded.delegation_run import DelegationRun, LocalHandle, let_go
 from remit.engines.embedded.events import EventStreams, known
-from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.journal import Clash, Journal, Problem
 from remit.engines.embedded.maintenance import Maintenance
 from remit.engines.embedded.peers import PeerProcesses
@@ -103,7 +102,7 @@ class EmbeddedEngine:
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
-        if submission.delegation.resumes is not None and not await self._read_earlier(submission):
+        if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
         run = self._submit(submission, waiter)
@@ -356,7 +355,7 @@ class EmbeddedEngine:
 
     def register(self, run: DelegationRun) -> None:
         run.budget.enter()
-        session_id = run.delegation.session_id
+        session_id = run.delegation.lineage.session_id
         self._runs[session_id] = run
         parent = run.parent
         if parent is not None:
@@ -365,7 +364,7 @@ class EmbeddedEngine:
             parent.children[session_id] = run
 
     def unregister(self, run: DelegationRun) -> None:
-        session_id = run.delegation.session_id
+        session_id = run.delegation.lineage.session_id
         if self._runs.pop(session_id, None) is None:
             return  # done already
         run.budget.leave()
@@ -377,7 +376,7 @@ class EmbeddedEngine:
     def redraw(self, run: DelegationRun) -> None:
         """Give it another session id."""
         taken = run.delegation.session_id
-        redraw_session_id(run.submission, self.deps.policy)
+        run.redrawn()
         drawn = run.delegation.session_id
         self._runs[drawn] = self._runs.pop(taken)
         if run.parent is not None and run.parent.children is not None:
