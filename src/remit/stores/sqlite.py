@@ -382,8 +382,13 @@ class MemoryStore(SqliteStore):
             return super().apply(writes)
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
-        with self._counted():
-            return super().try_apply(writes)
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            with self._counted():
+                return super().try_apply(writes)
+        finally:
+            self._lock.release()
 
     def prune(self, *, settled_before: float) -> int:
         with self._counted():

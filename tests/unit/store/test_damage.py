@@ -106,7 +106,7 @@ def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there
         with pytest.raises(Unavailable, match="disk is full") as caught:
             write(group)
         assert caught.value.code == "STORE_UNAVAILABLE"
-        assert "goes on when there is room" in caught.value.advice
+        assert "continues when there is space" in caught.value.advice
     assert numbers_of(store.live()) == [1]
     assert not store.apply([outcome(1)]).already_settled, "a small write still fits"
     store._writer.execute("PRAGMA max_page_count=1000000")
