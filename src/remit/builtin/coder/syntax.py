@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.core.languages import BY_EXTENSION
 from remit.system.threads import off_loop
 
@@ -27,7 +26,7 @@ MAX_CHARACTERS = 1_000_000
 """Of one file."""
 _SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
 """Languages that are named otherwise here than in `core.languages`, but for the case."""
-_GRAMMARS = {name.lower(): name for name in GRAMMARS if name not in ("Python", "C", "C++")}
+_GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
 """C and C++ are left out: without their preprocessor, correct files have errors."""
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
@@ -101,6 +100,8 @@ def _has_parser(path: str, text: str) -> bool:
 
 def _parser(language: str) -> Any:
     """None where the grammar is not installed."""
+    from remit.builtin.coder.analysis.grammars import load  # here: agents are listed without it
+
     try:
         return load(_GRAMMARS[language])[0]
     except ImportError:
