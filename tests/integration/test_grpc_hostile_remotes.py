@@ -128,7 +128,7 @@ async def test_remote_task_ends_by_our_deadline_and_is_stopped_there(tmp_path: P
 
 async def test_a_client_gives_up_one_that_takes_connections_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, not twice as long: `connect_timeout` counts from when it was first asked."""
-    monkeypatch.setattr("remit.agents.grpc.elsewhere.service.QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("remit.agents.grpc.task_service.QUIET_SECONDS", 0.3)
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
