@@ -134,13 +134,12 @@ async def stops(stage: Stage, client: Any) -> None:
 async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
     from remit.runtime.tool.delegate_results import Chunk
     from remit.server.http.handlers import event_lines
-    from remit.server.http.server import Closing
 
     async def silence() -> AsyncIterator[Chunk]:
         await asyncio.sleep(60)
         raise AssertionError
         yield
 
-    lines = event_lines(silence(), Closing(), keep_alive_seconds=0.02)
+    lines = event_lines(silence(), asyncio.Event(), keep_alive_seconds=0.02)
     assert [await anext(lines) for _ in range(3)] == [b"retry: 1000\n\n", b": still here\n\n", b": still here\n\n"]
     await lines.aclose()

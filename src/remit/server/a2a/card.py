@@ -120,7 +120,7 @@ def _any_skill() -> AgentSkill:
     return AgentSkill(id="delegate", name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
 
 
-# ---- callers: authenticated before, by serve.http.auth_middleware or serve.grpc.auth_interceptor
+# ---- callers: authenticated before, by `http.middleware` or `grpc.auth_interceptor`
 
 
 class Caller(User):
@@ -175,7 +175,7 @@ def call_of(context: ServerCallContext, *, session: str | None = None, position:
 
 @contextlib.contextmanager
 def sdk_error() -> Iterator[None]:
-    """Turns our errors into the SDK's, by the one table (`serve.statuses`), with our own code in the data."""
+    """Turns our errors into the SDK's, by the one table (`statuses`), with our own code in the data."""
     try:
         yield
     except RemitError as error:

@@ -1,4 +1,4 @@
-"""`TaskService` of `tasks.proto`: reads each call, hands it to `serve.service` and writes the answer.
+"""`TaskService` of `tasks.proto`: reads each call, hands it to `service` and writes the answer.
 
 A task that ran and failed is an answer; errors are raised and reported by `auth_interceptor`. Leaving a call ends no task. A call that
 begins a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""

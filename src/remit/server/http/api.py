@@ -1,7 +1,4 @@
-"""The REST API: one table of operations, from which both the routes and the OpenAPI document are made, and the application of all HTTP
-APIs.
-
-app = http_app(routes(service), authenticator, settings.serve, hosts=["127.0.0.1"]) await HttpServer(app).start([listening])"""
+"""The REST API: one table of operations, from which the routes and the OpenAPI document are made; and the application of all HTTP APIs."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -19,7 +19,7 @@ from remit.runtime.tool.delegate_requests import DelegateError, json_text, parts
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState
 from remit.server.http.messages import JSON, HttpRefused, body_of, call_of, document_of
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
-from remit.server.http.server import CONNECTION, Closing
+from remit.server.http.server import CONNECTION
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
 from remit.system.threads import off_loop
@@ -180,37 +180,38 @@ class EventStream(StreamingResponse):
 
     def __init__(self, request: Request, chunks: AsyncIterator[Chunk], headers: Mapping[str, str] | None = None) -> None:
         connection = getattr(request.state, CONNECTION, None)
-        closing = connection.closing if connection is not None else Closing()
+        closing = connection.closing if connection is not None else asyncio.Event()
         super().__init__(event_lines(chunks, closing), headers={"x-accel-buffering": "no", **(headers or {})})
 
 
 async def event_lines(
-    chunks: AsyncIterator[Chunk], closing: Closing, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+    chunks: AsyncIterator[Chunk], closing: asyncio.Event, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
 ) -> AsyncIterator[bytes]:
     """A silent stream sends a comment from time to time, so that no proxy takes it for dead."""
     yield b"retry: 1000\n\n"
+    ending = asyncio.ensure_future(closing.wait())
     coming: asyncio.Future[Chunk | None] | None = None
     try:
-        with closing.future() as ending:
-            while True:
-                coming = coming or asyncio.ensure_future(_next(chunks))
-                either: set[asyncio.Future[Any]] = {coming, ending}
-                await asyncio.wait(either, timeout=keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    yield b": the server stops; continue from the last id\n\n" if ending.done() else b": still here\n\n"
-                    if ending.done():
-                        return
-                    continue
-                done, coming = coming, None
-                try:
-                    chunk = done.result()
-                except RemitError as error:
-                    yield _event("error", 0, {"type": "error", "taskId": None, "data": {"error": document_of(error)}})
+        while True:
+            coming = coming or asyncio.ensure_future(_next(chunks))
+            either: set[asyncio.Future[Any]] = {coming, ending}
+            await asyncio.wait(either, timeout=keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                yield b": the server stops; continue from the last id\n\n" if ending.done() else b": still here\n\n"
+                if ending.done():
                     return
-                if chunk is None:
-                    return
-                yield _event(str(chunk.type), chunk.number, chunk.to_dict())
+                continue
+            done, coming = coming, None
+            try:
+                chunk = done.result()
+            except RemitError as error:
+                yield _event("error", 0, {"type": "error", "taskId": None, "data": {"error": document_of(error)}})
+                return
+            if chunk is None:
+                return
+            yield _event(str(chunk.type), chunk.number, chunk.to_dict())
     finally:
+        ending.cancel()
         if coming is not None:
             coming.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,6 +1,7 @@
-"""Errors over HTTP: `application/problem+json` (RFC 9457) with our code, advice and details. The status comes from `serve.statuses`.
+"""Requests and refusals of the REST API.
 
-A delegation that ran and failed is a result, not an HTTP error.
+Requests are read strictly where parsers differ: UTF-8 only, no NaN, no repeated names, no lone surrogates, bounded nesting. A refusal is
+`application/problem+json` (RFC 9457) with our code, advice and details; a delegation that ran and failed is a result.
 """
 
 import json
@@ -19,9 +20,6 @@ from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_
 from remit.server.service import PRINCIPAL, Call
 from remit.server.statuses import status_of
 from remit.system.threads import off_loop
-
-# ---- Errors over HTTP: `application/problem+json` (RFC 9457) with our code, advice and details. The status comes from `serve.
-
 
 MEDIA_TYPE = "application/problem+json"
 CODES: dict[str, int] = {
@@ -83,12 +81,11 @@ def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, s
     return status, {**headers, "content-length": str(len(body))}, body
 
 
-def problem_bytes(status: int, code: str, words: str) -> bytes:
+def problem_bytes(error: RemitError) -> bytes:
     """A whole response, for a connection without a request to answer; it is closed after this."""
-    document = {"type": f"https://remit.dev/problems/{code.lower().replace('_', '-')}", "title": _phrase(status), "status": status}
-    body = json.dumps({**document, "detail": words, "code": code, "advice": "", "details": {}}).encode()
-    head = f"HTTP/1.1 {status} {_phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    return head.encode() + body
+    status, headers, body = answer_of(error)
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} {_phrase(status)}\r\n{fields}connection: close\r\n\r\n".encode() + body
 
 
 def _phrase(status: int) -> str:
@@ -98,7 +95,7 @@ def _phrase(status: int) -> str:
         return "Refused"
 
 
-# ---- Reading REST requests: JSON bodies, queries and headers, validated by the models. Errors are raised as the client receiv
+# ---- requests
 
 
 JSON = "application/json"

@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 
 from remit.server.addresses import Certificates
-from remit.server.http.messages import problem_bytes
+from remit.server.http.messages import HttpRefused, problem_bytes
 
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"
@@ -72,33 +72,6 @@ class Peer:
     def is_owner(self) -> bool:
         """The user who runs this server, or root, over the Unix socket."""
         return self.is_local_socket and self.uid in (os.geteuid(), 0)
-
-
-class Closing:
-    """Tells endless streams that the server stops. Clients reconnect and continue from the last event."""
-
-    def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
-        self.is_closed = False
-
-    @contextlib.contextmanager
-    def future(self) -> Iterator["asyncio.Future[None]"]:
-        """Done when the server stops."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        if self.is_closed:
-            future.set_result(None)
-        try:
-            yield future
-        finally:
-            self._waiting.discard(future)
-            future.cancel()
-
-    def close(self) -> None:
-        self.is_closed = True
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
 
 
 @functools.cache
@@ -199,7 +172,7 @@ class Connection(asyncio.Protocol):
     def _request_is_late(self) -> None:
         if self._has_data and not self.transport.is_closing():
             words = f"The header did not arrive within {self._server.limits.header_seconds:g} s."
-            self.transport.write(problem_bytes(408, "REQUEST_TIMEOUT", words))
+            self.transport.write(problem_bytes(HttpRefused(words, code="REQUEST_TIMEOUT")))
             self.transport.close()
             self._abort_later()
         else:
@@ -239,7 +212,8 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     def __init__(self, app: Any, *, limits: HttpLimits | None = None, tls: Certificates | None = None) -> None:
         self.limits = limits or HttpLimits()
-        self.closing = Closing()
+        self.closing = asyncio.Event()
+        """Set when the server stops: endless streams end then, and clients continue from the last event."""
         self.open: set[Connection] = set()
         self.waiting: dict[Connection, None] = {}
         """Connections without a request in progress, the oldest first."""
@@ -293,7 +267,7 @@ class HttpServer:
         serving, self._serving = self._serving, None
         self._web.config.timeout_graceful_shutdown = grace_seconds  # type: ignore[assignment]  # a float will do
         self._web.should_exit = True
-        self.closing.close()
+        self.closing.set()
         await serving
         for connection in list(self.open):
             connection.transport.abort()
