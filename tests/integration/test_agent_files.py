@@ -37,7 +37,7 @@ def test_they_are_listed_with_kind_and_place_and_the_faulty_ones_named(project: 
     echo, reviewer = (next(line for line in done.stdout.splitlines() if line.startswith(name)) for name in ("echo", "reviewer"))
     assert "command" in echo
     assert "remit.toml:[agents.echo]" in echo
-    assert "profile on nobody" in reviewer
+    assert "profile without an agent" in reviewer
     assert ".claude/agents/reviewer.md" in reviewer
     assert "broken.md: line 3: its head is not YAML" in done.stderr
     assert not (project / ".remit").exists()

@@ -43,15 +43,15 @@ class Declarations:
         if definition.kind is not Kind.PROFILE:
             return definition
         binding = self.binding(definition)
-        if binding.carrier is not None and binding.carrier.kind is Kind.MODEL:
-            return carried_by_agent(declared, self.settings, binding.carrier)
-        if binding.carrier is not None:
-            if declared.is_guest and binding.by is By.FILE and binding.carrier.kind is Kind.COMMAND:
+        if binding.executor is not None and binding.executor.kind is Kind.MODEL:
+            return carried_by_agent(declared, self.settings, binding.executor)
+        if binding.executor is not None:
+            if declared.is_guest and binding.by is By.FILE and binding.executor.kind is Kind.COMMAND:
                 raise Misused(
-                    f"{declared.source}: runs_on: {binding.carrier.name} is a command, which a file in this folder cannot take for itself: "
-                    f'say it in remit.toml, [roles] {declared.name} = "{binding.carrier.name}".'
+                    f"{declared.source}: runs_on: {binding.executor.name} is a command, which a file in this folder cannot choose itself: "
+                    f'say it in remit.toml, [roles] {declared.name} = "{binding.executor.name}".'
                 )
-            return carried(declared, self.known[binding.carrier.name][0], binding.carrier)
+            return carried(declared, self.known[binding.executor.name][0], binding.executor)
         if binding.models is not None:
             names, notes = binding.models, tuple[str, ...]()
             if declared.is_guest and binding.by is By.FILE:

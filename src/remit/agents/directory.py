@@ -35,7 +35,7 @@ class Directory:
     def __init__(
         self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
     ) -> None:
-        """`carried` gives a declared function the carrier its isolation asks for, `defined` a definition the one of its kind."""
+        """`carried` gives a declared function the executor its isolation asks for, `defined` a definition the one of its kind."""
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}

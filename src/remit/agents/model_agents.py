@@ -1,6 +1,6 @@
 """Agents that are language models: which models a declaration means, and whom they may delegate to.
 
-A file can only narrow what its carrier could reach. A vendor's tool stands for the operation that does the same here; where a file allows
+A file can only narrow what its executor could reach. A vendor's tool stands for the operation that does the same here; where a file allows
 some uses of a tool only (`Bash(git *)`), which cannot be enforced here, that tool is left out. Imports nothing of any provider.
 """
 
@@ -244,32 +244,32 @@ def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[s
     )
 
 
-def carried_by_agent(profile: Declaration, settings: Settings, carrier: Definition) -> Definition:
+def carried_by_agent(profile: Declaration, settings: Settings, executor: Definition) -> Definition:
     """A profile that runs on an agent which is a model itself: its models, its limits, its instructions before the profile's own."""
     own = profile.table
     taken: dict[str, Any] = {
-        "timeout": carrier.spec.timeout_seconds, "idle": carrier.spec.idle_seconds, "requests": carrier.requests,
-        "temperature": carrier.temperature, "slots": carrier.spec.slots, "retries": carrier.spec.retries,
-        "workspace": carrier.spec.workspace, "answers": carrier.spec.answers,
+        "timeout": executor.spec.timeout_seconds, "idle": executor.spec.idle_seconds, "requests": executor.requests,
+        "temperature": executor.temperature, "slots": executor.spec.slots, "retries": executor.spec.retries,
+        "workspace": executor.spec.workspace, "answers": executor.spec.answers,
     }  # fmt: skip
-    instructions = [carrier.instructions.strip(), str(own.get("instructions", "")).strip()]
+    instructions = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
     table = {
         **{key: value for key, value in taken.items() if value is not None},
         **own,
         "instructions": "\n\n".join(part for part in instructions if part),
     }
-    found = carried_by_model(replace(profile, table=table), settings, carrier.models, on=carrier.name, requests=carrier.requests)
-    if carrier.tools is None:
+    found = carried_by_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
+    if executor.tools is None:
         return found
-    return replace(found, tools=_both(found.tools, carrier.tools))
+    return replace(found, tools=_both(found.tools, executor.tools))
 
 
-def _both(tools: tuple[str, ...] | None, carriers: tuple[str, ...]) -> tuple[str, ...]:
-    """The narrower of each pair: a profile never reaches more than its carrier."""
+def _both(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
+    """The narrower of each pair: a profile never reaches more than its executor."""
 
     if tools is None:
-        return carriers
-    return tuple(dict.fromkeys([one for one in tools if is_reached(one, carriers)] + [one for one in carriers if is_reached(one, tools)]))
+        return executors
+    return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))
 
 
 def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Profiles: agent files that another agent carries out, and the tools that such a file may use of its carrier's."""
+"""Profiles: agent files that another agent carries out, and the tools that such a file may use of its executor's."""
 
 import re
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Words(StrEnum):
     """In which words what is left is said."""
 
     KINDS = "kinds"
-    """As the carrier's own list says it: an agent that is asked by kind understands no more."""
+    """As the executor's own list says it: an agent that is asked by kind understands no more."""
     NAMES = "names"
     """By the file's own names where they are narrower."""
 
@@ -116,7 +116,7 @@ def _is_pattern(name: str) -> bool:
 
 # ---- profiles
 
-CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
+EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 """Who carries out profiles when nobody says who, the first that is there. A command does only when it is named: it may be anything."""
 INHERIT = "inherit"
 BUILT_IN = "built-in"
@@ -133,7 +133,7 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
         return model_agent(declared, settings)
     definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
     if definition.kind is Kind.PROFILE and definition.command:
-        raise Misused(f"{declared.source}: command: a profile has none of its own; its carrier has.")
+        raise Misused(f"{declared.source}: command: a profile has none of its own; its executor has.")
     if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
         return definition
     return replace(definition, allow=_left(declared, definition.allow, definition.kind))
@@ -159,7 +159,7 @@ class By(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     by: By
-    carrier: Definition | None = None
+    executor: Definition | None = None
     built_in: str | None = None
     models: tuple[str, ...] | None = None
     """A language model does; which, or none: the project's."""
@@ -168,7 +168,7 @@ class Binding:
 
     @property
     def is_carried(self) -> bool:
-        return self.carrier is not None or self.built_in is not None or self.models is not None
+        return self.executor is not None or self.built_in is not None or self.models is not None
 
 
 def binding_of(profile: Definition, settings: Settings, definitions: Iterable[Definition]) -> Binding:
@@ -183,11 +183,11 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     own = None if profile.built_in in REMOVED else profile.built_in
     if own is not None and own not in FALLBACKS:
         return Binding(by=By.BUILT_IN, built_in=own)
-    able = [one for one in able if one.kind in CARRIERS]
+    able = [one for one in able if one.kind in EXECUTING_KINDS]
     # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
-    first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
+    first = min(able, key=lambda one: (EXECUTING_KINDS.index(one.kind), bool(one.instructions)), default=None)
     if first is not None:
-        return Binding(by=By.FIRST, carrier=first)
+        return Binding(by=By.FIRST, executor=first)
     if settings.model:
         return Binding(by=By.MODEL, models=())
     return Binding(by=By.BUILT_IN, built_in=own) if own is not None else Binding(by=By.NOBODY)
@@ -195,12 +195,12 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
 
 def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
     """An agent of that name goes before the language model that it may name too."""
-    carrier = next((one for one in able if one.name == wanted), None)
-    if carrier is None and wanted == MODEL and settings.model:
+    executor = next((one for one in able if one.name == wanted), None)
+    if executor is None and wanted == MODEL and settings.model:
         return Binding(by=by, models=(), wanted=wanted)
-    if carrier is None and names_a_model(wanted, settings):
+    if executor is None and names_a_model(wanted, settings):
         return Binding(by=by, models=(wanted,), wanted=wanted)
-    return Binding(by=by, carrier=carrier, wanted=wanted)
+    return Binding(by=by, executor=executor, wanted=wanted)
 
 
 def built_in_of(profile: Definition) -> str | None:
@@ -208,7 +208,7 @@ def built_in_of(profile: Definition) -> str | None:
     return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
-def carried(profile: Declaration, on: Declaration, carrier: Definition) -> Definition:
+def carried(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
     """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
@@ -216,18 +216,18 @@ def carried(profile: Declaration, on: Declaration, carrier: Definition) -> Defin
     wish: Any = own.get("model")
     wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
     if "workspace" in own and "merge" not in own:
-        table.pop("merge", None)  # how the carrier's own workspace is merged says nothing about another one
-    said = [carrier.instructions.strip(), str(own.get("instructions", "")).strip()]
+        table.pop("merge", None)  # how the executor's own workspace is merged says nothing about another one
+    said = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
     table.update(
-        kind=carrier.kind,
+        kind=executor.kind,
         description=own.get("description", ""),
         instructions="\n\n".join(part for part in said if part),
-        model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, carrier),
-        allow=_left(profile, tuple(own.get("allow", carrier.allow)), carrier.kind),
-        runs_on=carrier.name,
+        model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, executor),
+        allow=_left(profile, tuple(own.get("allow", executor.allow)), executor.kind),
+        runs_on=executor.name,
     )
-    table["model"] = table["model"] or carrier.model
-    notes = (*profile.notes, *(f"{key}: it is left to {carrier.name}" for key in left))
+    table["model"] = table["model"] or executor.model
+    notes = (*profile.notes, *(f"{key}: it is left to {executor.name}" for key in left))
     return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
 
 
@@ -237,15 +237,15 @@ def uncarried(profile: Declaration, wanted: str | None) -> Definition:
     return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
 
 
-def model_for(model: str | None, carrier: Definition) -> str | None:
-    """The profile's model where its carrier has such a one, else the carrier's own.
+def model_for(model: str | None, executor: Definition) -> str | None:
+    """The profile's model where its executor has such a one, else the executor's own.
 
     A file written for one vendor names that vendor's models (`sonnet`, `openai/gpt-5`): to another they mean nothing.
     """
     if not isinstance(model, str) or model == INHERIT:  # what is no name is told when the whole is judged
-        return carrier.model
+        return executor.model
     provider, slash, name = model.partition("/")
-    match carrier.kind:
+    match executor.kind:
         case Kind.CLAUDE if not slash and (model in _CLAUDE_ALIASES or model.startswith("claude")):
             return model
         case Kind.CLAUDE if provider == "anthropic":
@@ -257,11 +257,11 @@ def model_for(model: str | None, carrier: Definition) -> str | None:
         case Kind.OPENCODE if slash:
             return model
         case _:
-            return carrier.model
+            return executor.model
 
 
 def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """What the file leaves of what its carrier may use."""
+    """What the file leaves of what its executor may use."""
     if declared.tools is None and not declared.without:
         return allow
     if kind is not Kind.CODEX:

@@ -20,7 +20,7 @@ from remit.runtime.context import Context
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
 
-# ---- agent files without a carrier
+# ---- agent files without a executor
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 """What TOML takes as a key without quotes."""
@@ -148,7 +148,7 @@ def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own:
     return RoleInfo(
         name=profile.name,
         description=profile.spec.description,
-        carried_by=_carrier(binding),
+        carried_by=_executor(binding),
         because=_because(binding, profile.name, settings),
         by=str(binding.by if binding.is_carried else By.NOBODY),
         source=profile.spec.source,
@@ -158,9 +158,9 @@ def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own:
     )
 
 
-def _carrier(binding: Binding) -> str:
-    if binding.carrier is not None:
-        return binding.carrier.name
+def _executor(binding: Binding) -> str:
+    if binding.executor is not None:
+        return binding.executor.name
     if binding.models is not None:
         return ", ".join(binding.models) or MODEL
     return "nobody" if binding.built_in is None else "built-in"

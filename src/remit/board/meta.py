@@ -2,7 +2,7 @@
 
 The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is shown
 to its writer once, with the fault; when that does not help it is kept aside and reported. Nothing that exists is overwritten, and no file
-is accepted that gives itself more than its carrier has.
+is accepted that gives itself more than its executor has.
 """
 
 import os
@@ -285,10 +285,10 @@ def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) ->
     return _fault_of_carrier(page, "runs_on", definition_for(declared).runs_on, agents)
 
 
-def _fault_of_carrier(page: Page, key: str, carrier: str | None, agents: Collection[str]) -> str:
-    if carrier is None or carrier in agents:
+def _fault_of_carrier(page: Page, key: str, executor: str | None, agents: Collection[str]) -> str:
+    if executor is None or executor in agents:
         return ""
-    return f"line {page.lines.get(key, 2)}: there is no agent {carrier!r} that could carry it out."
+    return f"line {page.lines.get(key, 2)}: there is no agent {executor!r} that could carry it out."
 
 
 def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:

@@ -60,11 +60,11 @@ def bind_command(root: Path, command: CommandFile) -> BoundCommand:
         binding = declarations.binding(profile)
         if binding.models is not None and token_here() is None:
             return _on_a_model(command, declarations, binding.models, warnings)
-        if binding.carrier is None:
+        if binding.executor is None:
             fault = why_unavailable(replace(profile, runs_on=binding.wanted))
             error = new_error("tool_unavailable", "TOOL_UNAVAILABLE", fault.message, fault.advice)
             return BoundCommand(settings=settings, agent=None, warnings=warnings, error=error)
-        agent = binding.carrier.name
+        agent = binding.executor.name
     if command.model:
         warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
     routing = settings.routing.extended({command.name: (Rule(agent=agent),)})

@@ -127,7 +127,7 @@ class Stopped(Failed):
 
 
 class OutOfTime(Stopped):
-    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure.
+    """Raised by an agent's executor: told to hand in, it ended and had nothing. That is a timeout that came early, no failure.
 
     With the code BUDGET_EXCEEDED: what is left of the budget is too little to go on with. With an `answer`: that is its return, and this
     is why it stopped."""

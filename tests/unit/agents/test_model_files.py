@@ -118,8 +118,8 @@ def test_whoever_is_named_goes_before_the_first_coding_agent(tmp_path: Path, tom
 
 
 def test_a_profile_on_an_agent_that_is_a_model_takes_over_its_model_and_reaches_no_more_than_it(tmp_path: Path) -> None:
-    carrier = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\n'
-    toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{carrier}'
+    executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\n'
+    toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
     assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
     assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)

@@ -94,9 +94,9 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize(("carrier", "asked", "used"), MODELS)
-def test_a_model_is_used_where_its_carrier_has_such_a_one(tmp_path: Path, carrier: str, asked: str, used: str | None) -> None:
-    toml = f'profiles_on = "{carrier}"\n' + BASE + OTHERS
+@pytest.mark.parametrize(("executor", "asked", "used"), MODELS)
+def test_a_model_is_used_where_its_carrier_has_such_a_one(tmp_path: Path, executor: str, asked: str, used: str | None) -> None:
+    toml = f'profiles_on = "{executor}"\n' + BASE + OTHERS
     assert profile(tmp_path, f"model: {asked}", toml=toml).model == used
 
 

@@ -34,7 +34,7 @@ def own_file(root: Path, name: str, head: str = "", folder: str = ".remit/agents
     place.write_text(f"---\nname: {name}\ndescription: Ours.\n{head}---\nDo it our way.\n")
 
 
-def carrier(root: Path, name: str, toml: str) -> tuple[str, str]:
+def executor(root: Path, name: str, toml: str) -> tuple[str, str]:
     found = role_info(directory(root, toml), name)
     assert found is not None
     return found.carried_by, found.by
@@ -61,7 +61,7 @@ def carrier(root: Path, name: str, toml: str) -> tuple[str, str]:
     ],
 )
 def test_the_first_that_says_who_decides(tmp_path: Path, role: str, toml: str, expected: tuple[str, str]) -> None:
-    assert carrier(tmp_path, role, toml) == expected
+    assert executor(tmp_path, role, toml) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_file_of_the_project_replaces_the_role_and_is_bound_likewise(
 @pytest.mark.parametrize("folder", [".claude/agents", ".opencode/agent"])
 def test_files_of_other_tools_replace_a_role_and_give_themselves_no_built_in(tmp_path: Path, folder: str) -> None:
     own_file(tmp_path, "planner", folder=folder)
-    assert carrier(tmp_path, "planner", CODERS) == ("claude", "first")
+    assert executor(tmp_path, "planner", CODERS) == ("claude", "first")
     own_file(tmp_path, "planner", "remit:\n  built_in: git-workflow-manager\n", folder=folder)
     assert any("built_in would give it more" in problem for problem in directory(tmp_path).problems)
 

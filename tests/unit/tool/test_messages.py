@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, place_of_task, result_of_task, task_of
+from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, result_of_task, task_of
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, nanoseconds, seconds, struct_of, value_of
 from remit.core.result import Artifact, Evidence
@@ -118,7 +118,13 @@ def test_a_result_comes_back_whole() -> None:
     task = pb.Task.FromString(task_of(whole_result(), place).SerializeToString())
     assert result_of_task(task) == whole_result()
     assert result_of_task(task).to_dict() == whole_result().to_dict()
-    assert place_of_task(task) == place
+    assert (task.root_id, task.depth, list(task.path), task.principal, task.session_id) == (
+        "sess_1",
+        2,
+        [*place.path],
+        "token:ci",
+        "talk-7",
+    )
 
 
 def test_a_result_of_something_that_still_runs_comes_back() -> None:

@@ -12,7 +12,6 @@ from remit.agents.proto.values import dict_of, json_of, nanoseconds, seconds, st
 from remit.core.delegation import CallerInfo, Delegation
 from remit.core.record import Record
 from remit.core.result import Artifact, Evidence
-from remit.core.states import Priority
 from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
@@ -127,19 +126,6 @@ def result_of_task(task: pb.Task) -> DelegateResult:
             status=task.status or None,
             stop_reason=task.stop_reason or None,
         ),
-    )
-
-
-def place_of_task(task: pb.Task) -> Place:
-    return Place(
-        task.root_id,
-        task.parent_id,
-        task.depth,
-        tuple(task.path),
-        task.priority or int(Priority.NORMAL),
-        seconds(task.deadline_ns),
-        task.principal,
-        task.session_id,
     )
 
 
