@@ -42,7 +42,7 @@ async def test_a_task_is_followed_over_a_long_outage(monkeypatch: pytest.MonkeyP
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    errand = TaskOrder(request=pb.ExecuteTaskRequest(), until=time.monotonic() + 3600)
-    chunks = [chunk async for chunk in RemoteTask(Server(), errand).chunks()]  # type: ignore[arg-type]
+    order = TaskOrder(request=pb.ExecuteTaskRequest(), until=time.monotonic() + 3600)
+    chunks = [chunk async for chunk in RemoteTask(Server(), order).chunks()]  # type: ignore[arg-type]
     assert chunks[-1].result is not None
     assert max(pauses) < 2
