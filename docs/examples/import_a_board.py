@@ -19,7 +19,7 @@ old.mkdir(parents=True)
 
 board = Board(Path.cwd())
 done = import_board(board)
-print(*done.merged, *done.told, sep="\n")
+print(*done.merged, *done.notes, sep="\n")
 for task in board.look().state.tasks:
     print(task.number, task.title, f"[{task.status.marker}]", *task.lines, dict(task.extra))
 
