@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.commits import Committed, commit, message_of, subject_of
+from remit.board.commits import CommitResult, commit, message_of, subject_of
 
 SESSION = "sess_1770000000_abc123"
 
@@ -76,18 +76,17 @@ def test_only_the_named_files_are_committed_and_what_was_staged_stays_staged(rep
 
     done = commit(repository, [put(repository, "specs/state.json"), put(repository, "specs/TODO.md")], "task 1: add", session_id=SESSION)
 
-    assert done == Committed(hash=git(repository, "rev-parse", "HEAD").strip())
+    assert done == CommitResult(hash=git(repository, "rev-parse", "HEAD").strip())
     assert in_head(repository) == ["specs/TODO.md", "specs/state.json"]
     assert status(repository) == [" M README.md", "AM theirs.py"]
     assert git(repository, "ls-files", "-s", "theirs.py") == before
 
 
 def test_a_commit_carries_the_users_name_and_the_session(repository: Path) -> None:
-    commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION, body="Why it was done.")
+    commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION)
     assert git(repository, "log", "-1", "--format=%an <%ae>|%s|%(trailers:key=Session,valueonly)").strip() == (
         f"Ada <ada@example.com>|task 7: complete research|{SESSION}"
     )
-    assert "\n\nWhy it was done.\n\n" in git(repository, "log", "-1", "--format=%B")
 
 
 def test_subjects_are_one_line_of_at_most_72_characters() -> None:
@@ -97,7 +96,7 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
     assert long.endswith("several…")
     assert len(subject_of("x" * 200)) == 72
     assert subject_of(" \n") == "remit: update the board"
-    assert "Session" not in message_of("a", session_id="x\nSigned-off-by: Mallory")
+    assert "Session" not in message_of("a", "x\nSigned-off-by: Mallory")
 
 
 def test_names_of_any_kind_and_folders(repository: Path) -> None:
@@ -123,8 +122,8 @@ def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
 
 def test_nothing_to_commit_is_fine(repository: Path) -> None:
     os.utime(repository / "README.md", (1, 1))
-    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
-    assert commit(repository, [], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
+    assert commit(repository, [], "task 1: x") == CommitResult(nothing=True)
     put(repository, "README.md", "staged\n")
     git(repository, "add", "README.md")
     put(repository, "README.md", "text\n")
@@ -134,19 +133,19 @@ def test_nothing_to_commit_is_fine(repository: Path) -> None:
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "attributes")
     (repository / "README.md").write_bytes(b"text\r\n")
-    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True), "equal after git's filters"
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True), "equal after git's filters"
 
 
 def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     path = put(outside, "a.md")
-    assert commit(outside, [path], "task 1: x") == Committed(nothing=True)
+    assert commit(outside, [path], "task 1: x") == CommitResult(nothing=True)
     git(tmp_path, "init", "-q", "--bare", "bare")
-    assert commit(tmp_path / "bare", ["HEAD"], "task 1: x") == Committed(nothing=True)
+    assert commit(tmp_path / "bare", ["HEAD"], "task 1: x") == CommitResult(nothing=True)
     put(repository, ".gitignore", "/hidden/\n")
-    assert commit(repository / "hidden", [put(repository / "hidden", "a.md")], "task 1: x") == Committed(nothing=True)
+    assert commit(repository / "hidden", [put(repository / "hidden", "a.md")], "task 1: x") == CommitResult(nothing=True)
     monkeypatch.setenv("PATH", str(outside))
-    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, reposito
 )
 def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     put(repository, name, text)
-    assert commit(repository, [put(repository, "a.md")], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, [put(repository, "a.md")], "task 1: x") == CommitResult(nothing=True)
     monkeypatch.setenv("REMIT_BOARD_COMMITS", "true")
     assert commit(repository, ["a.md"], "task 1: x").hash
 
@@ -240,7 +239,7 @@ def test_a_commit_is_reported_whatever_a_hook_does_afterwards(repository: Path) 
     hook(repository, "post-commit", "sleep 60 & echo $! > ../pid")
     done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=40)
     os.kill(int((repository.parent / "pid").read_text()), 9)
-    assert done == Committed(hash=git(repository, "rev-parse", "HEAD").strip()), "what it leaves running does not hold us"
+    assert done == CommitResult(hash=git(repository, "rev-parse", "HEAD").strip()), "what it leaves running does not hold us"
     hook(repository, "post-commit", "sleep 300")
     done = commit(repository, [put(repository, "b.md")], "task 1: x", seconds=1.5)
     assert done.hash == git(repository, "rev-parse", "HEAD").strip()
@@ -389,7 +388,7 @@ def test_a_commit_killed_before_the_index_was_updated_is_finished_by_the_next(re
     put(repository, "a.md")
     assert subprocess.run([sys.executable, "-c", script], cwd=repository, check=False).returncode == -signal.SIGKILL
     assert in_head(repository) == ["README.md", "a.md"]
-    assert commit(repository, ["a.md", "README.md"], "task 1: x", is_repeated=True) == Committed(nothing=True)
+    assert commit(repository, ["a.md", "README.md"], "task 1: x", is_repeated=True) == CommitResult(nothing=True)
     assert status(repository) == ["A  theirs.md"]
 
 

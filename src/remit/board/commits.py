@@ -57,7 +57,7 @@ _PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-com
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommitResult:
     """The outcome."""
 
     hash: str = ""
@@ -85,29 +85,28 @@ def commit(
     *,
     session_id: str = "",
     deleted: Sequence[str] = (),
-    body: str = "",
     seconds: float = 60.0,
     is_repeated: bool = False,
-) -> Committed:
+) -> CommitResult:
     """Commit these files as they are in the working tree. Paths are relative to `root`; a folder means all files below it.
 
     `deleted`: files that are gone, such as the old name of a renamed one. They need not be known to git. `is_repeated`: a killed process
     may have made the commit already, and not have updated the user's index.
     """
-    message = message_of(subject, body=body, session_id=session_id)
+    message = message_of(subject, session_id)
     stop_at = time.monotonic() + seconds
     try:
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
-            return Committed(nothing=True)
+            return CommitResult(nothing=True)
         with _alone(repository, min(seconds, _patience(LOCK_SECONDS))):
             return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
     except Busy as error:
-        return Committed(warning=_failed(error.message), later=True)
+        return CommitResult(warning=_failed(error.message), later=True)
     except GitFailed as error:
-        return Committed(warning=_failed(_reason(error)), later="index.lock" in error.words and "File exists" in error.words)
+        return CommitResult(warning=_failed(_reason(error)), later="index.lock" in error.words and "File exists" in error.words)
     except (RemitError, OSError) as error:
-        return Committed(warning=_failed(getattr(error, "message", str(error))))
+        return CommitResult(warning=_failed(getattr(error, "message", str(error))))
 
 
 def is_wanted(root: Path) -> bool:
@@ -135,11 +134,9 @@ def _toml(text: bytes) -> Any:
     return tomllib.loads(text.decode())
 
 
-def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:
-    parts = [subject_of(subject), _printable(body, keep="\n").strip()]
-    if re.fullmatch(r"[A-Za-z0-9_-]+", session_id):
-        parts.append(f"Session: {session_id}")
-    return "\n\n".join(part for part in parts if part) + "\n"
+def message_of(subject: str, session_id: str = "") -> str:
+    trailer = f"\nSession: {session_id}\n" if re.fullmatch(r"[A-Za-z0-9_-]+", session_id) else ""
+    return f"{subject_of(subject)}\n{trailer}"
 
 
 def subject_of(text: str) -> str:
@@ -254,10 +251,10 @@ def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Se
             left_out.append(f"{_shown(path)} ({why})")
         else:
             chosen[placed] = path
-    others = _nested(repository, list({parent for placed in chosen for parent in _parents(placed)}), head)
+    modules = _submodules(repository, head)
     for placed in list(chosen):
-        inside = next((parent for parent in _parents(placed) if parent in others), "")
-        if inside:
+        parents = _parents(placed)
+        if inside := next((one for one in parents if one in modules or os.path.lexists(repository.top / one / ".git")), ""):
             left_out.append(f"{_shown(chosen.pop(placed))} (in {_shown(inside)}, a repository of its own: commit it there)")
     conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
     unmerged = _with_parents([entry.partition("\t")[2] for entry in conflicts])
@@ -281,13 +278,11 @@ def _placed(repository: Repository, path: str) -> tuple[str, str]:
     return os.path.relpath(real, repository.top), ""
 
 
-def _nested(repository: Repository, folders: Sequence[str], head: str) -> set[str]:
-    """Folders that are submodules, or repositories of their own."""
-    found = {folder for folder in folders if os.path.lexists(repository.top / folder / ".git")}
-    if head and folders and (repository.top / ".gitmodules").exists():
-        entries = _names(repository.git.run("ls-tree", "-z", head, "--", *folders))
-        found.update(entry.partition("\t")[2] for entry in entries if entry.startswith("160000 "))
-    return found
+def _submodules(repository: Repository, head: str) -> set[str]:
+    if not head or not (repository.top / ".gitmodules").exists():
+        return set()
+    entries = _names(repository.git.run("ls-tree", "-r", "-z", head))
+    return {entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")}
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -302,7 +297,7 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 # ---- making the commit
 
 
-def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> Committed:
+def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> CommitResult:
     under_way = repository.under_way()
     if under_way:
         raise Busy(f"a {under_way} is under way here, which comes first")
@@ -315,7 +310,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     if changed:
         made = _with_index(repository, before, trouble, changed)
     else:
-        made = Committed(nothing=not left_out)
+        made = CommitResult(nothing=not left_out)
         if is_repeated and before and chosen:
             _reset_index(repository, list(chosen))
     return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
@@ -363,7 +358,7 @@ def _make(private: Repository, before: str, message: str) -> str:
         raise
 
 
-def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> Committed:
+def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> CommitResult:
     """The commit at HEAD, with the user's index brought up to it in the paths that it changed.
 
     A hook may have changed more files on the way (a formatter that adds its result); of those, the ones that the user has staged
@@ -377,11 +372,11 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
         _reset_index(late, [path for path in committed if path not in theirs])
     except RemitError as error:
         warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
-        return Committed(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
+        return CommitResult(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
     kept_out = [path for path in named if path not in committed]
     if kept_out and not trouble:
         trouble = f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}."
-    return Committed(hash=commit_hash, warning=trouble)
+    return CommitResult(hash=commit_hash, warning=trouble)
 
 
 def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
@@ -474,7 +469,7 @@ class PendingCommit:
         is_here = self.host == os.uname().nodename and self.pid_space == pid_space()
         return is_here and not is_alive(self.pid, self.pid_started or None)
 
-    def make(self, board: "Board", *, is_repeated: bool = False) -> Committed:
+    def make(self, board: "Board", *, is_repeated: bool = False) -> CommitResult:
         """Make it. A failure is entered in the error ledger, unless the commit only has to wait."""
         own = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path) if path.exists()]
         paths = (*self.paths, *own)

@@ -12,6 +12,7 @@ from datetime import datetime
 from remit.board.task import IN_PROGRESS, MOVES, NEED_REASON, Priority, State, Status, Task, is_legal, slug_of, status_of
 from remit.board.todo import HEAD, draw
 from remit.board.todo_parser import Block, Sheet, Written, one_line, plain, read_block, read_sheet
+from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
 
 KEPT = "<!-- remit kept: "
@@ -171,10 +172,10 @@ class Edit:
             return
         numbers, words = dependencies_of(line)
         number = self.task.number
-        circular = [one for one in numbers if one == number or _leads_to(one, number, needs)]
-        if circular:
-            told = ", ".join(map(str, circular))
-            self.keep("Dependencies", line, f"Task {number} would depend on itself through {told}. Leave out one of them.")
+        circle = shortest_cycle(number, {**needs, number: numbers}, {*needs, number})
+        if circle:
+            way = " → ".join(map(str, (*circle, number)))
+            self.keep("Dependencies", line, f"Task {number} would depend on itself: {way}. Leave out one of them.")
             return
         if words:
             self.keep("Dependencies", line, "only task numbers count. Write them as `3, 7`.")
@@ -208,19 +209,6 @@ def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
     rest = _RANGE.sub(spread, line)
     found += [int(number) for number in _NUMBER.findall(rest)]
     return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBER.sub("", rest))
-
-
-def _leads_to(start: int, goal: int, needs: Mapping[int, Collection[int]]) -> bool:
-    seen: set[int] = set()
-    todo = [start]
-    while todo:
-        one = todo.pop()
-        if one == goal:
-            return True
-        if one not in seen:
-            seen.add(one)
-            todo += needs.get(one, ())
-    return False
 
 
 def _status_of(line: str) -> Status | None:
