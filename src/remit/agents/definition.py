@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from remit.agents.placeholders import code_fault, parameters_in, places_in
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
 from remit.core.errors import Misused
-from remit.core.parameters import own_spelling
+from remit.core.parameters import declared_names
 from remit.system.packages import offered
 
 
@@ -409,7 +409,7 @@ def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters in the agent's own spelling, with all that its schema requires. Raises `Misused`."""
     properties, required = spec.parameters_schema.get("properties", ()), spec.parameters_schema.get("required", ())
-    parameters = own_spelling(parameters, properties, spec.name)
+    parameters = declared_names(parameters, properties, spec.name)
     missing = [name for name in required if name != "task" and parameters.get(name) is None]
     if missing:
         raise Misused(

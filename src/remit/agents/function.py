@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
 from remit.core.errors import Misused
-from remit.core.parameters import WrongParameters, own_spelling
+from remit.core.parameters import WrongParameters, declared_names
 from remit.core.policy import Effect, Fact
 from remit.core.text import shorten
 from remit.runtime.context import Context, DelegationFacts
@@ -51,7 +51,7 @@ class FunctionAgent:
         if not parameters and not self._names:
             return {}
         if not parameters.keys() <= self._known:
-            parameters = own_spelling(parameters, self._names, self.spec.name)
+            parameters = declared_names(parameters, self._names, self.spec.name)
         try:
             checked = self._validator.validate_python(parameters)
         except ValidationError as error:

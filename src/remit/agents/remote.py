@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Unavailable
-from remit.core.parameters import own_spelling
+from remit.core.parameters import declared_names
 from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
@@ -41,7 +41,7 @@ class RemoteExecutor:
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Required parameters, as far as they are known here."""
         properties = self.spec.parameters_schema.get("properties", ())
-        given = own_spelling(parameters, properties, self.spec.name)
+        given = declared_names(parameters, properties, self.spec.name)
         if missing := [name for name in self.spec.parameters_schema.get("required", ()) if name not in given]:
             advice = f"{self.spec.name} takes {', '.join(properties)}."
             raise Misused(f"Parameters of {self.spec.name}: {', '.join(missing)}: required.", code="INVALID_PARAMETERS", advice=advice)

@@ -12,7 +12,7 @@ import typer
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused
-from remit.core.parameters import own_name
+from remit.core.parameters import declared_name
 
 Root = Annotated[
     Path | None,
@@ -57,7 +57,7 @@ def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict
     properties = (schema or {}).get("properties", {})
     for pair in given:
         name, _, value = pair.partition("=")
-        name = own_name(name, properties)
+        name = declared_name(name, properties)
         is_task = is_bare(pair) and name not in properties
         if is_task:
             name = "task"

@@ -21,10 +21,10 @@ class WrongParameters(Misused):
     def spelt(self, names: Mapping[str, str]) -> "WrongParameters":
         """The same, with parameters under the names that a border emits: `maxDepth` for `max_depth`."""
         agent, faults, own = self._said
-        return WrongParameters(agent, [_respelt(*fault, names) for fault in faults], [names.get(name, name) for name in own])
+        return WrongParameters(agent, [_rename_fault(*fault, names) for fault in faults], [names.get(name, name) for name in own])
 
 
-def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str]:
+def _rename_fault(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str]:
     first, dot, rest = where.partition(".")
     meant = re.sub(r"(?<=\(did you mean )\w+", lambda name: names.get(name[0], name[0]), fault) if fault.startswith(":") else fault
     return names.get(first, first) + dot + rest, meant
@@ -54,13 +54,13 @@ def camel_names(names: Iterable[str]) -> dict[str, str]:
     return {name: camel(name) if camel(name) not in known and leads_to.get(snake(camel(name))) == name else name for name in known}
 
 
-def own_name(name: str, names: Iterable[str]) -> str:
+def declared_name(name: str, names: Iterable[str]) -> str:
     """The one of `names` that is meant by `name`, in either spelling; else `name` itself."""
     known = tuple(names)
     return name if name in known else _by_spelling(known).get(snake(name), name)
 
 
-def own_spelling(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
+def declared_names(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
     """`given` under the names that are known; whatever is unknown keeps its own. Raises `Misused` where one is given twice."""
     known = tuple(names)
     leads_to: Mapping[str, str] | None = None

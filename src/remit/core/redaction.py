@@ -94,14 +94,14 @@ def is_secret_in_query(name: str) -> bool:
     return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
-def may_be_key(header: Any) -> bool:
+def header_may_be_key(header: Any) -> bool:
     """Whether a header may be one, by its name."""
     return not _PLAIN_HEADER.match(str(header))
 
 
 def is_keylike(header: str, value: Any) -> bool:
     """A header that may be a key by its name, and is one by its looks: no word that would be missed elsewhere."""
-    return isinstance(value, str) and may_be_key(header) and _KEYLIKE.fullmatch(value) is not None
+    return isinstance(value, str) and header_may_be_key(header) and _KEYLIKE.fullmatch(value) is not None
 
 
 _KEYLIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}")
@@ -131,14 +131,14 @@ def is_suspicious(data: bytes) -> bool:
     return _SIGNS.search(data) is not None
 
 
-def without_formats(data: bytes) -> bytes:
+def redact_formats(data: bytes) -> bytes:
     """Nor what queries of addresses and variables of commands hold. No quote and no backslash is taken: JSON stays JSON."""
     if b"=" in data:
-        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_struck_query, data))
-    return _without_known(redact_token_bytes(data)) if is_suspicious(data) else data
+        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_redact_query, data))
+    return _redact_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
-def _without_known(data: bytes) -> bytes:
+def _redact_known(data: bytes) -> bytes:
     """The formats are tried where they may begin, not at every letter."""
     pieces: list[bytes] = []
     done = at = 0
@@ -153,7 +153,7 @@ def _without_known(data: bytes) -> bytes:
     return b"".join((*pieces, data[done:]))
 
 
-def _struck_query(match: "re.Match[bytes]") -> bytes:
+def _redact_query(match: "re.Match[bytes]") -> bytes:
     return match["name"] + _REDACTED if _is_secret_here(match) else match[0]
 
 
@@ -185,8 +185,8 @@ _LINE_CHARACTERS = 16
 def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
     """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
     return {
-        name: _hidden(value)
-        if _is_hidden(name, value) or (are_headers and may_be_key(name))
+        name: _redact_shape(value)
+        if _is_hidden(name, value) or (are_headers and header_may_be_key(name))
         else _redacted(value, are_headers=name == "headers")
         for name, value in parameters.items()
     }
@@ -212,12 +212,12 @@ def _is_count(value: Any) -> bool:
     return value is None or value.__class__ in (bool, float) or (value.__class__ is int and -9999 <= value <= 9999)
 
 
-def _hidden(value: Any) -> Any:
+def _redact_shape(value: Any) -> Any:
     """The shape stays where it says what was given: `{"cookies": {"session": "[redacted]"}}`."""
     if isinstance(value, Mapping):
-        return {name: _hidden(one) for name, one in value.items()}
+        return {name: _redact_shape(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_hidden(one) for one in value]
+        return [_redact_shape(one) for one in value]
     return value if _is_count(value) else REDACTED
 
 
@@ -265,11 +265,11 @@ def _refresh() -> None:
 
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:
     """Those that stand in the parameters, to be struck out of whatever is said from now on; None, mostly, when there are none."""
-    found = list(islice((value for value in _found(parameters) if len(value) >= SHORTEST), MOST))
+    found = list(islice((value for value in _find_secrets(parameters) if len(value) >= SHORTEST), MOST))
     return SecretValues(found) if found else None
 
 
-def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) -> Iterable[str]:
+def _find_secrets(value: Any, is_secret: bool = False, *, are_headers: bool = False) -> Iterable[str]:
     if value.__class__ is str:
         if is_secret:
             yield from _parts(value)
@@ -280,13 +280,13 @@ def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) ->
     elif isinstance(value, Mapping):
         for name, one in value.items():
             is_key = are_headers and isinstance(name, str) and (is_secret_in_query(name) or is_keylike(name, one))
-            yield from _found(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
+            yield from _find_secrets(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
     elif isinstance(value, list | tuple):
         if (pair := _pair(value)) is not None:
             yield from _parts(pair[1])
         else:
             for one in value:
-                yield from _found(one, is_secret)
+                yield from _find_secrets(one, is_secret)
     elif is_secret and value.__class__ is int:
         yield str(value)
 
@@ -343,7 +343,7 @@ def redact_bytes(data: bytes) -> bytes:
     for form in _known:
         if form in data:
             data = data.replace(form, _REDACTED)
-    return without_formats(data)
+    return redact_formats(data)
 
 
 def redact_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
@@ -352,32 +352,32 @@ def redact_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
     `ours`: what stays as it is, because we say it ourselves and must find it again: a password may be the word `failed`.
     """
     if any(form in data for form in _known):
-        data = to_json(_struck_out(value, [form.decode() for form in _known], ours), fallback=repr)
-    return without_formats(data)
+        data = to_json(_replace_secrets(value, [form.decode() for form in _known], ours), fallback=repr)
+    return redact_formats(data)
 
 
-def _struck_out(value: Any, secrets: Iterable[str], ours: "Shape" = ALL_FREE) -> Any:
+def _replace_secrets(value: Any, secrets: Iterable[str], ours: "Shape" = ALL_FREE) -> Any:
     if isinstance(value, str):
         for secret in secrets:
             if secret in value:
                 value = value.replace(secret, REDACTED)
         return value
     if isinstance(value, Mapping):
-        return dict(_struck_item(name, one, secrets, ours.get(name, ALL_FREE)) for name, one in value.items())
+        return dict(_replace_in_item(name, one, secrets, ours.get(name, ALL_FREE)) for name, one in value.items())
     if isinstance(value, list | tuple):
-        return [_struck_out(one, secrets, ours) for one in value]
+        return [_replace_secrets(one, secrets, ours) for one in value]
     if value.__class__ is int and str(value) in secrets:
         return REDACTED
     return value
 
 
-def _struck_item(name: Any, value: Any, secrets: Iterable[str], ours: "Shape | None") -> tuple[Any, Any]:
-    return (name, value) if ours is None else (_struck_name(name, secrets), _struck_out(value, secrets, ours))
+def _replace_in_item(name: Any, value: Any, secrets: Iterable[str], ours: "Shape | None") -> tuple[Any, Any]:
+    return (name, value) if ours is None else (_replace_in_name(name, secrets), _replace_secrets(value, secrets, ours))
 
 
-def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
+def _replace_in_name(name: Any, secrets: Iterable[str]) -> Any:
     """A name in small letters is one that a program reads its own records by; whatever else stands there may be anybody's."""
-    return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _struck_out(name, secrets)
+    return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _replace_secrets(name, secrets)
 
 
 def redact_value(value: Any) -> Any:
@@ -394,7 +394,7 @@ def redact_text(text: str) -> str:
 def redact_key(key: str) -> str:
     """The name that a caller gave to a call, as it is kept and found again, here and in other processes: a digest stands for a secret."""
     data = key.encode("utf-8", "backslashreplace")
-    struck = without_formats(data)
+    struck = redact_formats(data)
     return key if struck == data else f"{struck.decode('utf-8', 'replace')} {hashlib.sha256(data).hexdigest()[:32]}"
 
 
@@ -412,7 +412,7 @@ def has_known_secrets() -> bool:
 # ---- logs
 
 
-class _Redacting(logging.Filter):
+class _RedactionFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
         struck = redact_text(message)
@@ -424,7 +424,7 @@ class _Redacting(logging.Filter):
 
 
 _FORMATTER = logging.Formatter()
-_FILTER = _Redacting()
+_FILTER = _RedactionFilter()
 
 
 def redact_logs() -> None:

@@ -72,7 +72,7 @@ def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
                 for entry in entries:
                     if _is_enough(result, bounds):
                         break
-                    _consider(entry, os.path.join(folder, entry.name) if folder else entry.name, bounds, result, folders)
+                    _visit(entry, os.path.join(folder, entry.name) if folder else entry.name, bounds, result, folders)
         except OSError:
             continue  # removed meanwhile, or not ours to read: what else there is still counts
     return result
@@ -85,7 +85,7 @@ def _is_enough(result: SearchResult, bounds: SearchBounds) -> bool:
     return result.stopped_early
 
 
-def _consider(entry: os.DirEntry[str], path: str, bounds: SearchBounds, result: SearchResult, folders: deque[str]) -> None:
+def _visit(entry: os.DirEntry[str], path: str, bounds: SearchBounds, result: SearchResult, folders: deque[str]) -> None:
     try:
         if entry.is_dir(follow_symlinks=False):
             if entry.name not in bounds.skipped:

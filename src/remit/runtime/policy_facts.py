@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
 from remit.core.languages import plain_name
-from remit.core.parameters import own_name
+from remit.core.parameters import declared_name
 from remit.core.policy import Fact
 
 LONGEST_TEXT = 2000
@@ -46,7 +46,7 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
     common: Facts = {}
     known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
     if not parameters.keys() <= known:  # a parameter has two spellings: the other one is no way around a rule
-        parameters = {own_name(name, known): value for name, value in parameters.items()}
+        parameters = {declared_name(name, known): value for name, value in parameters.items()}
     for name, value in parameters.items():
         if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
             common[name] = value

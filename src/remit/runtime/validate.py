@@ -154,12 +154,12 @@ def read_shape(candidate: Mapping[str, Any]) -> Shape:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
     locations = [fault["loc"] for fault in found]
-    mended, damaged = _mend(candidate, locations)
+    mended, damaged = _replace_damaged(candidate, locations)
     faults = dict.fromkeys(f"{_name(fault['loc'])}: {_words(fault['type'], fault['msg'], fault['input'])}" for fault in found)
     return Shape(wire=WireReturn.model_validate(mended), faults=tuple(faults), damaged=frozenset(damaged))
 
 
-def _mend(candidate: Mapping[str, Any], locations: list[tuple[int | str, ...]]) -> tuple[dict[str, Any], set[str]]:
+def _replace_damaged(candidate: Mapping[str, Any], locations: list[tuple[int | str, ...]]) -> tuple[dict[str, Any], set[str]]:
     mended, damaged = dict(candidate), set[str]()
     items: dict[str, set[int]] = {}
     for field, *inner in locations:
@@ -196,10 +196,10 @@ def _words(kind: str, message: str, given: Any) -> str:
         return "is missing"
     if kind == "string_too_short":
         return "is empty"
-    return f"{message[:1].lower()}{message[1:]}, not {shown(given)}"
+    return f"{message[:1].lower()}{message[1:]}, not {_short_repr(given)}"
 
 
-def shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     """A value in a message: short enough to read."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
@@ -245,8 +245,14 @@ def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Re
     """`validate_return`, of what is plain JSON already, as `receive` finds it and `to_jsonable` makes it."""
     fields, filled = _with_known_place(fields, expected)
     shape = read_shape(fields)
-    files = _look_at(shape, expected)
-    faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *_data_fits(shape, fields, expected), *files.faults]
+    files = _check_artifacts(shape, expected)
+    faults = [
+        *shape.faults,
+        *_identity_faults(shape, expected),
+        *_error_faults(shape, fields),
+        *_data_faults(shape, fields, expected),
+        *files.faults,
+    ]
     if faults:
         raise InvalidReturn(_bounded(faults), advice=_advice(expected))
     result = _build(shape.wire, expected, files)
@@ -262,7 +268,7 @@ def _with_known_place(fields: Mapping[str, Any], expected: ExpectedReturn) -> tu
     missing: dict[str, Any] = {name: value for name, value in known.items() if name not in given and value is not None}
     if "delegation_path" in missing:
         missing["delegation_path"] = list(expected.path or ())
-    warnings = [f"metadata.{name}: was missing; recorded as {shown(value)}" for name, value in missing.items()]
+    warnings = [f"metadata.{name}: was missing; recorded as {_short_repr(value)}" for name, value in missing.items()]
     return {**fields, "metadata": {**given, **missing}}, warnings
 
 
@@ -278,7 +284,7 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     return validate_jsonable(received.candidate, ExpectedReturn(root=Path(root), session_id=session_id))
 
 
-def _claims(shape: Shape, expected: ExpectedReturn) -> list[str]:
+def _identity_faults(shape: Shape, expected: ExpectedReturn) -> list[str]:
     """Summary and identity."""
     faults: list[str] = []
     if "summary" not in shape.damaged:
@@ -288,9 +294,9 @@ def _claims(shape: Shape, expected: ExpectedReturn) -> list[str]:
     if not {"metadata", "metadata.session_id"} & shape.damaged:
         given = shape.wire.metadata.session_id
         if expected.session_id is not None and given != expected.session_id:
-            faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {shown(given)}")
+            faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {_short_repr(given)}")
         elif expected.session_id is None and not is_session_id(given):
-            faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {shown(given)}")
+            faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {_short_repr(given)}")
     return faults
 
 
@@ -302,7 +308,7 @@ def _letters(text: str) -> str:
 _EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
 
 
-def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
+def _error_faults(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     if {"status", "errors"} & shape.damaged:
         return []
     # From the fields as given: errors with faults of their own are errors all the same.
@@ -314,7 +320,7 @@ def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _data_fits(shape: Shape, fields: Mapping[str, Any], expected: ExpectedReturn) -> list[str]:
+def _data_faults(shape: Shape, fields: Mapping[str, Any], expected: ExpectedReturn) -> list[str]:
     """What was not completed may have only a part of it, or nothing."""
     if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
         return []
@@ -330,7 +336,7 @@ class _Files:
     warnings: list[str]
 
 
-def _look_at(shape: Shape, expected: ExpectedReturn) -> _Files:
+def _check_artifacts(shape: Shape, expected: ExpectedReturn) -> _Files:
     """The artifacts as we see them."""
     given = shape.wire.artifacts
     if len(given) > MAX_ARTIFACTS:
@@ -341,32 +347,34 @@ def _look_at(shape: Shape, expected: ExpectedReturn) -> _Files:
     # An unknown status decides nothing about missing files: only what is wrong in any case is named.
     must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
     unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is looked at once
-    kept = [artifact for artifact in (_look(one, must_exist, expected, files) for one in unique) if artifact]
+    kept = [artifact for artifact in (_check_artifact(one, must_exist, expected, files) for one in unique) if artifact]
     if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
         files.faults.extend(_phantom(kept, expected))
     return _Files(tuple(kept), files.faults, files.warnings)
 
 
-def _look(one: WireArtifact, must_exist: bool, expected: ExpectedReturn, files: _Files) -> Artifact | None:
+def _check_artifact(one: WireArtifact, must_exist: bool, expected: ExpectedReturn, files: _Files) -> Artifact | None:
     kind = ARTIFACT_ALIASES.get(one.type, one.type)
     if kind not in ARTIFACT_TYPES:
-        files.faults.append(f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}")
+        files.faults.append(
+            f"artifacts: type of {_short_repr(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {_short_repr(one.type)}"
+        )
     unknown = sorted((one.model_extra or {}).keys() - _OURS)
     if unknown:
-        files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
-    path, seen = _inspected(one.path, expected)
+        files.warnings.append(f"artifacts: {_short_repr(one.path)}: unknown fields are not kept: {_short_repr(', '.join(unknown))}")
+    path, seen = _inspect(one.path, expected)
     if not isinstance(seen, FileInfo):
         if must_exist or seen.is_outside:
-            files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")
+            files.faults.append(f"artifacts: {_short_repr(one.path)} {seen.reason}")
         else:
-            files.warnings.append(f"artifacts: {shown(one.path)} {seen.reason}: dropped")
+            files.warnings.append(f"artifacts: {_short_repr(one.path)} {seen.reason}: dropped")
         return None
     if not seen.is_whole:
-        files.warnings.append(f"artifacts: {shown(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
+        files.warnings.append(f"artifacts: {_short_repr(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
     return seen.checked(Artifact(type=kind, path=path, summary=one.summary or ""))
 
 
-def _inspected(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | FileProblem]:
+def _inspect(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | FileProblem]:
     """The path as it is recorded, relative to the root, and what is there."""
     workspace = expected.workspace
     if not workspace:
@@ -425,7 +433,7 @@ def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -
         ("delegation_path", path, expected.path),
     ):
         if known is not None and said != known:
-            warnings.append(f"metadata.{name}: the agent wrote {shown(said)}; recorded as {shown(known)}")
+            warnings.append(f"metadata.{name}: the agent wrote {_short_repr(said)}; recorded as {_short_repr(known)}")
     return Metadata(
         session_id=given.session_id,
         agent_type=given.agent_type if expected.agent is None else expected.agent,
@@ -438,7 +446,7 @@ def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -
 
 def _error(error: WireError, warnings: list[str]) -> ErrorInfo:
     if error.model_extra:
-        warnings.append(f"errors: unknown fields are not kept: {shown(', '.join(sorted(error.model_extra)))}")
+        warnings.append(f"errors: unknown fields are not kept: {_short_repr(', '.join(sorted(error.model_extra)))}")
     return ErrorInfo(
         type=error.type,
         message=error.message,
@@ -454,7 +462,7 @@ def _stop_reason(given: Any, warnings: list[str]) -> StopReason:
     try:
         return StopReason(given)
     except ValueError:
-        warnings.append(f"stop_reason: {shown(given)} is not known; recorded as finished")
+        warnings.append(f"stop_reason: {_short_repr(given)} is not known; recorded as finished")
         return StopReason.FINISHED
 
 

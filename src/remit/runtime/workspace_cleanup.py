@@ -29,7 +29,7 @@ from remit.runtime.workspaces import (
     load_workspace,
     metadata_folder,
     open_git,
-    stage,
+    stage_changes,
     take_changes,
     work_root,
 )
@@ -84,7 +84,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
 
 def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     """For whoever has opened the workspace."""
-    warnings = stage(git)
+    warnings = stage_changes(git)
     changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
     doubt = "settings by which git runs commands were changed" if git.overrides else " ".join(warnings)
     return WorkspaceStatus(

@@ -100,7 +100,7 @@ async def open_session(work: "Work") -> None:
     try:
         workspace, was_there = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(_unused)
+        opening.add_done_callback(_remove_unused)
         raise
     work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
     if was_there:
@@ -112,7 +112,7 @@ async def open_session(work: "Work") -> None:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
 
 
-def _unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
+def _remove_unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
     """A workspace that was ready too late: nobody has worked in it."""
     if opening.cancelled() or opening.exception() is not None:
         return
@@ -132,7 +132,7 @@ async def with_changes(work: "Work", result: Return) -> Return:
         async with asyncio.timeout(max(0.0, work.remaining())):
             changes = await asyncio.shield(session.take(work))
     except (RemitError, OSError, TimeoutError) as error:
-        return replace(result, warnings=(*result.warnings, *_untaken(session.workspace, error)))
+        return replace(result, warnings=(*result.warnings, *_diff_failed(session.workspace, error)))
     result = replace(result, warnings=(*result.warnings, *changes.warnings))
     if changes.diff is not None:
         result = replace(result, artifacts=(*result.artifacts, *await diff_artifact(session.workspace, changes)))
@@ -147,7 +147,7 @@ async def diff_artifact(workspace: Workspace, changes: Changes) -> tuple[Artifac
     return await off_loop(checked_artifacts, workspace.root, (artifact,))
 
 
-def _untaken(workspace: Workspace, error: Exception) -> tuple[str, ...]:
+def _diff_failed(workspace: Workspace, error: Exception) -> tuple[str, ...]:
     why = error.message if isinstance(error, RemitError) else str(error) or "there was no time left"
     return (clean_text(f"The diff of the workspace could not be taken: {why} The work is in {workspace.inside}.")[:1000],)
 
@@ -163,7 +163,7 @@ async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tu
     if not taking.done():
         return None, (f"git had not made the diff of the workspace after {seconds:.1f} s; it may still come.",)
     error = taking.exception() if not taking.cancelled() else None
-    return None, _untaken(session.workspace, error if isinstance(error, Exception) else TimeoutError())
+    return None, _diff_failed(session.workspace, error if isinstance(error, Exception) else TimeoutError())
 
 
 def kept_message(workspace: Workspace) -> str:
@@ -201,7 +201,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     try:
         changes, was_merged = await off_loop(take)
     except (RemitError, OSError) as error:
-        return replace(found, warnings=(*found.warnings, *_untaken(workspace, error))), False
+        return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error))), False
     merged = (MERGED_BEFORE,) if was_merged else ()
     spare = await is_removable(workspace, changes, found.artifacts, seconds=AFTER_CRASH_SECONDS)
     return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings)), spare
@@ -241,18 +241,18 @@ async def close_session(work: "Work", result: Return) -> Return:
         reason = "its changes could not be taken" if changes is None else changes.doubt
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason), changes, result)
     if changes is None:
-        return _staying(session, None, result)
+        return _kept_return(session, None, result)
     if changes.count == 0:
-        return await _released(work, result, changes)
+        return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
-        return _staying(session, changes, result)
+        return _kept_return(session, changes, result)
     work.hold(result)
-    outcome = await _merged(work, session, changes.commit, result)
+    outcome = await _merge_changes(work, session, changes.commit, result)
     if outcome.is_done:
         work.notice(f"Merged into {outcome.into}.")
         result = replace(result, extra={**result.extra, "workspace": {"kind": str(session.workspace.kind), "merged_into": outcome.into}})
         work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
-        return await _released(work, result, changes)
+        return await _remove_after_merge(work, result, changes)
     return _not_merged(work, session, outcome, changes, result)
 
 
@@ -266,7 +266,7 @@ def _merge(session: WorkspaceSession, commit: str, intent: MergeIntent, seconds:
     return merge(workspace, commit, intent, seconds=seconds)
 
 
-async def _merged(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
+async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
     intent, seconds = MergeIntent(), max(0.0, work.remaining())
     merging = asyncio.ensure_future(off_loop(lambda: _merge(session, commit, intent, seconds)))
     try:
@@ -306,7 +306,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
         errors=(*result.errors, error),
         next_steps=error.recommendation,
     )
-    return _staying(session, changes, result)
+    return _kept_return(session, changes, result)
 
 
 def _kept_in(session: WorkspaceSession, changes: Changes | None) -> str:
@@ -324,10 +324,10 @@ def _by_hand(session: WorkspaceSession, changes: Changes, merge: str) -> str:
     return merge if session.workspace.branch else ""
 
 
-def _staying(session: WorkspaceSession, changes: Changes | None, result: Return) -> Return:
+def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Return) -> Return:
     """Folder and branch stay; the return says where the work is."""
     workspace = session.workspace
-    result = _placed(result, workspace)
+    result = _with_location(result, workspace)
     if changes is None or result.next_steps:
         return result
     where = f"on the branch {workspace.branch}" if workspace.branch else f"in {workspace.inside}"
@@ -340,17 +340,17 @@ def describe_workspace(workspace: Workspace) -> dict[str, Any]:
     return {"kind": str(workspace.kind), "folder": workspace.inside, **({"branch": workspace.branch} if workspace.branch else {})}
 
 
-def _placed(result: Return, workspace: Workspace) -> Return:
+def _with_location(result: Return, workspace: Workspace) -> Return:
     return replace(result, extra={**result.extra, "workspace": {**describe_workspace(workspace), **result.extra.get("workspace", {})}})
 
 
-async def _released(work: "Work", result: Return, changes: Changes) -> Return:
+async def _remove_after_merge(work: "Work", result: Return, changes: Changes) -> Return:
     """Remove a workspace whose changes were merged, unless an artifact exists only there."""
     session = work.workspace_session
     assert session is not None
     workspace = session.workspace
     if changes.warnings:  # something is in the folder and in no diff
-        return _placed(result, workspace)
+        return _with_location(result, workspace)
     below, there_is = f"{workspace.inside}/", "" if session.host is None else f"{session.host.inside}/"
     inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
     moved = {a.path: replace(a, path=f"{there_is}{a.path.removeprefix(below)}") for a in inside}
@@ -359,7 +359,7 @@ async def _released(work: "Work", result: Return, changes: Changes) -> Return:
     if missing:
         names = ", ".join(PurePosixPath(path).name for path in missing[:_NAMES_SHOWN])
         warning = f"The workspace stays for the sake of {names}: what git ignores is in no diff."
-        return _placed(replace(result, warnings=(*result.warnings, warning)), workspace)
+        return _with_location(replace(result, warnings=(*result.warnings, warning)), workspace)
     artifacts = tuple(replace(seen[moved[a.path].path], evidence=a.evidence) if a.path in moved else a for a in result.artifacts)
     result = replace(result, artifacts=artifacts)
     if work.held is not None:

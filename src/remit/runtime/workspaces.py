@@ -188,7 +188,7 @@ class Changes:
 def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
     """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
     with open_git(workspace, seconds=seconds) as git:
-        warnings = stage(git)
+        warnings = stage_changes(git)
         entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", workspace.base)))
         diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
         commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
@@ -218,11 +218,11 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
 def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
     """A commit of the workspace as it is now, on no branch: the base of a nested workspace."""
     with open_git(workspace, seconds=seconds) as git:
-        stage(git)
+        stage_changes(git)
         return _commit_of(git, workspace, f"{workspace.maker}: as it stood")
 
 
-def stage(git: Git) -> tuple[str, ...]:
+def stage_changes(git: Git) -> tuple[str, ...]:
     """Everything as it stands, into our index; what could not be read is a warning."""
     try:
         git.run("add", "--all", "--", ".", *_CACHES)
@@ -570,7 +570,7 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
     into = host.inside
     try:
         with open_git(host, seconds=min(seconds, MERGING_SECONDS)) as git:
-            stage(git)
+            stage_changes(git)
             tree = git.says("write-tree")
             target: str | MergeResult = commit
             if tree != git.says("rev-parse", f"{workspace.base}^{{tree}}"):

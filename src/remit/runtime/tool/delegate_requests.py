@@ -15,7 +15,7 @@ from remit.core.agents import AgentSpec, rank, type_words
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
 from remit.core.jsonable import check_size, clean_text, to_jsonable
-from remit.core.parameters import WrongParameters, camel_names, own_spelling, snake
+from remit.core.parameters import WrongParameters, camel_names, declared_names, snake
 from remit.core.ports import AgentPort
 from remit.core.states import Priority, priority_of
 
@@ -70,7 +70,7 @@ class Catalogue:
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
         if self._seen is None or len(now) != len(self._seen) or not all(map(is_, now, self._seen)):
-            self._seen, self._shown = now, tuple(map(_speakable, sorted(now, key=rank)))  # where room is short, one's own go first
+            self._seen, self._shown = now, tuple(map(_encodable_spec, sorted(now, key=rank)))  # where room is short, one's own go first
             self._targets = {}
             for spec in self._shown:
                 target, operation = parts_of(spec.name)
@@ -131,7 +131,7 @@ def parts_of(name: str) -> tuple[str, str | None]:
     return target, operation or None
 
 
-def _speakable(spec: AgentSpec) -> AgentSpec:
+def _encodable_spec(spec: AgentSpec) -> AgentSpec:
     """An agent may be described in words that no wire carries."""
     return dataclasses.replace(spec, description=clean_text(spec.description), parameters_schema=encodable(spec.parameters_schema))
 
@@ -279,7 +279,7 @@ def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
     target, operation = parts_of(spec.name)
     default = min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
     timeout = {"maximum": 1000 * limits.maximum_seconds, "default": 1000 * default}
-    then = {"properties": {"parameters": _hoisted(parameters_schema(spec), spec.name, shared), "timeout": timeout}}
+    then = {"properties": {"parameters": _with_shared_definitions(parameters_schema(spec), spec.name, shared), "timeout": timeout}}
     if operation is not None:
         return _condition({"target": target, "operation": operation}, then)
     alone = _condition({"target": target}, then)
@@ -287,18 +287,18 @@ def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
     return alone
 
 
-def _hoisted(schema: Schema, agent: str, shared: Schema) -> Schema:
+def _with_shared_definitions(schema: Schema, agent: str, shared: Schema) -> Schema:
     """`schema` as a part of a larger one: what it defines stands at the top of that, under the agent's name."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     for name, definition in schema.get("$defs", {}).items():
-        shared[f"{agent}.{name}"] = _pointed(definition, agent)
-    pointed: Schema = _pointed(inner, agent)
+        shared[f"{agent}.{name}"] = _with_references(definition, agent)
+    pointed: Schema = _with_references(inner, agent)
     return pointed
 
 
-def _pointed(value: Any, agent: str) -> Any:
+def _with_references(value: Any, agent: str) -> Any:
     if isinstance(value, list):
-        return [_pointed(one, agent) for one in value]
+        return [_with_references(one, agent) for one in value]
     if not isinstance(value, dict):
         return value
     return {name: one if name in _LITERAL and not isinstance(one, dict) else _reference(name, one, agent) for name, one in value.items()}
@@ -307,7 +307,7 @@ def _pointed(value: Any, agent: str) -> Any:
 def _reference(name: str, value: Any, agent: str) -> Any:
     if name == "$ref" and isinstance(value, str) and value.startswith("#/$defs/"):
         return f"#/$defs/{agent}.{value.removeprefix('#/$defs/')}"
-    return _pointed(value, agent)
+    return _with_references(value, agent)
 
 
 ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority")
@@ -355,7 +355,7 @@ class Reader:
 
     def read(self, given: object, *also: str) -> DelegateRequest:
         """The request, or `DelegateError` with what is allowed. `also`: arguments that an API takes beside those of the tool."""
-        arguments, unknown = _named(given, (*ARGUMENTS, *also))
+        arguments, unknown = _known_arguments(given, (*ARGUMENTS, *also))
         spec = self._meant(arguments.get("target"), arguments.get("operation"))
         if unknown:
             known = [*ARGUMENTS, *also]
@@ -390,22 +390,24 @@ class Reader:
             given = {}
         if not isinstance(given, Mapping):
             fault = f"parameters must be an object, not {type(given).__name__}."
-            raise _wrong(spec, Misused(fault, advice='Pass e.g. {"path": "README.md"}.'))
+            raise _parameters_error(spec, Misused(fault, advice='Pass e.g. {"path": "README.md"}.'))
         port = self._find(spec.name)
         try:
             named: dict[str, Any] = {}
             if given:
                 check_size(given)
                 own_names = spec.parameters_schema.get("properties", ())
-                named = own_spelling({str(name): value for name, value in given.items()}, own_names, spec.name)
+                named = declared_names({str(name): value for name, value in given.items()}, own_names, spec.name)
             if port is not None:
                 port.check(dict(named))
         except Misused as error:
-            raise _wrong(spec, error) from None
+            raise _parameters_error(spec, error) from None
         except RemitError as error:
-            raise _wrong(spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)) from None
+            raise _parameters_error(
+                spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)
+            ) from None
         except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
-            raise _wrong(spec, Misused(f"The parameters could not be checked: {type(error).__name__}: {error}."[:400])) from None
+            raise _parameters_error(spec, Misused(f"The parameters could not be checked: {type(error).__name__}: {error}."[:400])) from None
         return named
 
     def _timeout_seconds(self, spec: AgentSpec, value: object) -> float:
@@ -424,7 +426,7 @@ class Reader:
 
 def arguments_of(given: object, *known: str) -> dict[str, Any]:
     """The arguments by their own names. Whatever is not known is refused: a parameter in the wrong place must not vanish silently."""
-    named, unknown = _named(given, known)
+    named, unknown = _known_arguments(given, known)
     if unknown:
         raise DelegateError(
             f"There is no argument {unknown[0]!r:.80}.",
@@ -434,7 +436,7 @@ def arguments_of(given: object, *known: str) -> dict[str, Any]:
     return named
 
 
-def _named(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+def _known_arguments(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
     """The arguments by their own names, without those that are null, and the names that are unknown."""
     if given is None:
         return {}, []
@@ -453,7 +455,7 @@ def _named(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[
     return {name: value for name, value in named.items() if value is not None}, unknown
 
 
-def _wrong(spec: AgentSpec, error: Misused) -> DelegateError:
+def _parameters_error(spec: AgentSpec, error: Misused) -> DelegateError:
     """With the parameters that the operation takes, as a schema."""
     details: dict[str, Any] = {"agent": spec.name, "parameters": parameters_schema(spec)}
     if isinstance(error, WrongParameters):

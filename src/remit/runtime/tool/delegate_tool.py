@@ -297,7 +297,7 @@ class PortableTool:
         """To the loop of the `Remit`, in the context of whoever calls."""
         self._must_be_at_home()
         if not self._loop.is_running():
-            raise _gone()
+            raise _closed_error()
         return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
 
     def _waited_for(self, future: Future[Answer]) -> Answer:
@@ -309,7 +309,7 @@ class PortableTool:
                 if future.done():
                     raise
                 if not self._loop.is_running():
-                    raise _gone() from None
+                    raise _closed_error() from None
 
     def _must_be_at_home(self) -> None:
         """After a fork the loop only looks as if it ran."""
@@ -337,7 +337,7 @@ class PortableTool:
         return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
 
 
-def _gone() -> Misused:
+def _closed_error() -> Misused:
     return Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
 
 

@@ -21,7 +21,7 @@ from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
-from remit.core.parameters import own_spelling
+from remit.core.parameters import declared_names
 from remit.core.tracing import traceparent_of
 from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.runtime.context import Context
@@ -274,7 +274,7 @@ class RemoteAgent:
 
     def check(self, parameters: dict[str, Any]) -> Arguments:
         schema = self.spec.parameters_schema
-        given = own_spelling(parameters, schema.get("properties", {}), self.spec.name)
+        given = declared_names(parameters, schema.get("properties", {}), self.spec.name)
         faults = [fault for fault in schema_faults(given, schema) if "could not be judged" not in fault]
         if faults:
             words = "; ".join(fault.removeprefix("data.").removeprefix("data: ") for fault in faults)

@@ -23,7 +23,7 @@ from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
-from remit.core.redaction import REDACTED, without_formats
+from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
 
 LINES_LIMIT = 400
@@ -97,7 +97,7 @@ class SecretMask:
                     value, is_sure = one.secret_value or "", one.type not in _GUESSED
                     if value and (is_sure or not self._is_ordinary(value, part)):
                         found.setdefault(value, Secret(one.type, value, is_sure))
-        known = without_formats(line.encode("utf-8", "replace")).decode("utf-8", "replace")
+        known = redact_formats(line.encode("utf-8", "replace")).decode("utf-8", "replace")
         if all("Entropy" in one.kind for one in found.values()) and known.count(REDACTED) > line.count(REDACTED):
             found[""] = Secret("a known format", "", True)
         self._values.update(value for value in found if len(value) >= 4 and not value.startswith("BEGIN"))
@@ -113,7 +113,7 @@ class SecretMask:
     def strike(self, text: str) -> str:
         for line in text.split("\n"):
             self.find("x.py", line)
-        text = without_formats(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        text = redact_formats(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, masked(value))
         return text

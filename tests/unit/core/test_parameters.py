@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, agent
-from remit.core.parameters import camel, camel_names, own_name, own_spelling, snake
+from remit.core.parameters import camel, camel_names, declared_name, declared_names, snake
 
 NAMES = st.lists(st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True), unique=True, max_size=6)
 
@@ -18,13 +18,13 @@ def test_either_spelling_leads_to_the_other(one: str, other: str) -> None:
 @given(names=NAMES)
 def test_whatever_is_emitted_leads_back_to_its_own_name_alone(names: list[str]) -> None:
     emitted = camel_names(names)
-    assert [own_name(emitted[name], names) for name in names] == names
-    assert own_spelling({emitted[name]: name for name in names}, names, "it") == {name: name for name in names}
+    assert [declared_name(emitted[name], names) for name in names] == names
+    assert declared_names({emitted[name]: name for name in names}, names, "it") == {name: name for name in names}
 
 
 def test_a_name_in_both_spellings_at_once_is_refused() -> None:
     with pytest.raises(Misused, match="max_depth is given twice, as maxDepth and as max_depth") as caught:
-        own_spelling({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
+        declared_names({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
     assert caught.value.code == "INVALID_PARAMETERS"
 
 
