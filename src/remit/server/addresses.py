@@ -21,7 +21,8 @@ from typing import Any
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.settings import ServeSettings
-from remit.system.files import UnixPath, make_folder
+from remit.system.files import make_folder
+from remit.system.unix_sockets import ShortPath
 
 UNIX = "unix"
 GRPC_SOCKET = "grpc.sock"
@@ -224,7 +225,7 @@ def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> Unix
             _must_be_free(path, setting)
             with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
                 new = Path(private) / "s"
-                with UnixPath(new) as short:
+                with ShortPath(new) as short:
                     listen(short.name)
                 os.chmod(new, 0o600)
                 os.rename(new, path)
@@ -262,7 +263,7 @@ def _must_be_free(path: Path, setting: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_SECONDS)
         try:
-            with UnixPath(path) as short:
+            with ShortPath(path) as short:
                 sock.connect(short.name)
         except OSError as error:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, a full queue too, is a living server

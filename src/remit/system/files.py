@@ -1,4 +1,4 @@
-"""Files of remit itself: written atomically, appended, locked, set aside; private files (0600); short paths for sockets."""
+"""Files of remit itself: written atomically, appended, locked, set aside, made private (0600)."""
 
 import contextlib
 import errno
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from remit.core.errors import Refused, Unavailable
 from remit.system.beneath import open_folder, open_regular
@@ -272,37 +271,6 @@ def make_folder(folder: Path) -> None:
         if folder.is_file():
             fault, advice = "is a file, and remit keeps a folder of that name", f"Move it: mv {folder} {folder}.old"
         raise Unavailable(f"{folder} {fault}.", code="STORE_UNAVAILABLE", advice=advice) from None
-
-
-LONGEST_BYTES = 107
-
-
-class UnixPath:
-    __slots__ = ("_folder", "name")
-
-    def __init__(self, path: Path) -> None:
-        """Raises `OSError` where its folder is needed and is not there."""
-        self._folder: int | None = None
-        self.name = str(path)
-        if len(os.fsencode(path)) > LONGEST_BYTES:
-            self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.name = f"/proc/self/fd/{self._folder}/{path.name}"
-
-    def close(self) -> None:
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None
-
-    def __enter__(self) -> "UnixPath":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-def as_target(name: str) -> str:
-    """As a gRPC target: gRPC reads a percent sign as the beginning of an escape."""
-    return f"unix:{name.replace('%', '%25')}"
 
 
 # ---- private files

@@ -1,10 +1,8 @@
 """Unix sockets at paths of any length, for this user alone, and who is at the other end."""
 
-import contextlib
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +25,8 @@ def listen_at(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.unlink(missing_ok=True)
-        with _short(path) as name:
-            sock.bind(name)
+        with ShortPath(path) as short:
+            sock.bind(short.name)
         os.chmod(path, 0o600)
         sock.listen(BACKLOG)
         sock.setblocking(False)
@@ -44,8 +42,8 @@ def connect_to(path: Path, timeout_seconds: float) -> socket.socket:
     try:
         # Not `settimeout`: a full backlog would be an error at once instead of a wait.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout_seconds), 0))
-        with _short(path) as name:
-            sock.connect(name)
+        with ShortPath(path) as short:
+            sock.connect(short.name)
         sock.setblocking(False)
     except BaseException:
         sock.close()
@@ -61,14 +59,31 @@ def peer_of(sock: socket.socket) -> Peer:
     return Peer(pid, uid)
 
 
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """A name for the path that fits into the address of a socket."""
-    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+class ShortPath:
+    """A `name` for the path that fits into the address of a socket, until it is closed."""
+
+    __slots__ = ("_folder", "name")
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError` where its folder is needed and does not exist."""
+        self._folder: int | None = None
+        self.name = str(path)
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.name = f"/proc/self/fd/{self._folder}/{path.name}"
+
+    def __enter__(self) -> "ShortPath":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+
+def grpc_target(name: str) -> str:
+    """gRPC reads a percent sign as the beginning of an escape."""
+    return f"unix:{name.replace('%', '%25')}"

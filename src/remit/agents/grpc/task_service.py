@@ -32,7 +32,7 @@ from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
 from remit.runtime.tool.delegate_requests import DelegateError
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
-from remit.system.files import LONGEST_BYTES, UnixPath, as_target
+from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 # ---- Where a task service listens, what is shown there, and the channel to it. Nothing is sent here.
 
@@ -116,15 +116,15 @@ class ServiceAddress:
 def _opened(target: str) -> grpc.aio.Channel:
     """A socket's path may be longer than the kernel takes: it is then reached by another name, for as long as there is the channel."""
     path = target.removeprefix("unix:")
-    if path == target or len(os.fsencode(path)) <= LONGEST_BYTES:
-        return grpc.aio.insecure_channel(target if path == target else as_target(path), options=_OPTIONS)
+    if path == target or len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        return grpc.aio.insecure_channel(target if path == target else grpc_target(path), options=_OPTIONS)
     try:
-        reached = UnixPath(Path(path))
+        reached = ShortPath(Path(path))
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be reached: {error.strerror or error}.", advice="Is it running? `remit serve` starts one."
         ) from None
-    channel = grpc.aio.insecure_channel(as_target(reached.name), options=_OPTIONS)
+    channel = grpc.aio.insecure_channel(grpc_target(reached.name), options=_OPTIONS)
     weakref.finalize(channel, reached.close)
     return channel
 

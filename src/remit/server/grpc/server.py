@@ -21,7 +21,7 @@ from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import AuthInterceptor
 from remit.server.grpc.tasks import TaskService
 from remit.server.service import Service
-from remit.system.files import as_target
+from remit.system.unix_sockets import grpc_target
 
 if TYPE_CHECKING:
     from remit.server.grpc.registry import Registry
@@ -112,7 +112,7 @@ class GrpcApi:
 
     def _listen(self, place: Place) -> None:
         if place.path is not None:
-            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(as_target(name)), "grpc"))
+            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(grpc_target(name)), "grpc"))
             self.addresses.append(str(place))
             return
         files = certificates_of(self._settings, self._service.remit.root)
