@@ -32,7 +32,7 @@ async def test_it_is_listed_and_delegated_to_from_another_process(tmp_path: Path
             remit("delegate", "wods.count", "text=one"),
         )
         assert apart.returncode == 0
-        assert "text: it is required" in wrong.stderr
+        assert "'text' is required" in wrong.stderr
         assert "There is no agent named 'wods.count'" in unknown.stdout
         shown = await remit("agents", "words.count")
         assert "Counts words." in shown.stdout

@@ -52,24 +52,17 @@ def printed(*errors: ErrorInfo) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("recoverable", [True, False])
-def test_advice_of_the_one_error_is_the_next_step_and_stands_there_alone(recoverable: bool) -> None:
-    shown = printed(ErrorInfo(type="x", message="It is gone.", code="X", recoverable=recoverable, recommendation="Name a path."))
-    assert shown.count("Name a path.") == 1
-    assert "  next  Name a path." in shown
-    assert "Manual intervention" not in shown
+def error(code: str, advice: str, *, recoverable: bool = False) -> ErrorInfo:
+    return ErrorInfo(type="x", message=f"{code} happened.", code=code, recoverable=recoverable, recommendation=advice)
 
 
-def test_without_advice_a_person_is_asked_for() -> None:
-    shown = printed(ErrorInfo(type="x", message="It is gone.", code="X", recoverable=False, recommendation=""))
-    assert "  next  Manual intervention is needed." in shown
-
-
-def test_advice_of_a_second_error_is_kept() -> None:
-    first = ErrorInfo(type="x", message="It is gone.", code="X", recoverable=False, recommendation="Name a path.")
-    second = ErrorInfo(type="y", message="It is full.", code="Y", recoverable=True, recommendation="Make room.")
-    shown = printed(first, second)
-    assert (shown.count("Name a path."), shown.count("Make room.")) == (1, 1)
+def test_advice_is_printed_once_and_a_person_is_asked_for_only_without_any() -> None:
+    for recoverable in (True, False):
+        shown = printed(error("X", "Name a path.", recoverable=recoverable))
+        assert (shown.count("Name a path."), "  next  Name a path." in shown, "Manual intervention" in shown) == (1, True, False)
+    assert "  next  Manual intervention is needed." in printed(error("X", ""))
+    two = printed(error("X", "Name a path."), error("Y", "Make room.", recoverable=True))
+    assert (two.count("Name a path."), two.count("Make room.")) == (1, 1)
 
 
 class Terminal(io.StringIO):
@@ -108,8 +101,8 @@ def test_on_a_terminal_a_long_line_goes_on_below_its_beginning(monkeypatch: pyte
     screen = Terminal()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    error = ErrorInfo(type="execution", message="It broke.", code="BUILD_ERROR", recoverable=True, recommendation="a" * 90 + " b")
-    print_outcome(Outcome(command="plan", status="failed", summary="It broke.", errors=(error,), warnings=("word " * 16 + "end",)))
+    broken = error("BUILD_ERROR", "a" * 90 + " b")
+    print_outcome(Outcome(command="plan", status="failed", summary=broken.message, errors=(broken,), warnings=("word " * 16 + "end",)))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert lines[2:] == [
         "  BUILD_ERROR  → " + "a" * 90,
@@ -119,16 +112,13 @@ def test_on_a_terminal_a_long_line_goes_on_below_its_beginning(monkeypatch: pyte
     ]
 
 
-def test_nothing_a_command_adds_for_programs_takes_the_place_of_its_errors() -> None:
-    error = ErrorInfo(type="execution", message="It broke.", code="BUILD_ERROR", recoverable=True, recommendation="Mend it.")
-    told = Outcome(command="errors", status="failed", summary="x", errors=(error,), data={"errors": ["error_1"], "left_open": 2}).to_dict()
-    assert (told["errors"], told["left_open"]) == ([error.to_dict()], 2)
-
-
-def test_an_error_of_which_all_is_said_is_named_as_one(capsys: pytest.CaptureFixture[str]) -> None:
-    error = ErrorInfo(type="timeout", message="It took too long.", code="TIMEOUT", recoverable=True, recommendation="")
-    print_outcome(Outcome(command="plan", status="failed", summary="It took too long.", errors=(error,)))
-    assert "  TIMEOUT" in capsys.readouterr().out.splitlines()
+def test_an_error_keeps_its_place_in_documents_and_its_code_in_print(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = error("BUILD_ERROR", "")
+    outcome = Outcome(command="errors", status="failed", summary=broken.message, errors=(broken,), data={"errors": ["error_1"], "left": 2})
+    document = outcome.to_dict()
+    assert (document["errors"], document["left"]) == ([broken.to_dict()], 2)
+    print_outcome(outcome)
+    assert "  BUILD_ERROR" in capsys.readouterr().out.splitlines(), "also where the summary says all of it"
 
 
 @pytest.mark.parametrize(
@@ -159,42 +149,46 @@ def test_data_of_any_depth_is_told_in_lines_of_bounded_length() -> None:
     assert max(map(len, data_lines(deep))) < 200
 
 
-def test_the_entries_of_a_folder_look_like_a_list_of_files() -> None:
-    entries = [
-        {"path": "a", "type": "folder", "sizeBytes": 4096, "modifiedAt": "2026-01-02T03:04:05+00:00"},
-        {"path": "a/b.txt", "type": "file", "sizeBytes": 1234, "modifiedAt": "2026-01-02T03:04:05+00:00"},
-        {"path": "c", "type": "link", "sizeBytes": 3, "modifiedAt": None},
-    ]
-    assert list(data_lines({"path": ".", "entries": entries, "files": 1})) == [
-        "          2026-01-02 03:04  a/",
-        "  1.2 kB  2026-01-02 03:04  a/b.txt",
-        "                            c@",
-    ]
+WHEN = "2026-01-02T03:04:05+00:00"
+LISTINGS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "files": (
+        {
+            "entries": [
+                {"path": "a", "type": "folder", "sizeBytes": 4096, "modifiedAt": WHEN},
+                {"path": "a/b.txt", "type": "file", "sizeBytes": 1234, "modifiedAt": WHEN},
+                {"path": "c", "type": "link", "sizeBytes": 3, "modifiedAt": None},
+            ]
+        },
+        ["          2026-01-02 03:04  a/", "  1.2 kB  2026-01-02 03:04  a/b.txt", "                            c@"],
+    ),
+    "matches": (
+        {"matches": [{"path": "a.py", "line": 3, "text": "\tx = 1  "}, {"path": "b.py", "line": 7, "text": "y"}]},
+        ["a.py:3:     x = 1", "b.py:7: y"],
+    ),
+    "matches with context": (
+        {
+            "matches": [
+                {"path": "a", "line": 2, "text": "two", "before": ["one"], "after": ["three"]},
+                {"path": "a", "line": 4, "text": "four", "before": ["three"], "after": []},
+                {"path": "a", "line": 9, "text": "nine", "before": ["eight"], "after": []},
+            ]
+        },
+        ["a-1- one", "a:2: two", "a-3- three", "a:4: four", "--", "a-8- eight", "a:9: nine"],
+    ),
+    "a text": ({"path": "a", "encoding": "utf-8", "content": "one\ntwo\n"}, ["one", "two"]),
+    "bytes": ({"path": "a", "encoding": "base64", "content": "AAAA"}, ["path      a", "encoding  base64", "content   AAAA"]),
+    "a program": ({"exitCode": 0, "stdout": "hi\n", "stderr": "careful\n", "sandbox": {}}, ["hi", "stderr:", "careful"]),
+    "a web search": (
+        {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]},
+        ["1. Owls", "   https://owls.example/", "   They fly."],
+    ),
+}
 
 
-def test_matches_look_like_the_output_of_grep() -> None:
-    matches = [{"path": "a.py", "line": 3, "column": 1, "text": "\tx = 1  "}, {"path": "b.py", "line": 7, "column": 2, "text": "y"}]
-    assert list(data_lines({"matches": matches, "matchCount": 2})) == ["a.py:3:     x = 1", "b.py:7: y"]
-
-
-def test_lines_around_matches_are_told_once_and_apart_from_others() -> None:
-    matches = [
-        {"path": "a", "line": 2, "text": "two", "before": ["one"], "after": ["three"]},
-        {"path": "a", "line": 4, "text": "four", "before": ["three"], "after": []},
-        {"path": "a", "line": 9, "text": "nine", "before": ["eight"], "after": []},
-    ]
-    assert list(data_lines({"matches": matches})) == ["a-1- one", "a:2: two", "a-3- three", "a:4: four", "--", "a-8- eight", "a:9: nine"]
-
-
-def test_the_text_of_a_file_and_what_a_program_printed_stand_alone() -> None:
-    assert list(data_lines({"path": "a", "encoding": "utf-8", "content": "one\ntwo\n"})) == ["one", "two"]
-    assert "content" in list(data_lines({"path": "a", "encoding": "base64", "content": "AAAA"}))[-1]
-    assert list(data_lines({"exitCode": 0, "stdout": "hi\n", "stderr": "careful\n", "sandbox": {}})) == ["hi", "stderr:", "careful"]
-
-
-def test_what_a_web_search_found_has_title_address_and_snippet() -> None:
-    found = {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]}
-    assert list(data_lines(found)) == ["1. Owls", "   https://owls.example/", "   They fly."]
+@pytest.mark.parametrize("what", LISTINGS)
+def test_listings_texts_and_program_output_look_as_in_the_usual_tools(what: str) -> None:
+    data, lines = LISTINGS[what]
+    assert list(data_lines(data)) == lines
 
 
 @pytest.mark.parametrize(
