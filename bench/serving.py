@@ -27,7 +27,7 @@ from bench.speed import One, timed_sequence
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import value_of
-from remit.server.discovery import Announced, announced
+from remit.server.discovery import ServerEntry, announced
 
 TARGET_SECONDS = 0.001
 AGENTS = """
@@ -61,7 +61,7 @@ class Served:
     """A server that runs, seen from outside."""
 
     process: asyncio.subprocess.Process
-    at: Announced
+    at: ServerEntry
 
     @property
     def grpc(self) -> str:
@@ -214,7 +214,7 @@ async def _process(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]
                 await process.wait()
 
 
-async def _ready(process: asyncio.subprocess.Process, run_folder: Path) -> Announced:
+async def _ready(process: asyncio.subprocess.Process, run_folder: Path) -> ServerEntry:
     give_up = time.monotonic() + _READY_SECONDS
     while process.returncode is None and time.monotonic() < give_up:
         found = announced(run_folder)

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import httpx
 
-from remit.server.discovery import Announced, announced
+from remit.server.discovery import ServerEntry, announced
 
 AGENTS = """
 import asyncio
@@ -47,7 +47,7 @@ async def again(ctx: Context) -> str:
 class Server:
     root: Path
     process: "subprocess.Popen[str]"
-    at: Announced
+    at: ServerEntry
     words: IO[str]
     """What it says on stderr: a file, since a pipe that nobody reads would stop it when it is full."""
 
@@ -102,7 +102,7 @@ def _all(words: IO[str]) -> str:
     return words.read()
 
 
-def _ready(process: "subprocess.Popen[str]", root: Path, words: IO[str]) -> Announced:
+def _ready(process: "subprocess.Popen[str]", root: Path, words: IO[str]) -> ServerEntry:
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up:
         found = announced(root / ".remit" / "run")

@@ -14,7 +14,7 @@ from remit.cli.render import claim_stdout, say_aside, say_json
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from remit.server.run import Opened, Stopped
+    from remit.server.run import ServerInfo, StopSummary
 
 
 def serve(
@@ -97,7 +97,7 @@ class ServeMessages:
     def _say(self, event: str, fields: dict[str, Any], text: str) -> None:
         say_json({"event": event, **fields}) if self._as_json else say_aside(text)
 
-    def opened(self, opened: "Opened") -> None:
+    def opened(self, opened: "ServerInfo") -> None:
         lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.doors.items())]
         lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
         self._say("serving", opened.to_dict(), "\n".join(lines))
@@ -110,7 +110,7 @@ class ServeMessages:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
         self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
 
-    def stopped(self, stopped: "Stopped") -> None:
+    def stopped(self, stopped: "StopSummary") -> None:
         parts = [f"{count} {what}" for count, what in ((stopped.handed_over, "handed over"), (stopped.ended, "stopped")) if count]
         self._say("stopped", stopped.to_dict(), "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else ""))
 

@@ -20,7 +20,7 @@ LOCK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class ServerEntry:
     pid: int
     pid_started: str | None
     grpc: str | None = None
@@ -31,16 +31,16 @@ class Announced:
     """Readable by the owner alone."""
 
 
-def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: str | None) -> Announced:
+def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: str | None) -> ServerEntry:
     """In the run folder of a project."""
-    own = Announced(pid=os.getpid(), pid_started=process_start(os.getpid()), grpc=grpc, http=http, token_file=token_file)
+    own = ServerEntry(pid=os.getpid(), pid_started=process_start(os.getpid()), grpc=grpc, http=http, token_file=token_file)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         _write(folder, [own, *_others(folder)])
     return own
 
 
-def announced(folder: Path) -> Announced | None:
+def announced(folder: Path) -> ServerEntry | None:
     """The newest living server of the project with this run folder."""
     return next(_living(folder), None)
 
@@ -56,20 +56,20 @@ def withdraw(folder: Path) -> None:
             (folder / FILE).unlink()
 
 
-def _living(folder: Path) -> Iterator[Announced]:
+def _living(folder: Path) -> Iterator[ServerEntry]:
     try:
         newest = json.loads((folder / FILE).read_bytes())
-        entries = [Announced(**one) for one in (newest, *newest.pop("others", ()))]
+        entries = [ServerEntry(**one) for one in (newest, *newest.pop("others", ()))]
     except (OSError, ValueError, TypeError, AttributeError):
         return
     yield from (one for one in entries if is_alive(one.pid, one.pid_started))
 
 
-def _others(folder: Path) -> list[Announced]:
+def _others(folder: Path) -> list[ServerEntry]:
     return [one for one in _living(folder) if one.pid != os.getpid()]
 
 
-def _write(folder: Path, entries: list[Announced]) -> None:
+def _write(folder: Path, entries: list[ServerEntry]) -> None:
     document = {**asdict(entries[0]), **({"others": [asdict(one) for one in entries[1:]]} if entries[1:] else {})}
     atomic_write(folder / FILE, json.dumps(document, indent=1).encode() + b"\n", fsync=False)
 

@@ -213,7 +213,7 @@ def authenticator_for(remit: "Remit") -> Authenticator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class ServerInfo:
     root: str
     doors: Mapping[str, str]
     """Addresses by API."""
@@ -224,7 +224,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class StopSummary:
     handed_over: int
     ended: int
 
@@ -233,10 +233,10 @@ class Stopped:
 
 
 class Listener(Protocol):
-    def opened(self, opened: Opened) -> None: ...
+    def opened(self, opened: ServerInfo) -> None: ...
     def reloaded(self, problems: list[str]) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
-    def stopped(self, stopped: Stopped) -> None: ...
+    def stopped(self, stopped: StopSummary) -> None: ...
 
 
 class Signals:
@@ -260,14 +260,14 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
         stack.callback(set_up_logs(remit.settings.signals.logs))
         async with _opened(remit, signals) as is_open:
             if not is_open:
-                listener.stopped(Stopped(handed_over=0, ended=0))
+                listener.stopped(StopSummary(handed_over=0, ended=0))
                 return
             log_lifecycle(remit.engine)
             async with Apis(remit, bound) as apis:
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
-                listener.opened(Opened(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
+                listener.opened(ServerInfo(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
                 while not signals.stop.is_set():
                     await _first_of(signals.stop.wait(), signals.reload.wait())
                     if signals.reload.is_set() and not signals.stop.is_set():
@@ -280,7 +280,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
                 withdraw(run_folder)
             left = len([one for one in remit.engine.live().values() if one.parent is None])
             handed_over = await remit.close(hand_over=True)
-            listener.stopped(Stopped(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
+            listener.stopped(StopSummary(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
 
 
 @contextlib.asynccontextmanager

@@ -60,7 +60,7 @@ from remit.server.a2a.messages import (
     task_of,
     update_of,
 )
-from remit.server.a2a.push import Post, Pushing
+from remit.server.a2a.push import Post, PushNotifications
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import Call, Service
@@ -106,7 +106,7 @@ class A2aApi(RequestHandler):
         ca_file = remit.settings.web.ca_file
         self._threads = Threads(service, Notes(remit.folder))
         post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
-        self._pushing = Pushing(service, self._threads, post)
+        self._push = PushNotifications(service, self._threads, post)
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -126,10 +126,10 @@ class A2aApi(RequestHandler):
         return SERVICE
 
     async def start(self) -> None:
-        await self._pushing.start()
+        await self._push.start()
 
     async def close(self) -> None:
-        await self._pushing.close()
+        await self._push.close()
 
     async def _card(self, _blank: AgentCard) -> AgentCard:
         return public_card(self._facts(), self._service.tool.catalogue.specs)
@@ -191,7 +191,7 @@ class A2aApi(RequestHandler):
         if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
             raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
-        watcher = await self._pushing.wanted(params.configuration)
+        watcher = await self._push.wanted(params.configuration)
         if message.task_id:
             thread = await self._threads.of(call, message.task_id)
             must_fit(thread, message)
@@ -205,7 +205,7 @@ class A2aApi(RequestHandler):
             also = {**request.also, "key": key_of(call, message.message_id)}
             handle = await self._service.execute(call, replace(request, also=also))
             record = await self._service.record(call, handle.session_id)
-        await self._pushing.begun(task_id_of(record), watcher)
+        await self._push.begun(task_id_of(record), watcher)
         return call, record
 
     async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
@@ -306,7 +306,7 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             if thread.record.result is not None and not (thread.is_cancelled or thread.record.state is State.CANCELLED):
                 raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
-            self._pushing.wake(thread.task_id)
+            self._push.wake(thread.task_id)
             return await self._task(thread)
 
     # ---- push notifications: they hold secrets of their receiver, so only who may change the task sees them
@@ -316,21 +316,21 @@ class A2aApi(RequestHandler):
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         with sdk_error():
-            return await self._pushing.create(await self._threads.own(call_of(context), params.task_id), params)
+            return await self._push.create(await self._threads.own(call_of(context), params.task_id), params)
 
     @validate_request_params
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         with sdk_error():
-            return self._pushing.get(await self._threads.own(call_of(context), params.task_id), params.id)
+            return self._push.get(await self._threads.own(call_of(context), params.task_id), params.id)
 
     @validate_request_params
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
         with sdk_error():
-            configs = self._pushing.all(await self._threads.own(call_of(context), params.task_id))
+            configs = self._push.all(await self._threads.own(call_of(context), params.task_id))
             return ListTaskPushNotificationConfigsResponse(configs=configs)
 
     @validate_request_params
@@ -338,7 +338,7 @@ class A2aApi(RequestHandler):
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         with sdk_error():
-            await self._pushing.delete(await self._threads.own(call_of(context), params.task_id), params.id)
+            await self._push.delete(await self._threads.own(call_of(context), params.task_id), params.id)
 
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:

@@ -69,7 +69,7 @@ CONTINUES = "a2a:on:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class IncomingMessage:
     """A message, taken apart."""
 
     text: str
@@ -79,7 +79,7 @@ class Asked:
     """Of its sender, if that is a remit."""
 
 
-def read_message(request: SendMessageRequest) -> Asked:
+def read_message(request: SendMessageRequest) -> IncomingMessage:
     """Raises `Misused`, or the SDK's error for unsupported content."""
     message = request.message
     metadata = {**dict_of(request.metadata), **dict_of(message.metadata)}
@@ -87,7 +87,7 @@ def read_message(request: SendMessageRequest) -> Asked:
     if skill is not None and (not isinstance(skill, str) or not skill):
         raise Misused("skill in the metadata must be the id of a skill.", advice="Take it from the card.")
     text = "\n\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
-    return Asked(text=text, data=_data(message), skill=skill, position=read_position(metadata.get(EXTENSION)))
+    return IncomingMessage(text=text, data=_data(message), skill=skill, position=read_position(metadata.get(EXTENSION)))
 
 
 def _data(message: Message) -> Mapping[str, Any] | None:
@@ -101,7 +101,7 @@ def _data(message: Message) -> Mapping[str, Any] | None:
     return found[0] if found else None
 
 
-def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:
+def arguments_of(asked: IncomingMessage, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:
     """Of the delegate tool. `specs`: the agents that the caller may use; `has_assistant`: whether a model is configured for it."""
     data = asked.data or {}
     if "target" in data or "operation" in data:
@@ -123,7 +123,7 @@ def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: boo
     return {**options, "target": target, "parameters": _with_text(asked, spec, data) if isinstance(data, Mapping) else data}
 
 
-def _with_text(asked: Asked, spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _with_text(asked: IncomingMessage, spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Text is the task of an agent that takes one; for any other it would be lost."""
     if not asked.text:
         return dict(parameters)
@@ -140,7 +140,7 @@ def _with_text(asked: Asked, spec: AgentSpec, parameters: Mapping[str, Any]) -> 
     return {place: asked.text, **parameters}
 
 
-def _default_target(asked: Asked, specs: Sequence[AgentSpec], has_assistant: bool) -> str:
+def _default_target(asked: IncomingMessage, specs: Sequence[AgentSpec], has_assistant: bool) -> str:
     names = [spec.name for spec in specs]
     if asked.text and has_assistant and ASSISTANT in names:
         return ASSISTANT

@@ -119,7 +119,7 @@ def _not_allowed() -> Misused:
     return Misused("Notifications cannot be sent to that address.", advice=advice)
 
 
-class Pushing:
+class PushNotifications:
     """One sender for each watcher of each task. Senders are idle while nothing happens."""
 
     def __init__(self, service: Service, threads: Threads, post: Post) -> None:

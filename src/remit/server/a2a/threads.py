@@ -24,7 +24,7 @@ from remit.core.record import Record
 from remit.core.redaction import is_redacted
 from remit.core.states import State
 from remit.runtime.tool.delegate_requests import parts_of
-from remit.server.a2a.messages import CONTINUES, Asked, answer_of, asked_of, context_of, continued_task
+from remit.server.a2a.messages import CONTINUES, IncomingMessage, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
 from remit.server.tokens import Permission
 from remit.system.files import file_lock, private_folder, read_private, write_private
@@ -230,7 +230,7 @@ class Threads:
         later = [record for record in found if record is not None and record.agent == first.agent]
         return Thread(task_id=first.session_id, records=(first, *later), note=note)
 
-    async def resume(self, call: Call, thread: Thread, message: Message, asked: Asked) -> Record:
+    async def resume(self, call: Call, thread: Thread, message: Message, asked: IncomingMessage) -> Record:
         """Continues a task with the answer of its caller; the record of the new delegation."""
         key = f"{CONTINUES}{thread.task_id}:{_digest(call, message.message_id)}"
         if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
@@ -254,7 +254,7 @@ class Threads:
         self._tell_change(thread.task_id)
 
 
-def _arguments(before: Record, asked: Asked) -> Mapping[str, Any]:
+def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
     """The request before, changed by the answer."""
     target, operation = parts_of(before.agent)
     given = dict(asked.data or {})
