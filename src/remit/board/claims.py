@@ -19,7 +19,7 @@ from remit.board.board import Board
 from remit.core.errors import Refused, Unavailable
 from remit.system.beneath import open_regular
 from remit.system.files import file_lock, make_folder
-from remit.system.processes import is_alive, pid_space, process_start
+from remit.system.processes import ProcessIdentity
 
 _LAST_TIME = 1e11
 """Times above it are invalid."""
@@ -28,24 +28,15 @@ GUARD_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """Who has a task."""
+class Holder(ProcessIdentity):
+    """The process that has a task."""
 
     number: int
     command: str
-    pid: int
     since: float
     expires_at: float
     """Wall clock. From then on the claim counts as given up even if its process lives: it can only hang."""
     session_id: str = ""
-    pid_started: str = ""
-    pid_space: str = ""
-    host: str = ""
-
-    @property
-    def is_dead(self) -> bool:
-        """Certainly dead: nothing can be said from here about a process of another pid space."""
-        return self.host == os.uname().nodename and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
 
 
 @dataclass(slots=True)
@@ -91,16 +82,7 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
     make_folder(board.root / ".remit")
     write_set.make_ready(_folder(board), board.root)
     now = board.clock.wall()
-    holder = Holder(
-        number=number,
-        command=command,
-        pid=os.getpid(),
-        since=now,
-        expires_at=now + seconds,
-        pid_started=process_start(os.getpid()) or "",
-        pid_space=pid_space(),
-        host=os.uname().nodename,
-    )
+    holder = Holder(number=number, command=command, since=now, expires_at=now + seconds)
     with _guard(board):
         lock = _locked(_folder(board), number, now)
         try:
@@ -199,9 +181,9 @@ def _folder(board: Board) -> Path:
 
 
 def _read(path: Path, number: int) -> Holder | None:
-    with contextlib.suppress(OSError, ValueError, TypeError):
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         data = json.loads(path.read_bytes())
-        holder = Holder(**{one.name: data[one.name] for one in fields(Holder) if one.name in data})
+        holder = Holder(pid=data["pid"], **{one.name: data[one.name] for one in fields(Holder) if one.name in data and one.name != "pid"})
         times = (holder.since, holder.expires_at)
         words = (holder.command, holder.session_id, holder.pid_started, holder.pid_space, holder.host)
         if type(holder.pid) is int and all(isinstance(one, str) for one in words) and all(0 <= one < _LAST_TIME for one in times):

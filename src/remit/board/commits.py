@@ -23,7 +23,7 @@ from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import shorten
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import Git, GitFailed
-from remit.system.processes import is_alive, pid_space, process_start
+from remit.system.processes import ProcessIdentity
 
 if TYPE_CHECKING:
     from remit.board.board import Board
@@ -421,7 +421,7 @@ def _tidying(repository: Repository) -> Repository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingCommit:
+class PendingCommit(ProcessIdentity):
     """A commit that a change of the board asks for, noted until it is made."""
 
     subject: str
@@ -433,10 +433,6 @@ class PendingCommit:
     task_number: int | None = None
     since: float
     """Wall clock. 0: the next change may make it."""
-    pid: int
-    pid_started: str
-    pid_space: str
-    host: str
     name: str
 
     @classmethod
@@ -446,10 +442,6 @@ class PendingCommit:
             paths=tuple(dict.fromkeys(paths)),
             session_id=session_id or board.session_id,
             since=board.clock.wall(),
-            pid=os.getpid(),
-            pid_started=process_start(os.getpid()) or "",
-            pid_space=pid_space(),
-            host=os.uname().nodename,
             name=secrets.token_hex(6),
             **more,
         )
@@ -464,10 +456,7 @@ class PendingCommit:
 
     def is_left(self, now: float) -> bool:
         """No living process is about to make it."""
-        if not 0.0 <= now - self.since <= GIVEN_UP_SECONDS:
-            return True
-        is_here = self.host == os.uname().nodename and self.pid_space == pid_space()
-        return is_here and not is_alive(self.pid, self.pid_started or None)
+        return self.is_dead or not 0.0 <= now - self.since <= GIVEN_UP_SECONDS
 
     def make(self, board: "Board", *, is_repeated: bool = False) -> CommitResult:
         """Make it. A failure is entered in the error ledger, unless the commit only has to wait."""
@@ -507,7 +496,7 @@ def _read_note(path: Path) -> PendingCommit | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         said = json.loads(path.read_bytes())
         found = PendingCommit(**{one.name: said[one.name] for one in fields(PendingCommit) if one.name in said})
-        if found.name == path.stem:
+        if found.name == path.stem and "pid" in said:
             return replace(found, paths=tuple(map(str, found.paths)), deleted=tuple(map(str, found.deleted)))
     return None
 

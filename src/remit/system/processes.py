@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -103,6 +103,21 @@ def is_alive(pid: int, started: str | None) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A process as files name it: by pid, start time, pid namespace and host, so that a reused pid is another process."""
+
+    pid: int = field(default_factory=os.getpid)
+    pid_started: str = field(default_factory=lambda: process_start(os.getpid()) or "")
+    pid_space: str = field(default_factory=pid_space)
+    host: str = field(default_factory=lambda: os.uname().nodename)
+
+    @property
+    def is_dead(self) -> bool:
+        """Certainly dead: a process of another host or pid namespace cannot be judged from here."""
+        return self.host == os.uname().nodename and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
 
 
 def all_pids() -> list[int]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from remit.board import claims
 from remit.board.board import Board
 from remit.board.claims import claim, holder_of, holders
 from remit.core.deadline import Clock
@@ -169,7 +168,7 @@ def test_of_many_threads_one_holds_a_task(board: Board) -> None:
 def test_a_holder_of_another_pid_space_is_judged_by_its_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     process = holding(board)
     try:
-        monkeypatch.setattr(claims, "pid_space", lambda: "another")
+        monkeypatch.setattr("remit.system.processes.pid_space", lambda: "another")
         assert holders(board).keys() == {12}
     finally:
         kill_group(process)
