@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False, autocompletion=some_tasks)]
 Focus = Annotated[
-    list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to look at in particular, in your words.", show_default=False)
+    list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.", show_default=False)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
 IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
@@ -107,7 +107,7 @@ def revise(
     project: Project,
     number: Number = None,
     reason: Annotated[
-        list[str] | None, typer.Argument(metavar="[REASON]...", help="Why, and what should change, in your words.", show_default=False)
+        list[str] | None, typer.Argument(metavar="REASON", help="Why, and what should change, in your words.", show_default=False)
     ] = None,
     timeout: Timeout = None,
     force: Force = False,
@@ -125,7 +125,7 @@ def implement(
     numbers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="N...",
+            metavar="N",
             help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
             show_default=False,
             autocompletion=some_tasks,
@@ -175,7 +175,7 @@ _WHAT = "A folder or file; or a task's number, for what was committed for it. Wi
 
 def review(
     project: Project,
-    what: Annotated[str, typer.Argument(metavar="[PATH|N]", help=_WHAT, show_default=False)] = "",
+    what: Annotated[str, typer.Argument(metavar="PATH|N", help=_WHAT, show_default=False)] = "",
     focus: Focus = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",

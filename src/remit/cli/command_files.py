@@ -73,9 +73,7 @@ def _command(name: str) -> Callable[..., Exit]:
 
     def command(
         project: Project,
-        arguments: Annotated[
-            list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Passed on literally.", show_default=False)
-        ] = None,
+        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed on literally.", show_default=False)] = None,
         timeout: Timeout = None,
         dry_run: DryRun = False,
     ) -> Exit:

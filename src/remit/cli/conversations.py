@@ -58,7 +58,7 @@ def rename(
     return project.answer({"id": renamed.conversation_id, "title": renamed.title}, f"{renamed.conversation_id}  {renamed.title}")
 
 
-def delete(project: Project, conversations: Annotated[list[str], typer.Argument(metavar="ID...", help="Their ids.")]) -> Exit:
+def delete(project: Project, conversations: Annotated[list[str], typer.Argument(metavar="ID", help="Their ids.")]) -> Exit:
     """Delete conversations; if one of them does not exist, none is deleted."""
     kept = _kept(project)
     found = list(dict.fromkeys(kept.find(one) for one in conversations))

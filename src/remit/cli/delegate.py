@@ -40,7 +40,7 @@ def delegate(
     parameters: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[OPERATION] [NAME=VALUE]...",
+            metavar="OPERATION|NAME=VALUE",
             help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
             "A text alone is the task.",
             show_default=False,

@@ -106,7 +106,7 @@ def explain(
     project: Project,
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SESSION|NAME=VALUE]...", help="A session; or with --for the facts.", show_default=False),
+        typer.Argument(metavar="SESSION|NAME=VALUE", help="A session; or with --for the facts.", show_default=False),
     ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", metavar="ACTION", help="Explain what would be decided on this action.", show_default=False)

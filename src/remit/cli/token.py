@@ -85,7 +85,7 @@ def token(project: Project) -> Exit:
 
 
 def revoke(
-    project: Project, names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names or ids of tokens.", show_default=False)]
+    project: Project, names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or ids of tokens.", show_default=False)]
 ) -> Exit:
     """Revoke tokens. A running server refuses them from the next request on."""
     from remit.server.tokens import Tokens

@@ -55,7 +55,7 @@ class Outcome:
 def workspaces(
     project: Project,
     sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Only those of these delegations.", show_default=False)
+        list[str] | None, typer.Argument(metavar="SESSION", help="Only those of these delegations.", show_default=False)
     ] = None,
     unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
