@@ -1,4 +1,4 @@
-"""What the checks of the engine suite share: how a Remit is opened, and waiting for something to come true."""
+"""What the checks of the engine suite share: their list, how a Remit is opened, waiting for something to come true."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,21 @@ class OpenRemit(Protocol):
 
 
 Check = Callable[[OpenRemit, Path], Awaitable[None]]
+
+ENGINE_CHECKS: list[Check] = []
+DURABILITY_CHECKS: list[Check] = []
+"""Promises that an engine without a lasting record cannot keep. Also among `ENGINE_CHECKS`."""
+
+
+def promise(check: Check) -> Check:
+    ENGINE_CHECKS.append(check)
+    return check
+
+
+def durable(check: Check) -> Check:
+    DURABILITY_CHECKS.append(check)
+    return check
+
 
 SOON_SECONDS = 5.0
 """How long a check waits for what must happen; never waited out when it does."""

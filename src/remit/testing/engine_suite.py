@@ -8,7 +8,7 @@
 
 `open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
 it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
-stand in `engine_time_suite`, `engine_slot_suite`, `engine_tree_suite` and `engine_return_suite`.
+are in `engine_time_suite` and `engine_tree_suite`.
 """
 
 import asyncio
@@ -21,34 +21,17 @@ from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
 from remit.runtime.context import Context
-from remit.testing.engine_return_suite import RETURN_CHECKS
-from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
-from remit.testing.engine_slot_suite import SLOT_CHECKS
-from remit.testing.engine_time_suite import TIME_CHECKS
-from remit.testing.engine_tree_suite import TREE_CHECKS
+from remit.testing import engine_time_suite, engine_tree_suite
+from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
 
-__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit"]
-
-ENGINE_CHECKS: list[Check] = [*TIME_CHECKS, *SLOT_CHECKS, *TREE_CHECKS, *RETURN_CHECKS]
-DURABILITY_CHECKS: list[Check] = []
-"""Promises that an engine without a lasting record cannot keep. Also among `ENGINE_CHECKS`."""
-
-
-def _promise(check: Check) -> Check:
-    ENGINE_CHECKS.append(check)
-    return check
-
-
-def _durable(check: Check) -> Check:
-    DURABILITY_CHECKS.append(check)
-    return check
+__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
 
 
 # ---- recorded and settled
 
 
-@_promise
+@promise
 async def a_delegation_is_recorded_before_it_runs(open_remit: OpenRemit, root: Path) -> None:
     seen: list[Any] = []
 
@@ -65,7 +48,7 @@ async def a_delegation_is_recorded_before_it_runs(open_remit: OpenRemit, root: P
     assert seen[0].result is None
 
 
-@_promise
+@promise
 async def an_outcome_is_settled_before_its_caller_hears(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("worker", answer({"n": 1}), fail("no"))]) as remit:
         for expected in (State.COMPLETED, State.FAILED):
@@ -76,7 +59,7 @@ async def an_outcome_is_settled_before_its_caller_hears(open_remit: OpenRemit, r
             assert record.settled_at is not None
 
 
-@_promise
+@promise
 async def the_thirteen_steps_are_recorded_in_their_order(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("worker", say("a", "b"))]) as remit:
         result = await remit.delegate("worker")
@@ -88,8 +71,8 @@ async def the_thirteen_steps_are_recorded_in_their_order(open_remit: OpenRemit, 
     assert [event.at for event in steps] == sorted(event.at for event in steps)
 
 
-@_promise
-@_durable
+@promise
+@durable
 async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", answer([1, 2]))
     async with open_remit(root, [worker]) as remit:
@@ -101,8 +84,8 @@ async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: Op
         assert [r.session_id for r in await remit.history(agent="worker", status="completed")] == [result.session_id]
 
 
-@_promise
-@_durable
+@promise
+@durable
 async def closing_stops_and_settles_what_still_runs(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", hang())
     async with open_remit(root, [worker]) as remit:
@@ -116,7 +99,7 @@ async def closing_stops_and_settles_what_still_runs(open_remit: OpenRemit, root:
 # ---- streaming
 
 
-@_promise
+@promise
 async def chunks_arrive_in_order_while_it_runs_and_the_last_is_the_return(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", say(1, {"two": 2}, then=wait(go, answer("done"))))
@@ -133,7 +116,7 @@ async def chunks_arrive_in_order_while_it_runs_and_the_last_is_the_return(open_r
         assert [event.number for event in events] == sorted({event.number for event in events})
 
 
-@_promise
+@promise
 async def everybody_who_streams_hears_everything(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     async with open_remit(root, [Scripted("worker", wait(go, say(*range(50), then=fail("at last"))))]) as remit:
@@ -154,7 +137,7 @@ async def everybody_who_streams_hears_everything(open_remit: OpenRemit, root: Pa
 # ---- idempotency keys
 
 
-@_promise
+@promise
 async def a_live_key_returns_the_running_delegation(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", wait(go, answer("once")))
@@ -167,8 +150,8 @@ async def a_live_key_returns_the_running_delegation(open_remit: OpenRemit, root:
     assert len(worker.calls) == 1
 
 
-@_promise
-@_durable
+@promise
+@durable
 async def a_finished_key_returns_its_result(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", answer("once"))
     async with open_remit(root, [worker]) as remit:
@@ -179,7 +162,7 @@ async def a_finished_key_returns_its_result(open_remit: OpenRemit, root: Path) -
     assert len(worker.calls) == 1
 
 
-@_promise
+@promise
 async def a_key_belongs_to_one_call(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker")
     async with open_remit(root, [worker]) as remit:
@@ -193,7 +176,7 @@ async def a_key_belongs_to_one_call(open_remit: OpenRemit, root: Path) -> None:
 # ---- checkpoints
 
 
-@_promise
+@promise
 async def a_checkpoint_is_kept_and_handed_back_at_the_end(open_remit: OpenRemit, root: Path) -> None:
     @agent("saver", timeout=0.3)
     async def saver(ctx: Context) -> None:
@@ -212,7 +195,7 @@ async def a_checkpoint_is_kept_and_handed_back_at_the_end(open_remit: OpenRemit,
 # ---- cancelling
 
 
-@_promise
+@promise
 async def cancelling_a_tree_acknowledges_every_node(open_remit: OpenRemit, root: Path) -> None:
     leaf = Scripted("leaf", hang())
 
@@ -240,7 +223,7 @@ async def cancelling_a_tree_acknowledges_every_node(open_remit: OpenRemit, root:
         assert again[0]["state"] == "already cancelled"
 
 
-@_promise
+@promise
 async def cancelling_what_waits_for_a_slot_runs_nothing(open_remit: OpenRemit, root: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", wait(go))
@@ -255,7 +238,7 @@ async def cancelling_what_waits_for_a_slot_runs_nothing(open_remit: OpenRemit, r
     assert len(worker.calls) == 2
 
 
-@_promise
+@promise
 async def a_caller_that_stops_waiting_ends_its_delegation(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker", hang())
     async with open_remit(root, [worker]) as remit:

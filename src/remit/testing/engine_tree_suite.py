@@ -1,25 +1,19 @@
-"""The promises of every `Engine` about trees: refusals, errors that travel up, budgets, no child without a caller."""
+"""The promises of every `Engine` about trees and returns: refusals, errors that travel up, budgets, repair, retries, evidence."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
 from remit.app import Remit
-from remit.core.errors import Stopped
+from remit.core.errors import Stopped, Unavailable
 from remit.core.request import call
-from remit.core.result import Status, StopReason
+from remit.core.result import Evidence, Status, StopReason
 from remit.core.states import State
 from remit.runtime.context import Context
-from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
+from remit.testing.engine_samples import OpenRemit, code_of, promise, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang
-
-TREE_CHECKS: list[Check] = []
-
-
-def _promise(check: Check) -> Check:
-    TREE_CHECKS.append(check)
-    return check
 
 
 async def _ledger(remit: Remit) -> str:
@@ -32,7 +26,7 @@ async def _ledger(remit: Remit) -> str:
 # ---- refusals
 
 
-@_promise
+@promise
 async def a_refusal_runs_nothing_is_recorded_and_stands_in_the_ledger(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("worker")]) as remit:
         result = await remit.delegate("wroker")
@@ -44,7 +38,7 @@ async def a_refusal_runs_nothing_is_recorded_and_stands_in_the_ledger(open_remit
         assert "INVALID_TARGET" in await _ledger(remit)
 
 
-@_promise
+@promise
 async def the_depth_is_limited(open_remit: OpenRemit, root: Path) -> None:
     @agent("a")
     async def a(ctx: Context) -> Any:
@@ -62,7 +56,7 @@ async def the_depth_is_limited(open_remit: OpenRemit, root: Path) -> None:
         assert (await remit.delegate("a")).data == [3, ["orchestrator", "a", "b", "c"], "MAX_DEPTH_EXCEEDED"]
 
 
-@_promise
+@promise
 async def cycles_are_refused_however_long_they_are(open_remit: OpenRemit, root: Path) -> None:
     @agent("itself")
     async def itself(ctx: Context) -> str:
@@ -84,7 +78,7 @@ async def cycles_are_refused_however_long_they_are(open_remit: OpenRemit, root: 
         assert "ping → pong → ping" in message
 
 
-@_promise
+@promise
 async def the_same_refused_call_is_answered_from_memory_and_then_plainly(open_remit: OpenRemit, root: Path) -> None:
     @agent("storm")
     async def storm(ctx: Context) -> list[Any]:
@@ -104,7 +98,7 @@ async def the_same_refused_call_is_answered_from_memory_and_then_plainly(open_re
         assert len(await remit.children(result.session_id)) == 2
 
 
-@_promise
+@promise
 async def wrong_requests_are_refused_with_advice(open_remit: OpenRemit, root: Path) -> None:
     @agent("reader")
     async def reader(path: str, limit: int = 3) -> str:
@@ -134,7 +128,7 @@ async def wrong_requests_are_refused_with_advice(open_remit: OpenRemit, root: Pa
 # ---- children
 
 
-@_promise
+@promise
 async def errors_of_children_travel_up(open_remit: OpenRemit, root: Path) -> None:
     @agent("caller")
     async def caller(ctx: Context, goes_on: bool) -> str:
@@ -155,7 +149,7 @@ async def errors_of_children_travel_up(open_remit: OpenRemit, root: Path) -> Non
         assert "disk on fire" in messages
 
 
-@_promise
+@promise
 async def gather_keeps_the_order_of_the_calls_and_loses_nothing_to_a_failure(open_remit: OpenRemit, root: Path) -> None:
     @agent("child")
     async def child(n: int) -> int:
@@ -174,7 +168,7 @@ async def gather_keeps_the_order_of_the_calls_and_loses_nothing_to_a_failure(ope
         assert result.data == [["completed", 0], ["failed", None], ["failed", None], ["completed", 2]]
 
 
-@_promise
+@promise
 async def gather_loses_nothing_to_a_call_that_cannot_be_made(open_remit: OpenRemit, root: Path) -> None:
     @agent("child")
     async def child(n: int) -> int:
@@ -192,7 +186,7 @@ async def gather_loses_nothing_to_a_call_that_cannot_be_made(open_remit: OpenRem
         assert (await remit.delegate("caller")).data == [["completed", 0], ["failed", None], ["completed", 2]]
 
 
-@_promise
+@promise
 async def no_child_outlives_its_caller(open_remit: OpenRemit, root: Path) -> None:
     child = Scripted("child", hang())
 
@@ -211,7 +205,7 @@ async def no_child_outlives_its_caller(open_remit: OpenRemit, root: Path) -> Non
         assert remit.export_state()["active"] == 0
 
 
-@_promise
+@promise
 async def an_agent_that_has_ended_can_delegate_no_more(open_remit: OpenRemit, root: Path) -> None:
     kept: list[Context] = []
 
@@ -228,7 +222,7 @@ async def an_agent_that_has_ended_can_delegate_no_more(open_remit: OpenRemit, ro
 # ---- budgets
 
 
-@_promise
+@promise
 async def delegations_in_all_and_alive_at_once_are_limited(open_remit: OpenRemit, root: Path) -> None:
     @agent("caller")
     async def caller(ctx: Context, at_once: bool) -> list[str]:
@@ -252,7 +246,7 @@ async def delegations_in_all_and_alive_at_once_are_limited(open_remit: OpenRemit
         assert result.data == ["ok"] * 4
 
 
-@_promise
+@promise
 async def tokens_and_money_are_limited_for_the_tree(open_remit: OpenRemit, root: Path) -> None:
     @agent("spender")
     async def spender(ctx: Context, tokens: int = 0, cost: float = 0.0) -> str:
@@ -274,7 +268,7 @@ async def tokens_and_money_are_limited_for_the_tree(open_remit: OpenRemit, root:
             assert (children[1].tokens, children[1].cost) == (each.get("tokens", 0), each.get("cost", 0.0))
 
 
-@_promise
+@promise
 async def the_wall_clock_of_a_budget_ends_what_runs(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("sleeper", hang())]) as remit:
         began = asyncio.get_running_loop().time()
@@ -283,7 +277,7 @@ async def the_wall_clock_of_a_budget_ends_what_runs(open_remit: OpenRemit, root:
         assert result.status is Status.PARTIAL
 
 
-@_promise
+@promise
 async def a_child_can_narrow_its_budget_but_not_refill_it(open_remit: OpenRemit, root: Path) -> None:
     @agent("caller")
     async def caller(ctx: Context) -> list[Any]:
@@ -300,3 +294,158 @@ async def a_child_can_narrow_its_budget_but_not_refill_it(open_remit: OpenRemit,
         result = await remit.delegate("caller", budget={"delegations": 6})
         # one for the caller, then: child and its two leaves; a second child, whose own scope has no room for a leaf
         assert result.data == [[4, [True, True]], [0, [False, False]], 1]
+
+
+def _return_text(ctx: Context, **fields: Any) -> str:
+    metadata = {
+        "session_id": ctx.session_id,
+        "agent_type": ctx.path[-1],
+        "delegation_depth": ctx.depth,
+        "delegation_path": list(ctx.path),
+    }
+    return json.dumps(
+        {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "errors": [], "metadata": metadata, **fields}
+    )
+
+
+# ---- answers
+
+
+@promise
+async def a_value_becomes_a_completed_return(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("worker", answer({"n": [1, None]}), answer("A sentence. And another."))]) as remit:
+        result = await remit.delegate("worker")
+        assert (result.status, result.data, result.stop_reason) == (Status.COMPLETED, {"n": [1, None]}, StopReason.FINISHED)
+        assert result.metadata.agent_type == "worker"
+        assert result.metadata.delegation_path == ("orchestrator", "worker")
+        assert (await remit.delegate("worker")).summary == "A sentence. And another."
+
+
+@promise
+async def an_exception_becomes_a_failed_return(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("worker", fail(KeyError("colour")))]) as remit:
+        result = await remit.delegate("worker")
+        assert (result.status, code_of(result)) == (Status.FAILED, "UNKNOWN_ERROR")
+        assert "KeyError" in result.errors[0].message
+
+
+@promise
+async def what_cannot_be_kept_is_an_invalid_return(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("worker", answer(object()), answer(iter(int, 1)), answer("ok"))]) as remit:
+        for _ in range(2):
+            result = await remit.delegate("worker")
+            assert (result.status, result.stop_reason, code_of(result)) == (Status.FAILED, StopReason.INVALID_RETURN, "VALIDATION_FAILED")
+        assert (await remit.delegate("worker")).data == "ok"
+
+
+@promise
+async def an_agent_that_leaves_the_program_ends_only_itself(open_remit: OpenRemit, root: Path) -> None:
+    @agent("leaver")
+    async def leaver() -> None:
+        raise SystemExit(3)
+
+    async with open_remit(root, [leaver, Scripted("worker", answer(1))]) as remit:
+        result = await remit.delegate("leaver")
+        assert (result.stop_reason, code_of(result)) == (StopReason.CRASHED, "AGENT_CRASHED")
+        assert (await remit.delegate("worker")).data == 1
+
+
+# ---- repair and retries
+
+
+@promise
+async def a_faulty_return_is_repaired_once(open_remit: OpenRemit, root: Path) -> None:
+    seen: list[Any] = []
+
+    @agent("model", answers="return")
+    async def model(ctx: Context, learns: bool) -> str:
+        seen.append(ctx.repair)
+        if ctx.repair is None or not learns:
+            return "All done, trust me."
+        return f"Here it is:\n```json\n{_return_text(ctx, data=7)}\n```"
+
+    async with open_remit(root, [model]) as remit:
+        result = await remit.delegate("model", learns=True)
+        assert (result.status, result.data) == (Status.COMPLETED, 7)
+        assert any("repaired" in warning for warning in result.warnings)
+        assert seen[0] is None
+        assert seen[1].original == "All done, trust me."
+        assert seen[1].faults
+        seen.clear()
+        result = await remit.delegate("model", learns=False)
+        assert len(seen) == 2
+        assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.INVALID_RETURN)
+        assert result.errors[0].message.startswith("Return is not valid JSON")
+        kept = root / result.artifacts[0].path
+        assert result.errors[0].recommendation.startswith("Fix model subagent return format. Its answer is kept in")
+        assert result.artifacts[0].path in result.errors[0].recommendation
+        assert f"resume={result.session_id}" in result.next_steps
+        assert kept.read_text() == "All done, trust me."
+
+
+@promise
+async def another_session_id_is_invalid(open_remit: OpenRemit, root: Path) -> None:
+    @agent("forger", answers="return")
+    async def forger(ctx: Context) -> str:
+        return _return_text(ctx).replace(ctx.session_id, "sess_1766700000_abcdef")
+
+    async with open_remit(root, [forger]) as remit:
+        result = await remit.delegate("forger")
+        assert (result.status, code_of(result)) == (Status.FAILED, "VALIDATION_FAILED")
+        assert "session_id" in result.errors[0].message
+
+
+@promise
+async def only_what_declared_itself_safe_is_tried_again(open_remit: OpenRemit, root: Path) -> None:
+    once = Scripted("once", fail(Unavailable("gone")), answer(1))
+    twice = Scripted("twice", fail(Unavailable("gone")), fail("again"), answer(1), retries=2)
+    never = Scripted("never", fail("no"), retries=1)
+    async with open_remit(root, [once, twice, never]) as remit:
+        assert (await remit.delegate("once")).status is Status.FAILED
+        assert (await remit.delegate("twice")).ok
+        assert (await remit.delegate("never")).status is Status.FAILED
+    assert (len(once.calls), len(twice.calls), len(never.calls)) == (1, 3, 2)
+
+
+# ---- evidence
+
+
+@promise
+async def artifacts_are_checked_and_phantom_work_is_refused(open_remit: OpenRemit, root: Path) -> None:
+    (root / "old.md").write_text("written long before")
+
+    @agent("writer", requires_artifacts=True)
+    async def writer(ctx: Context, path: str, writes: bool) -> str:
+        if writes:
+            (ctx.root / path).write_text("new work")
+        if path:
+            ctx.artifact(path)
+        return "Done."
+
+    async with open_remit(root, [writer]) as remit:
+        result = await remit.delegate("writer", path="new.md", writes=True)
+        assert result.status is Status.COMPLETED
+        assert result.artifacts[0].sha256
+        assert result.artifacts[0].evidence is Evidence.CHECKED
+        for phantom in ("", "missing.md"):
+            result = await remit.delegate("writer", path=phantom, writes=False)
+            assert (result.status, code_of(result)) == (Status.FAILED, "VALIDATION_FAILED"), phantom
+
+
+@promise
+async def acceptance_commands_decide(open_remit: OpenRemit, root: Path) -> None:
+    @agent("builder")
+    async def builder(ctx: Context) -> str:
+        (ctx.root / "built.txt").write_text("it is built")
+        ctx.artifact("built.txt", "implementation")
+        return "Built."
+
+    async with open_remit(root, [builder]) as remit:
+        result = await remit.delegate("builder", accept=["test -s built.txt", "grep -q built built.txt"])
+        assert (result.status, result.evidence) == (Status.COMPLETED, Evidence.VERIFIED)
+        assert result.artifacts[0].evidence is Evidence.VERIFIED
+        result = await remit.delegate("builder", accept=["true", "echo not good enough >&2; exit 3"])
+        assert result.status is Status.PARTIAL
+        assert result.evidence is not Evidence.VERIFIED
+        assert "not good enough" in " ".join(error.message for error in result.errors)
+        assert f"resume={result.session_id}" in result.next_steps

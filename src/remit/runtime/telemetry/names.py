@@ -77,7 +77,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Instrument:
     """There is one of each, below: known by itself, since its values are looked up by it for every delegation."""
 
@@ -107,78 +107,44 @@ MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.
 MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0, 67108864.0)
 """These two as the conventions advise."""
 
-ENDED = Instrument(
-    name=TOTAL.name,
-    kind=Kind.COUNTER,
-    words="Delegations that ended, by their state",
-    labels=("target", "operation", "state", "principal"),
-    metric=TOTAL,
-)
-STARTED = Instrument(
-    name="delegation.started", kind=Kind.COUNTER, words="Delegations whose agent was started", labels=("target", "operation")
-)
-RUNNING = Instrument(name="delegation.running", kind=Kind.GAUGE, words="Delegations that run now", labels=("target",))
-QUEUED = Instrument(name="delegation.queued", kind=Kind.GAUGE, words="Delegations that wait for a slot now", labels=("target",))
-LATENCY = Instrument(
-    name="delegation.latency",
-    kind=Kind.HISTOGRAM,
-    words="From being asked for to the outcome, without those refused or cancelled",
-    unit="s",
-    labels=("target", "operation"),
-    buckets=SECONDS,
-)
-TOKENS = Instrument(name="delegation.tokens", kind=Kind.COUNTER, words="Tokens drawn from budgets", unit="{token}", labels=("target",))
-COST = Instrument(name="delegation.cost", kind=Kind.COUNTER, words="Money drawn from budgets", labels=("target",))
-VISITS = Instrument(name="door.requests", kind=Kind.COUNTER, words="Requests at the doors; code: why not let in", labels=("door", "code"))
+
+def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str = "") -> Instrument:
+    return Instrument(metric.name, Kind.GAUGE, f"Of the last {WINDOW_SECONDS:g} s{words}", unit, labels, metric=metric)
+
+
 WINDOW_SECONDS = 300.0
-"""What the gauges below are taken over."""
+"""What the gauges of `RATES` and `ERROR_RATES` are taken over."""
+ENDED = Instrument(
+    TOTAL.name, Kind.COUNTER, "Delegations that ended, by their state", labels=("target", "operation", "state", "principal"), metric=TOTAL
+)
+STARTED = Instrument("delegation.started", Kind.COUNTER, "Delegations whose agent was started", labels=("target", "operation"))
+RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations that run now", labels=("target",))
+QUEUED = Instrument("delegation.queued", Kind.GAUGE, "Delegations that wait for a slot now", labels=("target",))
+LATENCY = Instrument(
+    "delegation.latency", Kind.HISTOGRAM, "From being asked for to the outcome, without those refused or cancelled", "s",
+    ("target", "operation"), SECONDS,
+)  # fmt: skip
+TOKENS = Instrument("delegation.tokens", Kind.COUNTER, "Tokens drawn from budgets", "{token}", ("target",))
+COST = Instrument("delegation.cost", Kind.COUNTER, "Money drawn from budgets", labels=("target",))
+VISITS = Instrument("door.requests", Kind.COUNTER, "Requests at the APIs; code: why refused", labels=("door", "code"))
 RATES = (
-    Instrument(
-        name=SUCCESS_RATE.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s: {SUCCESS_RATE.words}", metric=SUCCESS_RATE
-    ),
-    Instrument(
-        name=TIMEOUT_RATE.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s: {TIMEOUT_RATE.words}", metric=TIMEOUT_RATE
-    ),
-    Instrument(
-        name=LATENCY_P99.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s, right to 1 %", unit="s", metric=LATENCY_P99
-    ),
+    _recent(SUCCESS_RATE, f": {SUCCESS_RATE.words}"),
+    _recent(TIMEOUT_RATE, f": {TIMEOUT_RATE.words}"),
+    _recent(LATENCY_P99, ", right to 1 %", unit="s"),
 )
 ERROR_RATES = (
-    Instrument(
-        name=ERRORS_BY_TARGET.name,
-        kind=Kind.GAUGE,
-        words=f"Of the last {WINDOW_SECONDS:g} s: {ERRORS_BY_TARGET.words}",
-        labels=("target",),
-        metric=ERRORS_BY_TARGET,
-    ),
-    Instrument(
-        name=ERRORS_BY_OPERATION.name,
-        kind=Kind.GAUGE,
-        words=f"Of the last {WINDOW_SECONDS:g} s: {ERRORS_BY_OPERATION.words}",
-        labels=("target", "operation"),
-        metric=ERRORS_BY_OPERATION,
-    ),
+    _recent(ERRORS_BY_TARGET, f": {ERRORS_BY_TARGET.words}", ("target",)),
+    _recent(ERRORS_BY_OPERATION, f": {ERRORS_BY_OPERATION.words}", ("target", "operation")),
 )
 MODEL_LABELS = (str(Attribute.OPERATION), str(Attribute.PROVIDER), str(Attribute.MODEL), str(Attribute.ERROR))
 MODEL_DURATION = Instrument(
-    name="gen_ai.client.operation.duration",
-    kind=Kind.HISTOGRAM,
-    words="Of questions to language models",
-    unit="s",
-    labels=MODEL_LABELS,
-    buckets=MODEL_SECONDS,
+    "gen_ai.client.operation.duration", Kind.HISTOGRAM, "Of questions to language models", "s", MODEL_LABELS, MODEL_SECONDS
 )
 MODEL_USAGE = Instrument(
-    name="gen_ai.client.token.usage",
-    kind=Kind.HISTOGRAM,
-    words="Tokens of questions to language models",
-    unit="{token}",
-    labels=(*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)),
-    buckets=MODEL_TOKENS,
-)
+    "gen_ai.client.token.usage", Kind.HISTOGRAM, "Tokens of questions to language models", "{token}",
+    (*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)), MODEL_TOKENS,
+)  # fmt: skip
 INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, VISITS, *RATES, *ERROR_RATES, MODEL_DURATION, MODEL_USAGE)
-
-
 METRIC_EVENTS = (
     LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip
