@@ -120,7 +120,7 @@ class AgentSpec:
     effects: tuple[Effect, ...] = ()
     """What it does to the world: rules of the policy may name them."""
     acts_on: Mapping[str, Fact] = field(default_factory=dict)
-    """Which of its parameters rules of the policy may speak of, and as what."""
+    """Parameters that rules of the policy can use, and what each stands for."""
     source: str = ""
     """Where it was declared: a module or a file."""
 
@@ -140,7 +140,7 @@ def is_built_in(spec: AgentSpec) -> bool:
 
 
 def is_role(spec: AgentSpec) -> bool:
-    """Whether it is a role as it comes with remit, whoever carries it out; one that a project replaced is the project's own."""
+    """Whether it is a built-in role, whatever executes it; one that a project replaced is the project's own."""
     return spec.source.startswith(_ROLE)
 
 

@@ -1,7 +1,7 @@
 """One budget per tree: delegations in all, alive at once, tokens, money, wall clock (S8).
 
 Limits are nested scopes. A child without limits of its own draws from its caller's scope; one with limits gets a narrower
-scope inside it. Every draw goes up the chain, so nobody can refill, and the refusal names the limit that fired.
+scope inside it. Every draw goes up the chain, so no scope can be refilled, and a refusal names the limit that was reached.
 """
 
 from collections.abc import Iterator
@@ -146,7 +146,7 @@ class Budget:
         )
 
     def spendable(self) -> tuple[int | None, float | None]:
-        """Tokens and money that are left, the tightest scope of each: what rules may speak of."""
+        """Tokens and money that are left, the tightest scope of each: facts for rules."""
         tokens = cost = None
         for scope in self.scopes():
             tokens = _tighter(tokens, scope.limits.tokens, scope.tokens)

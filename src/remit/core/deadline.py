@@ -16,7 +16,7 @@ SOFT_GRACE_MAX_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """What an agent or command is given when nobody says otherwise, and the most it may be given."""
+    """The default and the maximum timeout of an agent or command."""
 
     default_seconds: float
     maximum_seconds: float

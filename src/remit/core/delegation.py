@@ -10,7 +10,7 @@ from remit.core.deadline import Deadline
 from remit.core.states import Priority
 
 ROOT_CALLER = "orchestrator"
-"""The name at the head of every path when nobody else is named."""
+"""The default name at the head of every path."""
 
 
 class Lineage(NamedTuple):
@@ -58,7 +58,7 @@ class CallerInfo(NamedTuple):
 
 
 def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> CallerInfo | None:
-    """As it was kept; None: nobody from outside asked."""
+    """From its stored form; None: the caller was not from outside."""
     if principal is None:
         return None
     known = {name: value for name, value in (kept or {}).items() if name in CallerInfo._fields and name != "principal"}
@@ -95,7 +95,7 @@ ORIGIN: contextvars.ContextVar[Origin | None] = contextvars.ContextVar("remit_or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """The task of the board, or of whoever asks, that a delegation works on."""
+    """The task, of the board or of the caller, that a delegation works on."""
 
     task_number: int | None = None
     title: str = ""

@@ -84,7 +84,7 @@ _SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}")
 _ANY_SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}|rmt_[A-Za-z0-9]{16,}|rmd_[A-Za-z0-9_-]{16,}")
 """Also the tokens that let somebody in from outside, whole or cut off (`access.tokens`, `access.delegation_tokens`)."""
 SHORTEST = 20
-"""Characters of the shortest that is struck out: a shorter text holds none."""
+"""Characters of the shortest one: a shorter text cannot contain it."""
 _ANY_SECRET_BYTES = re.compile(_ANY_SECRET.pattern.encode())
 _LONGEST = 16 * 1024
 

@@ -1,6 +1,6 @@
 """Plain JSON out of whatever an agent's code made: what is kept on disk must be what the caller was handed.
 
-Knows nothing of returns. Used by `receive` and `validate`, and by whoever puts an agent's value into a return.
+Knows nothing of returns. Used by `receive`, `validate` and every builder of returns.
 """
 
 import dataclasses

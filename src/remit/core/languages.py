@@ -14,7 +14,7 @@ NAMES = {
 
 
 def plain_name(name: str) -> str:
-    """The first of its names; that of a language nobody knows, in small letters."""
+    """The canonical name of a language; of an unknown one, its name in lower case."""
     small = name.strip().lower()
     return NAMES.get(small, small)
 

@@ -22,12 +22,12 @@ class Effect(StrEnum):
 
 
 class Fact(StrEnum):
-    """What a parameter of an agent stands for, so that a rule can speak of it: `acts_on={"path": "path"}`."""
+    """What a parameter of an agent stands for, so that rules can use it: `acts_on={"path": "path"}`."""
 
     PATH = "path"
     """A path in the workspace."""
     URL = "url"
-    """An address: its scheme, host and port are what rules speak of."""
+    """An address: rules use its scheme, host and port."""
     COMMAND = "command"
     """A command line."""
     LANGUAGE = "language"
@@ -50,7 +50,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRequest:
-    """One action that somebody wants to do."""
+    """One action that a caller wants to perform."""
 
     caller: str
     """Who wants it: the agent that delegates; `orchestrator` for whoever owns the project; `token:NAME` or `cert:NAME` for whoever came
@@ -81,7 +81,7 @@ class Decision:
     rules: tuple[str, ...] = ()
     """The rules that decided, by their names."""
     because: str = ""
-    """In words, for whoever is refused or asked."""
+    """In words, for the caller that is refused or the person who is asked."""
     advice: str = ""
     strict_verdict: Verdict | None = None
     """What strict would have said, where the mode changed it."""
@@ -103,7 +103,7 @@ class Policy(Protocol):
         ...
 
     def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
-        """Of many things of one kind, which are allowed: nobody is asked. In the log as one line, and one for each that is not."""
+        """Which of many similar requests are allowed, without asking a person. One line in the log, and one for each that is refused."""
         ...
 
     def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
@@ -122,7 +122,7 @@ class Policy(Protocol):
         ...
 
     def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
-        """How an `ask` ended: what the person (`by`) said, or that nobody did. Goes into the audit log."""
+        """Log how an `ask` ended: what the person (`by`) answered, or that there was no answer."""
         ...
 
     def close(self) -> None: ...
@@ -132,7 +132,7 @@ class Approver(Protocol):
     """Asks a person."""
 
     async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
-        """Whether they said yes within so many seconds, and who said it or why nobody could be asked."""
+        """Whether a person approved within so many seconds, and who answered, or why there was no answer."""
         ...
 
 

@@ -75,7 +75,7 @@ def registry_entry(record: Record) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process that runs delegations of this project. Identified by pid *and* start time, so that a reused pid is nobody."""
+    """A process that runs delegations of this project. Identified by pid *and* start time, so that a reused pid is not mistaken for it."""
 
     owner_id: str
     pid: int
@@ -183,7 +183,7 @@ class HistoryQuery:
     principal: str | None = None
     """Who asked from outside, for the tree it belongs to."""
     conversation: str | None = None
-    """The word of whoever asked for the conversation it belongs to (`Came.session`)."""
+    """The caller's name of the conversation it belongs to (`CallerInfo.session`)."""
     roots_only: bool = False
     limit: int = 50
     before_session: str | None = None

@@ -175,7 +175,7 @@ MOST = 200
 SECRETS_REMOVED = "Secrets were struck out of this record; only the caller that waited for it was given them."
 
 _QUERY_CHARACTERS = 64 * 1024
-"""A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
+"""A longer text is not an address: its secrets are redacted where it is kept, but not searched for elsewhere."""
 _LINE_CHARACTERS = 16
 
 
@@ -183,7 +183,7 @@ _LINE_CHARACTERS = 16
 
 
 def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
-    """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
+    """As they are recorded: values under a secret's name are redacted, at any depth. Known formats are redacted when written."""
     return {
         name: _redact_shape(value)
         if _is_hidden(name, value) or (are_headers and header_may_be_key(name))
@@ -236,7 +236,7 @@ def is_redacted(parameters: Mapping[str, Any]) -> bool:
 
 
 class SecretValues:
-    """The secrets of one delegation: struck out of everything as long as this lives, and for a while after."""
+    """The secrets of one delegation: redacted from everything while this object lives, and for a while after."""
 
     __slots__ = ("__weakref__", "forms")
 
@@ -264,7 +264,7 @@ def _refresh() -> None:
 
 
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:
-    """Those that stand in the parameters, to be struck out of whatever is said from now on; None, mostly, when there are none."""
+    """The secrets in these parameters, redacted from everything written from now on; None when there are none."""
     found = list(islice((value for value in _find_secrets(parameters) if len(value) >= SHORTEST), MOST))
     return SecretValues(found) if found else None
 
@@ -347,7 +347,7 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 def redact_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
-    """`data`, which is `value` as JSON, without secrets: struck out of texts alone, so that it stays JSON and keeps its shape.
+    """`data`, which is `value` as JSON, without secrets: only texts are changed, so that it stays JSON and keeps its shape.
 
     `ours`: what stays as it is, because we say it ourselves and must find it again: a password may be the word `failed`.
     """
@@ -428,7 +428,7 @@ _FILTER = _RedactionFilter()
 
 
 def redact_logs() -> None:
-    """From now on our loggers say no secrets, whoever listens to them."""
+    """Redact secrets from all of remit's loggers from now on."""
     for name in list(logging.root.manager.loggerDict):
         if name == "remit" or name.startswith("remit."):
             logging.getLogger(name).addFilter(_FILTER)  # a second time it is not added

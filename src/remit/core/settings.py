@@ -144,7 +144,7 @@ class AssistantSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """`[serve]`: what `remit serve` opens, and what whoever comes in may take, unless its token says otherwise."""
+    """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
 
     __pydantic_config__ = FORBID
     doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
@@ -185,7 +185,7 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalSettings:
-    """`[signals]`: what is told to whoever watches from outside."""
+    """`[signals]`: traces, metrics and logs."""
 
     __pydantic_config__ = FORBID
     otlp_url: Address = None
@@ -238,7 +238,7 @@ class Settings:
     profiles_on: NameOrNone = None
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
     generate_on: NameOrNone = None
-    """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
+    """The agent that writes the code for `coder.generate_code` where there is no model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
     builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = (

@@ -41,7 +41,7 @@ class Traceparent(NamedTuple):
 
 
 def parse(text: object) -> Traceparent | None:
-    """What a caller sent, whoever it is; None: there is none, or it is not one. A later version's is read as far as ours goes."""
+    """Parse a `traceparent`; None if it is missing or invalid. Later versions are read as far as this one goes."""
     if not isinstance(text, str):
         return None
     found = _FORM.fullmatch(text)
@@ -66,12 +66,12 @@ def tree_span_id_of(root_id: str) -> str:
 
 
 def _trace_id_of(root_id: str) -> str:
-    """Of a tree that nobody gave one."""
+    """Of a tree that was not given one."""
     return _digest("trace", root_id, 16)
 
 
 def caller_context(caller_info: CallerInfo | None) -> Traceparent | None:
-    """The span of whoever asked for the tree, where it said which."""
+    """The span of the caller that asked for the tree, if it sent one."""
     return None if caller_info is None else parse(caller_info.traceparent)
 
 
@@ -103,12 +103,12 @@ def _below(delegation: Delegation, session_id: str) -> Traceparent:
 
 
 def traceparent_of(delegation: Delegation) -> str:
-    """What an agent's process, and whoever carries the delegation out elsewhere, is told: what they do hangs below it."""
+    """Sent to the agent's process or remote executor, whose spans become its children."""
     return str(context_of(delegation))
 
 
 def origin_in(environment: Mapping[str, str]) -> Origin | None:
-    """Of whoever started this program, when it told its span (`TRACEPARENT`): what is begun here hangs below that. None: it did not."""
+    """The span of the program that started this one (`TRACEPARENT`), the parent of what is begun here; None: it sent none."""
     given = parse(environment.get(VARIABLE, "").strip())
     return None if given is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 

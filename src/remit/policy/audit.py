@@ -33,7 +33,7 @@ _WORDS = (
     "event verdict strict caller action depth rules effects on_the_way sessions mode source sha256 owner principal on_behalf door token_id"
 )
 _OURS: Shape = dict.fromkeys(_WORDS.split())
-"""What is struck out nowhere, whatever somebody calls a secret: an agent must not be able to hide what it did."""
+"""Never redacted, whatever is registered as a secret: an agent must not be able to hide its actions."""
 
 
 class AuditLog:
@@ -83,7 +83,7 @@ class AuditLog:
         self._end, self._look_at, self._is_rolled = -1, 0.0, False
 
     def _lock(self) -> None:
-        """Held by others for microseconds; waited for a little, because whoever holds it may have been stopped just then."""
+        """Held by others for microseconds; waits a little, because the holder may have been suspended."""
         assert self._descriptor is not None
         give_up_at = 0.0
         while True:
@@ -97,7 +97,7 @@ class AuditLog:
                 time.sleep(0.0002)
 
     def _catch_up(self) -> None:
-        """To where the chain ends, whoever wrote it."""
+        """To the end of the chain, also of other processes."""
         for _ in range(TRIES):
             assert self._descriptor is not None
             size = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -182,7 +182,7 @@ class AuditLog:
         return b"%b.%06dZ" % (self._second_text, rest * 1_000_000)
 
     def _put_away(self) -> None:
-        """The file is full and says so: it gets a number. Whoever comes second, or after a crash in between, finds what is left to do."""
+        """Rename a full file to its number. A second process, or the next one after a crash, completes it."""
         if self._is_there(now=True):
             os.rename(self._folder / FILE, self._folder / f"audit-{_latest_number(self._folder) + 1:05d}.jsonl")
 
@@ -296,7 +296,7 @@ class AuditReport:
     torn: int = 0
     """Lines that a crash cut off, each noted in the line after it."""
     head: str = ""
-    """The hash of the last line: whoever keeps it elsewhere can tell later whether the log still leads there."""
+    """The hash of the last line: kept elsewhere, it proves later that the log still contains it."""
     first_at: str = ""
     sessions: set[str] = field(default_factory=set)
     """Delegations that the log has a line about."""
@@ -362,7 +362,7 @@ class _Walk:
         self._note(entry)
 
     def end(self) -> None:
-        """What cannot be read and is excused by nobody."""
+        """Report an unreadable line that no later line explains."""
         if self._torn is not None:
             file, line, _ = self._torn
             self._checked.findings.append(Finding(file=file, line=line, what="this line cannot be read: it was changed or cut off"))

@@ -84,7 +84,7 @@ def loggable_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Not too long; and secrets are struck out before it is cut, because half of one is not recognised."""
+    """Shortened; redacted first, because half a secret is not recognised."""
     return redact_text(value)[:_SHOWN] if isinstance(value, str) and len(value) > _SHOWN else value
 
 
@@ -202,7 +202,7 @@ def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> O
 
 
 def kind_of_principal(caller: str) -> str:
-    """Whoever came in through an API is no agent; and no agent has a colon in its name."""
+    """Callers from outside are not agents; and no agent has a colon in its name."""
     return CALLER if caller.startswith(CALLERS) else "Agent"
 
 
@@ -214,7 +214,7 @@ def resource_of(asked: PolicyRequest) -> dict[str, str]:
 
 
 def context_of(asked: PolicyRequest, wanted: frozenset[str] | None = None) -> dict[str, Any]:
-    """Everything that rules may speak of, or as much of it as they do, in a steady order."""
+    """The facts that rules can use, or those they do use, in a stable order."""
     target, _, operation = asked.action.partition(".")
     ours: dict[str, Any] = {
         "caller": asked.caller,
@@ -244,7 +244,7 @@ log = logging.getLogger("remit.policy")
 
 LOOK_SECONDS = 0.5
 PLAIN_FACTS = (COMPUTED - VOLATILE - {"on_behalf"}) | {"caller", "depth", "target", "operation", "delegation"}
-"""What a rule may speak of and still know all about a delegation whose parameters stand for nothing: who, what and how deep."""
+"""Facts that are the same for all delegations of one caller to one agent at one depth."""
 
 
 class _Plain:

@@ -71,7 +71,7 @@ def known_actions(specs: Sequence[AgentSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def known_facts(specs: Iterable[AgentSpec]) -> dict[str, str]:
-    """Every fact that a rule can speak of, with its type: ours, and those parameters of agents that are facts."""
+    """Every fact that rules can use, with its type: computed ones, and parameters of agents."""
     facts = dict(_fact_lines())
     for spec in specs:
         for name, schema in spec.parameters_schema.get("properties", {}).items():
@@ -153,7 +153,7 @@ def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
 
 
 def _not_a_caller(kind: str, name: str) -> str:
-    """Who came in through an API, called an agent, or somebody else called such a caller."""
+    """A caller from outside that is named as an agent, or the reverse."""
     if kind == "Agent":
         return f"{name} is a caller from outside, not an agent: write {CALLER}::{quoted(name)}."
     if name == ROOT_CALLER:

@@ -202,7 +202,7 @@ def caller_scope(caller: Caller | None, origin: Origin | None, limits: Limits | 
     if caller is not None:
         delegation, budget = caller.delegation, caller.budget
         lineage, hard_at, principal, info = delegation.lineage, delegation.deadline.hard_at, delegation.agent, delegation.caller_info
-        if info is not None and info.max_depth is not None:  # whoever began the tree may go no deeper, nor anything below
+        if info is not None and info.max_depth is not None:  # a limit of the tree's caller
             max_depth = min(max_depth, info.max_depth)
         if origin is not None and origin.budget is not None and any(one is budget for one in origin.budget.scopes()):
             budget = origin.budget  # a scope inside the caller's own
@@ -469,7 +469,7 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
     """The same agent with the same parameters, to the letter, as they are recorded: how a resumed caller's call is recognised."""
-    held = register_secrets(parameters)  # struck out of their own parameters too, as when they were recorded
+    held = register_secrets(parameters)  # redacted from their own parameters too, as when they were recorded
     call = f"{agent}\n{json.dumps(redact_value(redact_parameters(_plain(parameters))), sort_keys=True)}"
     del held
     return call

@@ -92,7 +92,7 @@ def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[P
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
-    return _effect_names(tuple(spec.effects))  # whoever carries agents in its own way may declare a list
+    return _effect_names(tuple(spec.effects))  # an executor of a package may declare a list
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ SKIPPED_FOLDERS = frozenset(
         ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", ".ipynb_checkpoints", ".gradle",
     }
 )  # fmt: skip
-"""What tools keep for themselves; nobody's work."""
+"""Folders of tools, never work of an agent."""
 _LOOK_AT_CLOCK_EVERY = 256
 
 
@@ -112,7 +112,7 @@ def _note(path: str, found: os.stat_result, result: SearchResult) -> None:
 
 HARVEST_SECONDS = 0.3
 _SEARCH_SHARE = 0.45
-"""Of the time: less than half, so that whoever waits for the search under way still has time for its own."""
+"""Of the time: less than half, so that requests that wait for the current search have time for their own."""
 _MARGIN_SECONDS = 0.1
 _COLLECT_SECONDS = 0.002
 """How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
@@ -191,7 +191,7 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
 
 
 def guess_type(path: str) -> str:
-    """The type of an artifact nobody declared, by its name."""
+    """The type of an undeclared artifact, by its name."""
     return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
 
 
@@ -236,7 +236,7 @@ def _serve(place: _Place) -> None:
 
 
 def _send(loop: asyncio.AbstractEventLoop, tickets: list[_Ticket], result: Harvest) -> None:
-    with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # its loop was closed
         loop.call_soon_threadsafe(_deliver, tickets, result)
 
 

@@ -157,7 +157,7 @@ def check_schema(schema: object) -> dict[str, Any]:
     try:
         jsonschema = library()
     except Unavailable:
-        return schema  # it is listed all the same: whoever delegates to it is told what is missing
+        return schema  # the agent is listed; delegating to it says what is missing
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:

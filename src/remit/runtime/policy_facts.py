@@ -29,7 +29,7 @@ MOST = 1000
 OURS = frozenset(
     {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left", "on_behalf"}
 )
-"""Facts about who asks: nobody else says them."""
+"""Facts about the caller: agents cannot set them."""
 COMPUTED = frozenset(
     OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
@@ -58,7 +58,7 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
 
 
 def _default(spec: AgentSpec, name: str) -> Any:
-    """What a parameter is when it is not given: a rule speaks of that as well."""
+    """The default of a parameter: rules apply to that as well."""
     return spec.parameters_schema.get("properties", {}).get(name, {}).get("default")
 
 
@@ -105,12 +105,12 @@ def path_facts(value: Any, workspace: Path) -> Facts:
 
 
 def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
-    """`link/../x` is one thing to whoever reads it and another to the kernel: where the two differ it is not held to be inside."""
+    """`link/../x` reads differently to people and to the kernel: where the two differ, it does not count as inside."""
     try:
         real = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
         read = os.path.relpath(os.path.realpath(os.path.join(root, facts["path"])), os.path.realpath(root))
     except (OSError, ValueError):
-        return facts  # whoever opens it will be told
+        return facts  # opening it will fail with the reason
     return facts if real == read else {**facts, "parts": sorted({*facts["parts"], *real.split("/")}), "inside": False}
 
 
@@ -128,7 +128,7 @@ def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> F
         root = os.path.realpath(workspace)
         real = os.path.join(os.path.realpath(os.path.join(root, folder)), name)
     except (OSError, ValueError):
-        return None  # whoever opens it will be told
+        return None  # opening it will fail with the reason
     led = path_facts(real, Path(root))
     return None if led["path"] == facts["path"] else {**facts, **led}
 

@@ -41,7 +41,7 @@ class ReceivedAnswer:
     candidate: dict[str, Any] | None
     """Plain JSON, not yet judged."""
     text: str | None
-    """What the agent handed in, as text, whole; None for an object, which is text only when somebody asks for it."""
+    """What the agent handed in, as text, whole; None for an object, which becomes text on demand."""
     found: str
     """Where: object, json, fence, prose, file; `nothing` when there is no candidate."""
     faults: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ def failed_return(
     warnings: tuple[str, ...] = (),
     data: Any = None,
 ) -> Return:
-    """It did not succeed. With something to show for it, partial; without a tool that somebody must provide, blocked; else failed."""
+    """Partial where there is something to keep, blocked where a tool must be installed, else failed."""
     kept = bool(artifacts) or data is not None
     is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
     without = Status.BLOCKED if is_blocked else Status.FAILED
@@ -188,7 +188,7 @@ def stopped_return(delegation: Delegation, stop: Stop, left: PartialWork, *, dur
 
 
 def with_agent_session(result: Return, saved: Any) -> Return:
-    """With the handle of the vendor's own session, as the agent's adapter saved it: whoever wants to can go on in it by hand."""
+    """With the handle of the vendor's own session, as the agent's adapter saved it, so that a person can continue in it."""
     handle = {name: saved.get(name) for name in ("vendor", "session")} if isinstance(saved, Mapping) else {}
     if not handle or not all(isinstance(one, str) and 0 < len(one) <= _HANDLE_CHARACTERS for one in handle.values()):
         return result

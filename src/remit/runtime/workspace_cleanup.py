@@ -40,7 +40,7 @@ LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
 GONE = ".gone-"
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
-"""After its delegation has ended, a workspace that is not ready yet is nobody's work any more."""
+"""So long after the end of its delegation, an unfinished workspace can be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
 
 
 def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
-    """For whoever has opened the workspace."""
+    """With the workspace already open."""
     warnings = stage_changes(git)
     changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
     doubt = "settings by which git runs commands were changed" if git.overrides else " ".join(warnings)
@@ -150,7 +150,7 @@ def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
 
 
 def remove_metadata(folder: Path) -> None:
-    """Out of sight first: whoever waits for their lock could else make its file anew in between, and the folder would be nobody's."""
+    """Renamed first: a process that waits for the lock could otherwise create its file again in between."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
     for gone in folder.parent.glob(f"{GONE}*"):  # what a process that died here left, too
@@ -169,7 +169,7 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
     workspace = find_workspace(root, session_id)
     folder = metadata_folder(root, session_id)
     if workspace is None:
-        if not (folder / METADATA_FILE).exists():  # never finished: nobody has worked in it
+        if not (folder / METADATA_FILE).exists():  # never finished, so never used
             shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
             shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
         remove_metadata(folder)
@@ -199,7 +199,7 @@ def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SE
         if workspace is None:
             return False
         with open_git(workspace, seconds=seconds) as git:
-            # Found again: while the lock was waited for, somebody may have gone on in it, or removed it.
+            # Looked up again: another process may have resumed or removed it meanwhile.
             if find_workspace(root, session_id) != workspace or _is_host(workspace) or not _status_with(git, workspace).is_unchanged:
                 return False
             (workspace.metadata_folder / REMOVAL_MARK).touch()
@@ -222,7 +222,7 @@ def finish_removal(root: Path, session_id: str) -> bool:
 
 
 def remove_unfinished(root: Path, session_id: str) -> bool:
-    """What is left of a workspace that never was ready, of a delegation that ended long ago: nobody has worked in it."""
+    """Remove the rest of a workspace that was never finished, of a delegation that ended long ago."""
     folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
     if (folder / METADATA_FILE).exists() or not folder.is_dir():
         return False

@@ -53,7 +53,7 @@ class WorkspaceSession:
     host: Workspace | None = None
     """The workspace of its caller, where its changes go back to."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
-    """The changes, being taken: asked for once, by whoever comes first."""
+    """The changes, being taken: only once."""
     is_removable: bool = False
     """It was stopped, and nothing is in its workspace that anybody could want."""
 
@@ -66,7 +66,9 @@ class WorkspaceSession:
             message = commit_message(work.delegation)
             scratch = work.scratch()
             self.taking = asyncio.ensure_future(off_loop(lambda: take_changes(self.workspace, message=message, diff_in=scratch)))
-            self.taking.add_done_callback(lambda taken: taken.cancelled() or taken.exception())  # seen, whoever still waits
+            self.taking.add_done_callback(
+                lambda taken: taken.cancelled() or taken.exception()
+            )  # retrieved, so that asyncio does not log it
         return self.taking
 
     @property
@@ -113,7 +115,7 @@ async def open_session(work: "Work") -> None:
 
 
 def _remove_unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
-    """A workspace that was ready too late: nobody has worked in it."""
+    """Remove a workspace that was ready too late, and never used."""
     if opening.cancelled() or opening.exception() is not None:
         return
     workspace, was_there = opening.result()
@@ -127,7 +129,7 @@ async def with_changes(work: "Work", result: Return) -> Return:
     """The return with the diff as an artifact; what went wrong with it is a warning, and nothing is lost: the folder stays."""
     session = work.workspace_session
     assert session is not None
-    await work.end_children()  # whoever still worked in the same folder: nothing may change under the diff
+    await work.end_children()  # children in the same folder: nothing may change under the diff
     try:
         async with asyncio.timeout(max(0.0, work.remaining())):
             changes = await asyncio.shield(session.take(work))
@@ -232,7 +234,7 @@ def _is_text(path: str) -> bool:
 
 
 async def close_session(work: "Work", result: Return) -> Return:
-    """Merge what is to be merged; remove what nobody needs; say where the rest is."""
+    """Merge the changes if asked to, remove the workspace if it is no longer needed, and say where the rest is."""
     session = work.workspace_session
     assert session is not None
     changes = session.taken

@@ -28,7 +28,7 @@ METADATA = ".books"
 METADATA_FILE = "note.json"
 LOCK = "lock"
 REMOVAL_MARK = "clearing"
-"""A file in the metadata of a workspace whose removal has begun: whoever finds it removes the rest."""
+"""A file in the metadata of a workspace whose removal has begun: the next process completes it."""
 TAKE_OVER_SECONDS = 20.0
 
 
@@ -138,7 +138,7 @@ def load_workspace(root: Path, session_id: str) -> Workspace | None:
 def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:
     """The workspace of the run that is gone on from. Only one can have it: its metadata is renamed.
 
-    Under their lock: whoever clears it away just now is waited for.
+    Under its lock: waits for a removal in progress.
     """
     if find_workspace(root, earlier) is None:
         return None
@@ -205,7 +205,7 @@ def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, se
 
 @contextlib.contextmanager
 def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
-    """Git in the workspace, with our own index; nobody else of us is in it meanwhile."""
+    """Git in the workspace, with our own index, under the workspace's lock."""
     if not workspace.is_there:
         raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
     git = Git(folder=workspace.tree, stop_at=time.monotonic() + seconds, git_dir=workspace.git_dir, index=workspace.index)
@@ -272,7 +272,7 @@ def _commit(git: Git, workspace: Workspace, message: str) -> str:
     """The tree as it stands, on the workspace's branch."""
     commit = _commit_of(git, workspace, message)
     git.run("update-ref", f"refs/heads/{workspace.branch}", commit)
-    with contextlib.suppress(OSError):  # whoever looks into the folder afterwards sees a clean checkout
+    with contextlib.suppress(OSError):  # afterwards the folder is a clean checkout
         shutil.copy2(workspace.index, workspace.git_dir / "index.remit")
         os.replace(workspace.git_dir / "index.remit", workspace.git_dir / "index")
     return commit

@@ -32,7 +32,7 @@ def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
     """The one that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
     connection = connect(path)
     connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
-    connection.execute("SELECT 1 FROM owners LIMIT 1").fetchone()  # whoever else opens or closes the file is waited for here
+    connection.execute("SELECT 1 FROM owners LIMIT 1").fetchone()  # waits for a process that opens or closes the file
     connection.execute("PRAGMA busy_timeout=0")
     return connection
 
@@ -55,7 +55,7 @@ def try_begin(connection: sqlite3.Connection) -> bool:
 
 
 def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> None:
-    """Take the write lock, waiting up to `seconds` for whoever holds it."""
+    """Take the write lock, waiting up to `seconds` for its holder."""
     end = time.monotonic() + seconds
     pause = 0.0005
     while True:

@@ -156,7 +156,7 @@ def result_text(result: Return) -> str:
 
 
 def _redacted_result(known: dict[str, Any], result: Return) -> str:
-    """Without secrets; and whoever reads it back is told, where some were struck out."""
+    """Without secrets, and with a warning where some were redacted."""
     if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
         try:
             return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
@@ -280,13 +280,13 @@ def row_of(record: Record) -> tuple[Any, ...]:
 
 NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
 NEW_COUNT = NEW_COLUMNS.count(",") + 1
-"""What is known of a delegation that begins; the rest of its row is the same for all of them that nobody from outside asked for."""
+"""The columns of a new delegation; the rest of its row is constant, unless the caller is from outside."""
 
 
 def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
     """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here.
 
-    Only where somebody came in from outside it has two more: who, and the conversation."""
+    Two more columns for a caller from outside: its principal and its conversation."""
     delegation = begun.delegation
     lineage = delegation.lineage
     task = delegation.task

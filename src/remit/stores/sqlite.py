@@ -52,13 +52,13 @@ class Housekeeper:
         self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def move_log(self) -> None:
-        """PASSIVE disturbs nobody. Under unending writes it never reaches the end of the log, so a large one is forced."""
+        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced."""
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if self._log.exists() and self._log.stat().st_size > LARGE_LOG_BYTES:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def prune(self, settled_before: float) -> int:
-        """Whole trees, in small transactions: whoever records delegations gets the lock in between."""
+        """Whole trees, in small transactions, so that writers get the lock in between."""
         forgotten = 0
         for agent, status in pairs(self._connection, statuses=SETTLED):
             values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}

@@ -128,7 +128,7 @@ class DelegateTool:
     async def stream(self, arguments: object) -> AsyncIterator[Chunk]:
         """What it says while it runs, as it says it; the last chunk has the object that `call` gives.
 
-        Whoever stops listening does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
+        Closing the stream does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
         """
         async for chunk in self.streamed(self.read(arguments)):
             yield chunk
@@ -159,7 +159,7 @@ class DelegateTool:
         yield final_chunk(self._result(request, returned, asked_at))
 
     async def look(self, task_id: str) -> DelegateResult:
-        """How a delegation stands now, whoever began it: for APIs that are asked again and again."""
+        """The current state of a delegation: for APIs that poll."""
         return await self.look_at(await self._remit.describe(task_id))
 
     async def look_at(self, record: Record) -> DelegateResult:
@@ -294,7 +294,7 @@ class PortableTool:
             raise
 
     def _handed_over(self, arguments: object) -> Future[Answer]:
-        """To the loop of the `Remit`, in the context of whoever calls."""
+        """Run on the loop of the `Remit`, in the caller's context."""
         self._must_be_at_home()
         if not self._loop.is_running():
             raise _closed_error()
