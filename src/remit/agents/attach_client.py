@@ -44,7 +44,7 @@ def token_here() -> str | None:
 
 
 def not_yours(agent: str) -> Misused:
-    """Of a `Remit` that is used by an agent that did not open it: what it delegated would be nobody's child, or another's."""
+    """Of a `Remit` that is used by an agent that did not open it: what it delegated would not be its child."""
     return Misused(
         f"{agent} cannot delegate by a Remit that was opened outside of it: it would not be {agent}'s child.",
         advice="Open one inside the agent (async with Remit.open(…)), or delegate with ctx.",
@@ -75,7 +75,7 @@ class _NoRecord:
 
 
 class Attachment:
-    """The connection to the owner, and what it told of itself."""
+    """The connection to the owner, and the facts of its project."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -202,7 +202,7 @@ class Attachment:
             del self._runs[run]
 
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
-        """The owner tells nothing."""
+        """The owner sends no notifications."""
 
     def refused(self, run: int, error: RemitError) -> None:
         if run in self._runs:
@@ -251,7 +251,7 @@ async def _connect(connection: Connection, path: Path) -> None:
     except OSError as error:
         raise Unavailable(f"The process that runs this tree cannot be reached: {error.strerror or error}.", advice="Try again.") from None
     listener, owner = peer_of(sock).pid, path.name.partition("-")[0]
-    if listener and str(listener) != owner:  # 0: it is in another pid namespace, and cannot be told
+    if listener and str(listener) != owner:  # 0: it is in another pid namespace, and is not known
         sock.close()
         raise Refused(
             f"Another process listens for the owner of this tree: process {listener} at {path}.",

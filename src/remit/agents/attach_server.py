@@ -66,7 +66,7 @@ class AttachServer:
         project: str,
         kill_grace_seconds: float,
     ) -> None:
-        """`facts`: what an attached process is told of the project."""
+        """`facts`: what an attached process must know of the project."""
         self.engine = engine
         self.deps = deps
         self.facts = facts
@@ -103,7 +103,7 @@ class AttachServer:
         try:
             sock = listen_at(self._path)
         except OSError as error:
-            # The token is given all the same: whoever uses it is refused, which is better than a tree without limits.
+            # The token is given all the same: its use is refused, which is better than a tree without limits.
             log.warning("No process can be attached: %s cannot be made: %s", self._path, error)
             return
         self._is_listening = True
@@ -177,7 +177,7 @@ class AttachServer:
         return f"It has expired: {record.agent} ({session_id}) has ended ({record.state})."
 
     def _note(self, running: LiveDelegation, peer: Peer, what: str) -> Refused:
-        """The delegation's record and the ledger tell of the attempt (a few times)."""
+        """Note the attempt on the delegation and in the error ledger (a few times)."""
         session_id = running.delegation.session_id
         count = self._refusals[session_id] = self._refusals.get(session_id, 0) + 1
         message = f"A token of {running.delegation.agent} ({session_id}) was refused: {what} (process {peer.pid})."
@@ -225,7 +225,7 @@ class AttachedProcess:
         self._service(run).take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """Nothing is told to an attached process."""
+        """An attached process is sent no notifications."""
 
     def lost(self, fault: str) -> None:
         self._timer.cancel()
@@ -298,7 +298,7 @@ class CallerService(ContextService):
         spec = spec_from_wire(borrow.get("spec"))
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
         is_process = spec.isolation is Isolation.PROCESS
-        # From here it is like an agent on a thread: it can be told to stop and be left behind. After a crash nobody has it any more.
+        # Like an agent on a thread, it can be asked to stop and be left behind. After a crash it is not available any more.
         isolation = spec.isolation if is_process else Isolation.THREAD
         spec = replace(spec, name=agent_name(str(request.get("agent"))), resumable=False, isolation=isolation)
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
@@ -342,13 +342,13 @@ class LentAgent:
         backend, process, running = ctx.backend, self._process, CURRENT.get()
         assert running is not None
         with process.performing(running) as run:
-            # Its loop must not wait for answers: what a context may be asked without awaiting is told ahead.
-            told = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
-            facts = facts_to_wire(backend.facts()) | told
+            # Its loop must not wait for answers: those of blocking calls are sent ahead.
+            answers = {"scratch": str(backend.scratch()), "budget": backend.budget().to_dict()}
+            facts = facts_to_wire(backend.facts()) | answers
             body = {"agent": self.spec.name, "facts": facts}
             number, future = process.connection.calls.begin("perform", body, run)
             answer = asyncio.wrap_future(future)
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where nobody waits any more
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where it is not awaited any more
             try:
                 return await asyncio.shield(answer)
             except asyncio.CancelledError:
@@ -414,7 +414,7 @@ class Ancestry:
 def is_process_of(pid: int | None, ancestry: Ancestry) -> bool:
     """Whether `pid` may act for the delegation. Blocking: a few reads of /proc."""
     if pid is None or not has_proc():
-        return True  # a system that does not tell: the secret alone must do
+        return True  # where the system does not know, the secret alone must do
     ancestors = _ancestors(pid, ancestry.owner_pid)
     if ancestors is None:
         return False

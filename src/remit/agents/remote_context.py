@@ -158,7 +158,7 @@ class RemoteBackend:
     """A context backend over a connection; the operations come from the table.
 
     A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its
-    loop for an answer (its owner may run on the same loop), so blocking calls are answered from what it was told.
+    loop for an answer (its owner may run on the same loop), so blocking calls are answered from its facts.
     """
 
     def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class RemoteBackend:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise AttributeError(name)
-        send = self._call if operation.is_async else self._tell if operation.is_notification else self._ask
+        send = self._call if operation.is_async else self._notify if operation.is_notification else self._ask
         return functools.partial(send, operation)
 
     async def call(self, name: str, body: dict[str, Any]) -> Any:
@@ -218,9 +218,9 @@ class RemoteBackend:
         value = await self.call(operation.name, operation.encode(arguments))
         return RemoteHandle(self.call, value) if operation.returns_handle else operation.reply.decode(value)
 
-    def _tell(self, operation: Operation, *arguments: Any) -> None:
+    def _notify(self, operation: Operation, *arguments: Any) -> None:
         self._raise_refusal()
-        self.calls.tell(operation.name, operation.encode(arguments), self.run)
+        self.calls.notify(operation.name, operation.encode(arguments), self.run)
 
     def _ask(self, operation: Operation) -> Any:
         if operation.name in self.answers:
@@ -292,7 +292,7 @@ class ContextService:
                 self._handles[value.session_id] = value
                 return value.session_id
             return operation.reply.encode(value)
-        except Exception as error:  # noqa: BLE001 - whatever a process that is not trusted breaks is its own to hear
+        except Exception as error:  # noqa: BLE001 - whatever an untrusted process breaks is answered with an error
             raise _remit_error(error) from None
 
     def take(self, name: str, body: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 Messages are frames of JSON (`system.framing`), the same in both directions:
   call    id, run, name, body    answered by a `reply` with the same id and a `value` or an `error`
-  tell    run, name, body        not answered, but `refused` (run, error) when it fails
+  notify  run, name, body        not answered, but `refused` (run, error) when it fails
   cancel  id                     withdraws a call
 `run` numbers the delegation that a message is about. The other side is not trusted: a malformed message ends the connection, and no
 message raises here.
@@ -92,7 +92,7 @@ class Calls:
     """Calls to the other side that wait for a reply. Usable from any thread; `send` does the I/O."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None], gone: Callable[[], RemitError]) -> None:
-        """`gone`: the error of calls that nobody can answer any more."""
+        """`gone`: the error of calls that cannot be answered any more."""
         self._send = send
         self._gone = gone
         self._numbers = itertools.count(1)
@@ -125,8 +125,8 @@ class Calls:
     def call_blocking(self, name: str, body: dict[str, Any], run: int = 0) -> Any:
         return self.begin(name, body, run)[1].result()
 
-    def tell(self, name: str, body: dict[str, Any], run: int = 0) -> None:
-        self._send({"k": "tell", "run": run, "name": name, "body": body})
+    def notify(self, name: str, body: dict[str, Any], run: int = 0) -> None:
+        self._send({"k": "notify", "run": run, "name": name, "body": body})
 
     def cancel(self, number: int) -> None:
         """Ask the other side to stop answering; a reply that it sends all the same is still delivered."""
@@ -173,7 +173,7 @@ class Handler(Protocol):
         ...
 
     def lost(self, fault: str) -> None:
-        """The connection is gone; `fault` says what was wrong with the data, if that is why."""
+        """The connection is gone; `fault`: what was wrong with the data, if that is why."""
         ...
 
 
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
                 if "id" not in message or number in self._answering:
                     raise FramingError("a call without an id of its own")
                 self._take_call(number, run, name, body)
-            case "tell":
+            case "notify":
                 try:
                     self._handler.take(run, name, _arguments(body))
                 except RemitError as error:
@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
 
 def _arguments(body: object) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise Misused("A call carries its arguments by name.")
+        raise Misused("The arguments of a call are given by name.")
     return body
 
 

@@ -1,6 +1,6 @@
 """Sync functions on threads. A thread cannot be killed: at its end it is asked to stop, and abandoned if it does not.
 
-An exception is raised in it at its next Python instruction, its `ctx` refuses everything, and nobody waits for it. Threads are daemons:
+An exception is raised in it at its next Python instruction, its `ctx` refuses everything, and it is not waited for. Threads are daemons:
 one that is left behind does not keep the program from ending.
 """
 
@@ -135,5 +135,5 @@ def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value:
         else:
             answer.set_result(value)
 
-    with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(on_loop)

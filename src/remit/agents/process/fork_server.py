@@ -35,7 +35,7 @@ class Streams:
 
 
 def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
-    """Its pid, and what to tell: pid and start, or the step that failed with its error number."""
+    """Its pid, and the report: pid and start, or the step that failed with its error number."""
     folder = _from_wire(program["folder"])
     try:
         process = subprocess.Popen(
@@ -111,7 +111,7 @@ class ForkServer:
             return False
         try:
             answer = self.execute(take_frames(bytearray(text))[0], fds)
-        except OSError as error:  # no processes or memory left: the parent must hear it, we must live on
+        except OSError as error:  # no processes or memory left: reported to the parent, and this process lives on
             answer = {"error": str(error)}
         finally:
             for fd in fds:
@@ -166,13 +166,13 @@ class ForkServer:
         sock = socket.socket(fileno=link)
         program = receive_frame(sock)
         if program is None:
-            return  # whoever wanted it is gone
+            return  # the Remit process is gone
         stderr = os.pipe2(os.O_CLOEXEC)
         pid, begun = launch(program, Streams(stdin=stdin, stdout=stdout, stderr=stderr[1]))
         for fd in (*fds[1:], stderr[1]):
             os.close(fd)
         os.set_blocking(stderr[0], False)
-        with contextlib.suppress(OSError):  # nobody may be left to hear it; the supervisor sees that
+        with contextlib.suppress(OSError):  # the Remit process may be gone; the supervisor sees that
             send_frame(sock, {"begun": begun})
         if pid is None:
             return
@@ -212,7 +212,7 @@ def watch_owner(owner_pid: int) -> int | None:
 
 
 def announce_ready(server: ForkServer) -> None:
-    """Say so to the parent. Standard error, which told it until now why a start failed, is closed."""
+    """Report to the parent. Standard error, by which it learns why a start failed, is closed."""
     gc.collect()
     gc.freeze()
     send_frame(server.control, {"ready": True})

@@ -346,7 +346,7 @@ class ProcessPool:
             _report_abandoned(ending, backend)
 
     def stop_at_once(self, session_ids: Collection[str]) -> None:
-        """Kill what runs for these delegations, without the grace of a SIGTERM; whoever waits for them sees to the rest."""
+        """Kill what runs for these delegations, without the grace of a SIGTERM; those who wait for them clean up."""
         for process, session_id in self._processes.items():
             if session_id in session_ids:
                 process.order_stop(0.0)
@@ -374,7 +374,7 @@ class ProcessPool:
     def _disown(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever awaits it gets it; when nobody does any more, it has no one to tell
+            task.exception()  # raised where it is awaited; elsewhere it is dropped
 
     async def _warm_up(self, targets: Sequence[Target], for_commands: bool, before: "asyncio.Task[None] | None") -> None:
         if before is not None:

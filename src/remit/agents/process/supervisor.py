@@ -1,7 +1,7 @@
 """The supervisor: the process between a fork server and one worker or command. It runs no agent code, so nothing can make it misbehave.
 
 It adopts whatever the worker's tree orphans, drains the worker's output, and reports how the worker ended, after all of the
-tree is dead. When it is told to stop, or the Remit process is gone, it kills everything below it. "All is dead" is no guess:
+tree is dead. When it is ordered to stop, or the Remit process is gone, it kills everything below it. "All is dead" is certain:
 a process that adopts orphans and has no child left has no descendant left.
 """
 
@@ -85,7 +85,7 @@ class Supervisor:
                 pass
             report[f"{output.name}_bytes"] = output.count
             report[f"{output.name}_tail"] = bytes(output.tail).decode(errors="replace")
-        with contextlib.suppress(OSError):  # nobody may be left to hear it
+        with contextlib.suppress(OSError):  # the Remit process may be gone
             self._link.setblocking(True)
             self._link.sendall(encode_frame(report))
 

@@ -218,7 +218,7 @@ class WorkerClient:
         self._service.take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """Nothing is told to a worker."""
+        """A worker is sent no notifications."""
 
     def lost(self, fault: str) -> None:
         self._fault = fault

@@ -142,7 +142,7 @@ class Worker:
         self._sending = threading.Lock()
         self._main_is_sending = False
         self._stop_after_sending = False
-        self._calls = Calls(self._send, lambda: Stopped("The delegation is over: nobody listens any more."))
+        self._calls = Calls(self._send, lambda: Stopped("The delegation is over: its Remit process has closed the connection."))
         job = receive_frame(sock)
         if job is None:
             os._exit(BROKEN)
@@ -155,7 +155,7 @@ class Worker:
             os.environ.update(job["environment"])
             os.environ.update(job["facts"]["environment"])
             found = Target.from_wire(job["target"]).load()
-        except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; the caller must hear it
+        except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; the caller gets it
             self._end({"error": error_to_wire(error, with_traceback=True, while_loading=True)})
         self._perform(found, job["facts"])
 
@@ -186,7 +186,7 @@ class Worker:
             value = await task
         except BaseException as error:  # noqa: BLE001 - as above
             if task.done() and not task.cancelled() and isinstance(leaving := task.exception(), SystemExit):
-                raise leaving from None  # it ended the loop, which cancelled us: `error` says only that
+                raise leaving from None  # it ended the loop, which cancelled us: that is all `error` is about
             self._end({"error": error_to_wire(error, with_traceback=True)})
         # Answered from here: tasks that the function left behind must not hold the answer back while the loop closes.
         self._end({"value": to_jsonable(value)})
@@ -224,7 +224,7 @@ class Worker:
             with self._sending:
                 self._sock.sendall(data)
         except OSError as error:
-            raise Stopped("The delegation is over: nobody listens any more.") from error
+            raise Stopped("The delegation is over: its Remit process has closed the connection.") from error
         finally:
             if on_main:
                 self._main_is_sending = False
@@ -244,7 +244,7 @@ class Worker:
 
 
 def _declared(found: Any) -> Any:
-    """The agent. A to_jsonable function of that name was declared elsewhere, `agent("name")(function)`: its signature says the rest."""
+    """The agent. A plain function of that name was declared elsewhere, `agent("name")(function)`: the rest is in its signature."""
     if hasattr(found, "check"):
         return found
     from remit.agents.function import FunctionAgent  # here, so that this package does not need it to be imported
