@@ -64,3 +64,8 @@ def shorten_middle(text: str, limit: int) -> str:
         return shorten(text, limit) if limit > 0 else ""
     head = rest * 2 // 3
     return text[:head] + note + text[len(text) - (rest - head) :]
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.builtin.worker.workspace import act_at, build_return, format_count, format_size
+from remit.builtin.worker.workspace import act_at, build_return, format_size
 from remit.core.errors import Misused
 from remit.core.policy import Effect
+from remit.core.text import plural
 from remit.runtime.context import Context
 from remit.system.beneath import Place, Root
 from remit.system.sandbox.boxes import Job
@@ -127,7 +128,7 @@ class ExecutionResult:
         summary = f"{self._how()} {self._wrote(len(files))}"
         notes = [
             f"Files: {', '.join(left.name for left in ended.files[:5])}." if ended.files else "",
-            f"{format_count(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
+            f"{plural(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
         ]
         return build_return(summary, self._data(files), *filter(None, notes), status=status, errors=errors)
 
@@ -174,11 +175,11 @@ class ExecutionResult:
 
     def _wrote(self, files: int) -> str:
         streams = [
-            f"{format_count(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
+            f"{plural(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
         ]
         written = f"It wrote {' and '.join(streams)}" if streams else "It wrote nothing"
         cut = ", more than is kept" if self.ran.is_cut else ""
-        return f"{written}{cut}, and left {format_count(files, 'file') if files else 'no files'}."
+        return f"{written}{cut}, and left {plural(files, 'file') if files else 'no files'}."
 
     def _data(self, files: list[dict[str, Any]]) -> dict[str, Any]:
         ended, limits = self.ran.ended, self.job.limits

@@ -13,8 +13,8 @@ from typing import Any
 
 from remit.builtin.researcher.passages import contains, printable
 from remit.builtin.researcher.ranking import MAX_PARTS, Part, Words
-from remit.builtin.researcher.reports import Citation, count, escape_markdown, lay_out, one_line
-from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.builtin.researcher.reports import Citation, escape_markdown, lay_out, one_line
+from remit.core.text import UNTRUSTED, fence_untrusted, plural
 from remit.models.questions import TextModel, ask_optional, object_in
 from remit.runtime.context import Context
 
@@ -140,13 +140,13 @@ class WrittenAnswer:
     def note(self) -> str:
         """Below the answer in a report: how far it was checked."""
         text = f"*Written by {one_line(self.by) or 'a model'} from the quotations below. Each citation was matched with its source:"
-        text += f" {len(self.supported)} of {count(len(self.statements), 'statement')} with words that are there; the others are marked.*"
+        text += f" {len(self.supported)} of {plural(len(self.statements), 'statement')} with words that are there; the others are marked.*"
         return text + ("\n\n*It was cut off: the model wrote more than is taken.*" if self.is_cut else "")
 
     def summary(self, read: str) -> str:
         first = re.sub(r"[`*#<>\[\]|\\]", "", one_line(self.supported[0].text, 200))
         text = f"{first} Written by {one_line(self.by, 60) or 'a model'} from passages of {read};"
-        return f"{text} {len(self.supported)} of {count(len(self.statements), 'statement')} with a citation that was found in its source."
+        return f"{text} {len(self.supported)} of {plural(len(self.statements), 'statement')} with a citation that was found in its source."
 
     def to_data(self) -> dict[str, Any]:
         invented = [name for one in self.statements for name in (*(f"[{number}]" for number in one.unknown), *one.unmatched)]
@@ -172,7 +172,7 @@ async def write(
             passages[one.number] = one
     if not passages or ctx.hand_in:
         return None, "time was up before it could be asked" if passages else "there was no passage to write from"
-    ctx.progress(f"A model writes the answer from {count(len(passages), 'passage')}")
+    ctx.progress(f"A model writes the answer from {plural(len(passages), 'passage')}")
     task = _LAYOUTS[layout] + (f"\n\n{fence_untrusted(question, kind='question')}" if question else "")
     prompt = "\n\n".join([*(one.fenced() for one in passages.values()), task])
     seconds = min(_WRITE_SECONDS, _WRITE_SHARE * ctx.remaining)
@@ -184,7 +184,7 @@ async def write(
         return None, "its answer is not the JSON that was asked for"
     statements, is_cut = check_statements(given, {number: one.passage.text for number, one in passages.items()})
     if given and not any(one.citations for one in statements):
-        return None, f"none of its {count(len(given), 'statement')} cites words that are there, so what it wrote was left out"
+        return None, f"none of its {plural(len(given), 'statement')} cites words that are there, so what it wrote was left out"
     return WrittenAnswer(statements=statements, layout=layout, by=heard.model, is_cut=is_cut or heard.is_cut), ""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.builtin.researcher.passages import Document, Passage, printable
 from remit.builtin.researcher.ranking import RankedPassage
-from remit.core.text import fence_untrusted
+from remit.core.text import fence_untrusted, plural
 
 if TYPE_CHECKING:
     from remit.builtin.researcher.answers import WrittenAnswer
@@ -33,10 +33,6 @@ def one_line(text: str, most: int = 400) -> str:
 
 def code_span(text: str) -> str:
     return f"`{' '.join(printable(text).split()).replace('`', '')}`"
-
-
-def count(number: int, one: str) -> str:
-    return f"{number} {one if number == 1 else one + 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +156,10 @@ def amount_read(searched: dict[str, Any]) -> str:
     """How much was read, in words: only files in which a search found something are read."""
     files, pages = len(searched["files"]), len(searched["pages"])
     if searched["filesListed"] > files:
-        words = f"{count(searched['filesListed'], 'file')} searched ({files or 'none'} of them read)"
+        words = f"{plural(searched['filesListed'], 'file')} searched ({files or 'none'} of them read)"
     else:
-        words = count(files, "file") if files or not pages else ""
-    return " and ".join(filter(None, [words, count(pages, "page") if pages else ""]))
+        words = plural(files, "file") if files or not pages else ""
+    return " and ".join(filter(None, [words, plural(pages, "page") if pages else ""]))
 
 
 def research_report(
@@ -229,9 +225,9 @@ def _not_found(result: Result, searched: dict[str, Any]) -> str:
 
 def _searched(searched: dict[str, Any]) -> str:
     rows = [
-        f"- Places: {', '.join(map(one_line, searched['places'])) or 'none'} ({count(searched['filesListed'], 'file')})",
+        f"- Places: {', '.join(map(one_line, searched['places'])) or 'none'} ({plural(searched['filesListed'], 'file')})",
         *(f"- {note}" for note in searched.get("notes", ())),
-        f"- Depth {searched['depth']} of {searched['maxDepth']}; {count(searched['children'], 'worker')} sent; {searched['seconds']} s",
+        f"- Depth {searched['depth']} of {searched['maxDepth']}; {plural(searched['children'], 'worker')} sent; {searched['seconds']} s",
     ]
     lists = {"queries": "Searched for", "webQueries": "Asked the web", "leads": "Leads", "files": "Files", "pages": "Pages"}
     rows += [f"- {name} ({len(searched[key])}): {', '.join(_first(searched[key]))}" for key, name in lists.items() if searched[key]]
@@ -290,7 +286,11 @@ class Synthesis:
 
     def markdown(self, layout: str, written: "WrittenAnswer | None" = None) -> str:
         model = [written.text, written.note(), "## What they say, quoted"] if written is not None else []
-        head = [f"# What {count(len(self.documents), 'source')} say", *model, "The central passages of each source, chosen by their words."]
+        head = [
+            f"# What {plural(len(self.documents), 'source')} say",
+            *model,
+            "The central passages of each source, chosen by their words.",
+        ]
         several = [("In several sources", _short_quote(*group)) for group in self.agreed if group]
         rows = several + [(self._heading(one, layout), _short_quote(one)) for own in self.single.values() for one in own]
         body = lay_out("table" if layout == "table" else "outline", rows)

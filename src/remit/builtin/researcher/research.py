@@ -20,12 +20,12 @@ from remit.builtin.researcher.reports import (
     Result,
     Synthesis,
     amount_read,
-    count,
     one_line,
     research_report,
 )
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
 from remit.core.errors import ErrorInfo, Misused
+from remit.core.text import plural
 from remit.models.questions import TextModel
 from remit.runtime.context import Context
 
@@ -131,7 +131,7 @@ class Research:
 
     def _rank(self, depth: int) -> Result:
         documents = list(self._gatherer.documents.values())
-        self._ctx.progress(f"Ranking the passages of {count(len(documents), 'source')}")
+        self._ctx.progress(f"Ranking the passages of {plural(len(documents), 'source')}")
         index = Index(documents, self._words)
         self._progress |= {"depth": depth, "sentences": len(index.passages)}
         result, citations = Result(query=self._query), Citations()
@@ -208,10 +208,10 @@ class Research:
         if written is not None and written.supported:
             summary = written.summary(read)
         elif result.answer:
-            summary = f"Quotes the {count(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
+            summary = f"Quotes the {plural(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
             summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
             unanswered = sum(not finding.is_supported for finding in result.findings)
-            summary += f" {count(unanswered, 'part')} of the question not found." if unanswered else ""
+            summary += f" {plural(unanswered, 'part')} of the question not found." if unanswered else ""
         else:
             summary = f"No passage in {read} has enough of the question's words to answer it."
             errors = errors or [_not_found(result, summary)]
@@ -234,7 +234,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
-    ctx.progress(f"Comparing {count(len(documents), 'source')}")
+    ctx.progress(f"Comparing {plural(len(documents), 'source')}")
     synthesis = replace(_synthesis(documents), failures=gatherer.failures, without_text=gatherer.without_text)
     data, written = synthesis.data(layout), None
 
@@ -303,12 +303,12 @@ def _in_turn(synthesis: Synthesis) -> list[Citation]:
 def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
-    sources, quoted = count(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
-    summary = f"{sources}: {count(quoted, 'central passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
+    sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
+    summary = f"{sources}: {plural(quoted, 'central passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
     summary = written.summary(sources) if written is not None and written.supported else summary
-    summary += f" Read, but not quoted: {count(len(synthesis.unquoted), 'source')}." if synthesis.unquoted else ""
+    summary += f" Read, but not quoted: {plural(len(synthesis.unquoted), 'source')}." if synthesis.unquoted else ""
     if gatherer.failures:
-        lost = f"{count(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
+        lost = f"{plural(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
         error = _error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")
         return _return("partial", f"{summary} Some sources could not be read.", data, [error])
     if gatherer.ran_out_of_time:

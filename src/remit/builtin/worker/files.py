@@ -21,9 +21,10 @@ from pydantic import Field
 from remit.agents.function import FunctionAgent, agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.search import Search, SearchRequest, SearchResult
-from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_count, format_size
+from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
+from remit.core.text import plural
 from remit.runtime.context import Context
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
 from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
@@ -102,7 +103,7 @@ def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     elif piece.bytes_read == 0:
         said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(read.size)}."
     elif piece.offset == 0 and not is_cut:
-        lines = "" if piece.encoding == BASE64 else f", {format_count(len(piece.content.splitlines()), 'line')}"
+        lines = "" if piece.encoding == BASE64 else f", {plural(len(piece.content.splitlines()), 'line')}"
         said = f"{display_path(path)} was read whole: {format_size(read.size)}{lines}."
     else:
         said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
@@ -201,12 +202,12 @@ def _removed_return(path: str, kind: str, removed: RemovalReport) -> dict[str, A
         "foldersDeleted": removed.folders,
         "sizeBytes": removed.size_bytes,
     }
-    what = f"{format_count(removed.files, 'file')} and {format_count(removed.folders, 'folder')}, {format_size(removed.size_bytes)}"
+    what = f"{plural(removed.files, 'file')} and {plural(removed.folders, 'folder')}, {format_size(removed.size_bytes)}"
     if not removed.left:
         said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {format_size(removed.size_bytes)}."
         return build_return(f"{display_path(path)} was deleted. {said}", data)
     data["left"] = removed.faults
-    left = f"{format_count(removed.left, 'entry', 'entries')} could not be deleted"
+    left = f"{plural(removed.left, 'entry', 'entries')} could not be deleted"
     message = f"{left}: {'; '.join(removed.faults[:3])}"[:500]
     error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
     summary = f"{display_path(path)} was deleted in part: {what}. {left}."
@@ -223,7 +224,7 @@ def _need_empty(place: Place) -> None:
     finally:
         os.close(folder)
     if count:
-        holds = f"{shown(place.asked)} is a folder with {format_count(count, 'entry', 'entries')}"
+        holds = f"{shown(place.asked)} is a folder with {plural(count, 'entry', 'entries')}"
         raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
@@ -372,9 +373,9 @@ def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str,
     if walk.was_stopped:
         notes.append("Time ran out before everything was looked at.")
     if walk.too_deep:
-        notes.append(f"{format_count(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
+        notes.append(f"{plural(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
     if walk.unreadable:
-        notes.append(f"{format_count(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
+        notes.append(f"{plural(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
     data: dict[str, Any] = {
         "path": path,
         "entries": listed.entries,
@@ -385,7 +386,7 @@ def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str,
     }
     if notes:
         data["notes"] = notes
-    what = f"{format_count(listed.files, 'file')} and {format_count(listed.folders, 'folder')}"
+    what = f"{plural(listed.files, 'file')} and {plural(listed.folders, 'folder')}"
     many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
     root = "The workspace" if not parts_of(path) else display_path(path)
     said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
@@ -430,7 +431,7 @@ async def _allowed(ctx: Context, prefix: str, found: SearchResult) -> SearchResu
     refused = {path async for path, _ in _refused(ctx, prefix, paths)}
     if not refused:
         return found
-    note = f"{format_count(len(refused), 'file')} left out: the policy does not allow reading them."
+    note = f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."
     return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
@@ -440,7 +441,7 @@ def _found_return(path: str, pattern: str, prefix: str, found: SearchResult) -> 
     cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."
     notes = [cut] if found.is_cut else []
     notes += ["Time ran out before everything was searched."] if found.out_of_time else []
-    notes += [f"{format_count(found.long_lines, 'long line')} shown in part."] if found.long_lines else []
+    notes += [f"{plural(found.long_lines, 'long line')} shown in part."] if found.long_lines else []
     notes += found.notes
     data: dict[str, Any] = {
         "path": path,
@@ -453,10 +454,8 @@ def _found_return(path: str, pattern: str, prefix: str, found: SearchResult) -> 
         **({"filesSearched": found.files_searched} if found.files_searched is not None else {}),
         **({"notes": notes} if notes else {}),
     }
-    searched = f"Searched {format_count(found.files_searched, 'file')}." if found.files_searched is not None else "The search is done."
-    hits = (
-        f"{format_count(len(matches), 'line matches', 'lines match')}, in {format_count(files, 'file')}." if matches else "Nothing matches."
-    )
+    searched = f"Searched {plural(found.files_searched, 'file')}." if found.files_searched is not None else "The search is done."
+    hits = f"{plural(len(matches), 'line matches', 'lines match')}, in {plural(files, 'file')}." if matches else "Nothing matches."
     if not found.out_of_time:
         return build_return(f"{searched} {hits}", data, *notes)
     message = "The search ran out of time; the matches so far are in the data."

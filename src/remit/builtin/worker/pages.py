@@ -22,11 +22,11 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from remit.builtin.worker.workspace import error_dict, format_count
+from remit.builtin.worker.workspace import error_dict
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
-from remit.core.text import one_line
+from remit.core.text import one_line, plural
 from remit.runtime.context import Context
 from remit.system.http import (
     ACCEPT_ENCODING,
@@ -537,8 +537,8 @@ def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
         sentences.append(f"The title is “{plain_text(data['title'], 100)}”")
     match data["kind"]:
         case "html" | "text" | "pdf":
-            links = f" and {format_count(len(data['links']), 'link')}" if data["links"] else ""
-            sentences.append(f"It has {format_count(len(data['text']), 'character')} of text{links}")
+            links = f" and {plural(len(data['links']), 'link')}" if data["links"] else ""
+            sentences.append(f"It has {plural(len(data['text']), 'character')} of text{links}")
         case "json":
             sentences.append("It was read as JSON" if data["json"] is not None else "It could not be read as JSON")
         case _ if data["file"]:

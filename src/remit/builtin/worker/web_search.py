@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from remit.builtin.worker.pages import bounded_memory, build_headers, build_network, decode_text, fetch, plain_text, read_json, utc_time
-from remit.builtin.worker.workspace import format_count
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
+from remit.core.text import plural
 from remit.runtime.context import Context
 from remit.system.beneath import open_regular
 from remit.system.http import BodyError, Network, UnreachableError, WebRequest, check_target, parse_target
@@ -360,7 +360,7 @@ def _no_provider(found: SearchOutcome, settings: Settings) -> Exception:
 
 def search_return(query: str, found: SearchOutcome, at: str) -> dict[str, Any]:
     results = [{"title": hit.title, "url": hit.url, "snippet": hit.snippet, "date": hit.date} for hit in found.hits]
-    count = format_count(len(results), "result") if results else "no results"
+    count = plural(len(results), "result") if results else "no results"
     passed = f" Before it, {', '.join(found.tried)} gave no answer." if found.tried else ""
     first = f" The first is “{plain_text(results[0]['title'] or '', 100)}”." if results else " Other words may find more."
     return {

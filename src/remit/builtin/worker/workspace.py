@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
+from remit.core.text import plural
 from remit.runtime.context import Context
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
 from remit.system.threads import off_loop
@@ -152,12 +153,8 @@ def error_dict(type_: str, code: str, message: str, advice: str, *, recoverable:
     return {"type": type_, "code": code, "message": message, "recoverable": recoverable, "recommendation": advice}
 
 
-def format_count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def format_size(count: int) -> str:
     if count < 10_000:
-        return format_count(count, "byte")
+        return plural(count, "byte")
     unit, size = next((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size)
     return f"{count / size:.1f} {unit}"

@@ -9,6 +9,7 @@ from typing import Any
 from remit.builtin.coder.analysis.imports import ImportGraph
 from remit.builtin.coder.analysis.survey import Survey, printable
 from remit.core.cycles import cyclic_components
+from remit.core.text import plural
 
 MORE = "<!-- more -->"
 """The command line shows the report up to here."""
@@ -31,31 +32,27 @@ def prose(text: str) -> str:
     return _MARKUP.sub(r"\\\1", _CONTROL.sub(" ", printable(text)).strip())
 
 
-def many(count: int, one: str) -> str:
-    return f"{count:,} {one}{'' if count == 1 else 's'}"
-
-
 def composition(data: dict[str, Any]) -> str:
     parsed = [one for one in data["languages"] if one["isParsed"]]
     total = sum(one["code"] for one in parsed)
     if not total:
-        return f"{many(data['files'], 'file')}, none of them in a language that is parsed."
+        return f"{plural(data['files'], 'file')}, none of them in a language that is parsed."
     ordered = sorted(parsed, key=lambda one: -int(one["code"]))[:4]
     shares = ", ".join(f"{prose(one['language'])} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total)
     none = "" if data["notReached"] else "; no tests in it"
     tests = f"; {100 * data['tests']['codeLines'] / total:.0f} % of it tests" if data["tests"]["functions"] else none
-    return f"{many(total, 'line')} of code in {many(data['parsedFiles'], 'file')}: {shares}{tests}."
+    return f"{plural(total, 'line')} of code in {plural(data['parsedFiles'], 'file')}: {shares}{tests}."
 
 
 def summary(data: dict[str, Any]) -> str:
-    parts = [f"Not complete: there was no time for {many(data['notReached'], 'file')}."] if data["notReached"] else []
+    parts = [f"Not complete: there was no time for {plural(data['notReached'], 'file')}."] if data["notReached"] else []
     parts.append(composition(data))
     if data["imports"]["cycleCount"]:
-        parts.append(f"{many(data['imports']['cycleCount'], 'group')} of modules import one another in a circle.")
+        parts.append(f"{plural(data['imports']['cycleCount'], 'group')} of modules import one another in a circle.")
     if data["hotSpots"]:
         parts.append(f"Hottest spot: {data['hotSpots'][0]['path'][-80:]}.")
     if data["tests"]["functions"] and data["tests"]["untouched"]:
-        parts.append(f"No test reaches {many(data['tests']['untouched'], 'file')}.")
+        parts.append(f"No test reaches {plural(data['tests']['untouched'], 'file')}.")
     return " ".join(" ".join(parts).split())[:400]
 
 
@@ -78,8 +75,8 @@ def import_chart(survey: Survey, graph: ImportGraph) -> str:
     names = {key: f"n{number}" for number, key in enumerate(sorted(sizes))}
     boxes = [f'  {names[key]}["{_label(key)}{f" ({sizes[key]} files)" if sizes[key] > 1 else ""}"]' for key in names]
     arrows = [f"  {names[start]} {'==>' if in_cycle else '-->'} {names[end]}" for in_cycle, _, start, end in drawn[:ARROWS_AT_MOST]]
-    left = [many(len(tests), "test file")] if tests else []
-    left += [many(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
+    left = [plural(len(tests), "test file")] if tests else []
+    left += [plural(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
     notes = "Arrows lead from what imports to what is imported." + (" Bold arrows are part of a cycle." if knots else "")
     notes += f" Left out: {' and '.join(left)}." if left else ""
     return "\n".join(["```mermaid", "flowchart LR", *boxes, *arrows, "```", "", notes])
@@ -107,7 +104,7 @@ def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
 
 def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -> str:
     about = f"{prose(data['about'])}\n\n" if data["about"] else ""
-    partial = f"\n\n**Not complete:** there was no time to read {many(data['notReached'], 'file')}." if data["notReached"] else ""
+    partial = f"\n\n**Not complete:** there was no time to read {plural(data['notReached'], 'file')}." if data["notReached"] else ""
     tests, todos, external = data["tests"], data["todos"], data["imports"]["external"][:12]
     cycles = [
         " → ".join(map(code, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
@@ -171,19 +168,19 @@ def _points(data: dict[str, Any]) -> list[str]:
     for one in data["hotSpots"][:1]:
         tested = ", and no test reaches it" if one["isUntested"] else ""
         points.append(
-            f"**Most likely to break**: {code(one['path'])}: {many(one['commits'], 'commit')}, complexity {one['complexity']:,}{tested}."
+            f"**Most likely to break**: {code(one['path'])}: {plural(one['commits'], 'commit')}, complexity {one['complexity']:,}{tested}."
         )
     if data["complexFunctions"]:
         one = data["complexFunctions"][0]
         points.append(f"**Most complex function**: {code(one['name'])} in {code(one['path'])} ({one['complexity']:,}).")
     if count := data["imports"]["cycleCount"]:
-        largest = many(data["imports"]["cycles"][0]["size"], "module")
-        points.append(f"**Tangled**: {many(count, 'group')} of modules import one another in a circle; the largest has {largest}.")
+        largest = plural(data["imports"]["cycles"][0]["size"], "module")
+        points.append(f"**Tangled**: {plural(count, 'group')} of modules import one another in a circle; the largest has {largest}.")
     elif data["imports"]["edges"]:
         points.append("**Not tangled**: no modules import one another in a circle.")
     if count := data["tests"]["functions"]:
         points.append(
-            f"**Tests**: {many(count, 'test')}; by imports and names, no test reaches {many(data['tests']['untouched'], 'file')}."
+            f"**Tests**: {plural(count, 'test')}; by imports and names, no test reaches {plural(data['tests']['untouched'], 'file')}."
         )
     return points
 
@@ -199,5 +196,5 @@ def _folders(survey: Survey) -> list[dict[str, Any]]:
 def _left_out(data: dict[str, Any], survey: Survey) -> list[str]:
     lines = [f"{prose(reason)}: {count:,}" for reason, count in data["skipped"].items()]
     lines += [f"other people's code: {', '.join(map(code, data['skippedFolders']))}"] if data["skippedFolders"] else []
-    lines += [f"{many(survey.broken, 'file')} with parts that could not be parsed"] if survey.broken else []
+    lines += [f"{plural(survey.broken, 'file')} with parts that could not be parsed"] if survey.broken else []
     return lines + [f"{code(one['path'])}: {prose(one['why'])}" for one in data["unreadable"]]
