@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from remit.board.state_file import data_to_state, state_to_data
 from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of
-from remit.board.todo import draw
+from remit.board.todo import draw, guarded, stripped, unguarded
 from remit.board.todo_merge import may_become, merge
-from remit.board.todo_parser import guarded, stripped, unguarded
 
 AT = "2026-01-02T03:04:05Z"
 

@@ -20,9 +20,8 @@ from remit.board.board import SPECS, Board
 from remit.board.outcome import count_words
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.task import NEED_REASON, SCHEMA_VERSION, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
-from remit.board.todo import link_to, text_of
+from remit.board.todo import link_to, one_line, read_block, read_sheet, text_of
 from remit.board.todo_merge import MergeResult, merge
-from remit.board.todo_parser import one_line, read_block, read_sheet
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
 

@@ -1,10 +1,405 @@
-"""TODO.md drawn from the board: the same text for the same board, with a person's own text in its place. `todo_merge` reads it back."""
+"""TODO.md parsed and drawn: its tasks as blocks, a person's own text by position, and the same text for the same board.
+
+A person's text may contain `---`, `### 9. Something`, a fence or a comment. Inside a fence or comment that closes, such lines mean nothing.
+Elsewhere `draw` puts a backslash before such a line of a description (Markdown shows it as written) and parsing removes it. The drawing a
+person began from and the text they left are parsed alike, so that oddities in both are not edits. `todo_merge` merges them.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from remit.board.task import Priority, State, Status, Task
-from remit.board.todo_parser import MAY_MEAN_MORE, first_plain, guarded, heading_of, one_line, plain, stripped
+
+# ---- parsing
+
+
+KNOWN_FIELDS = {
+    "status": "Status", "effort": "Effort", "priority": "Priority", "language": "Language", "dependencies": "Dependencies",
+    "started": "Started", "completed": "Completed", "blocking reason": "Blocking Reason", "research": "Research", "plan": "Plan",
+    "implementation": "Implementation",
+}  # fmt: skip
+"""Names of the lines of a task, as they are compared and as they are drawn."""
+NUMBER_LIMIT = 999_999
+"""Above it, what a person writes before the dot is part of a title and no task number."""
+
+SECTION = re.compile(r"##\s+(?:[^\w\s]+\s*)?(high|medium|low)[\s-]+priority\b", re.IGNORECASE)
+NUMBERED = re.compile(r"###\s+0*(\d{1,15})[.)](?!\d)\s*(.*)$")
+UNNUMBERED = re.compile(r"###\s+(\S.*)$")
+FIELD = re.compile(r"\s*(?:[-*+]\s+)?\*\*([^*\n]{1,60}?)(?::\*\*|\*\*\s*:)\s*(.*)$")
+_NEXT_FIELD = re.compile(
+    r"\s*(?:[-*+]\s+)?\*\*(?:" + "|".join(KNOWN_FIELDS) + r"|description)(?::\*\*|\*\*\s*:)", re.IGNORECASE
+)  # fmt: skip
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+_DESCRIPTION = "**Description**:"
+_COMMENT_END = "-->"
+_LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,15}[.)])")
+_LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
+_HEADING = re.compile(r"\\*###\s")
+MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
+"""A text without any of it needs no marking."""
+
+
+def heading_of(priority: str) -> str:
+    """Of a section, as it is drawn."""
+    return f"## {priority.capitalize()} Priority"
+
+
+def is_rule(line: str) -> bool:
+    return line.startswith("---") and line.rstrip() == "---"
+
+
+def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
+    """Whether the next line that is not blank is one of a task's own."""
+    for line in lines[index + 1 : index + 5]:
+        if line.strip():
+            return _NEXT_FIELD.match(line) is not None
+    return False
+
+
+class Zones:
+    """Fences and comments among some lines."""
+
+    def __init__(self, lines: Sequence[str], *, is_barrier: Callable[[int], bool] | None = None) -> None:
+        """`is_barrier`: a line that none of them reaches across: the heading of a task the board has."""
+        self._lines = lines
+        self._is_barrier = is_barrier
+        self._unclosed: dict[str, tuple[int, int]] = {}
+        """By kind: a length, and the line up to which nothing closes it. Thousands that never close are searched once."""
+
+    def end(self, index: int) -> int | None:
+        """The line that closes the zone opened at `index`; None: nothing opens there, or it never closes."""
+        line = self._lines[index]
+        if "```" not in line and "~~~" not in line and "<!--" not in line:
+            return None
+        if line.lstrip().startswith("<!--"):
+            return index if _COMMENT_END in line else self._closing(_COMMENT_END, 1, index)
+        opened = _FENCE.match(line)
+        return None if opened is None else self._closing(opened[1][:3], len(opened[1]), index)
+
+    def _closing(self, kind: str, length: int, index: int) -> int | None:
+        tried, until = self._unclosed.get(kind, (0, 0))
+        if length >= tried and index < until:
+            return None
+        at = index
+        for at in range(index + 1, len(self._lines)):
+            line = self._lines[at]
+            closes = _closed_length(line, kind) if kind in line else 0
+            if closes >= length:
+                return at
+            if not closes and line.startswith("### ") and self._is_barrier is not None and self._is_barrier(at):
+                break
+        self._unclosed[kind] = (length, at)
+        return None
+
+
+def _closed_length(line: str, kind: str) -> int:
+    """Length of the fence that the line closes; 1 for a comment; 0: it closes nothing."""
+    if kind == _COMMENT_END:
+        return 1
+    bare = line.strip()
+    return 0 if bare.strip(kind[0]) else len(bare)
+
+
+def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """With a backslash before each line that would be read as structure. `before_description`: the description follows these lines."""
+    return _marked(lines, _guard, before_description)
+
+
+def unguarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """The reverse of `guarded`."""
+    return _marked(lines, _unguard, before_description)
+
+
+def _marked(lines: Sequence[str], mark: "Callable[[str, bool, bool], str]", before_description: bool) -> list[str]:
+    given = [*lines, _DESCRIPTION] if before_description else lines
+    result: list[str] = []
+    zones = Zones(given)
+    while (index := len(result)) < len(given):
+        end = zones.end(index)
+        for at in range(index, (index if end is None else end) + 1):
+            # Inside a fence only a complete task would be taken for one.
+            is_task = _HEADING.match(given[at]) is not None and is_followed_by_field(given, at)
+            result.append(mark(given[at], is_task or (end is None and _LOOKS_BUILT.match(given[at]) is not None), end is None))
+    return result[: len(lines)]
+
+
+def _guard(line: str, is_structure: bool, is_outside: bool) -> str:
+    """A fence or comment that does not close (or a line that looks like one with its mark) is marked too."""
+    opens = is_outside and (line.lstrip().startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None)
+    return "\\" + line if is_structure or opens else line
+
+
+def _unguard(line: str, is_structure: bool, is_outside: bool) -> str:
+    is_marked = line.startswith("\\") and (is_structure or (is_outside and _LOOKS_OPEN.match(line) is not None))
+    return line[1:] if is_marked else line
+
+
+def first_plain(lines: Sequence[str]) -> int:
+    """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
+    zones = Zones(lines)
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        is_comment = line.lstrip().startswith("<!--")
+        end = zones.end(index) if is_comment else None
+        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
+        if not line.strip() or end is not None or is_below or FIELD.match(line):
+            index = index + 1 if end is None else end + 1
+            continue
+        return index
+    return len(lines)
+
+
+def stripped(lines: Sequence[str]) -> list[str]:
+    """Without the blank lines at both ends."""
+    first, last = 0, len(lines)
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    return list(lines[first:last])
+
+
+def plain(text: str) -> str:
+    """Line ends as one sort, no byte order mark, no zero bytes."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text.removeprefix("\ufeff")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# ---- the file
+
+
+@dataclass(slots=True)
+class Block:
+    """One task in the text."""
+
+    number: int | None
+    title: str
+    section: Priority | None
+    """Its section; None: none of the three."""
+    lines: list[str] = field(default_factory=list)
+    """Below its heading, without the closing `---`."""
+    is_closed: bool = False
+
+    def looks_like(self, other: "Block") -> bool:
+        return self.number == other.number and self.title == other.title and self.lines == other.lines
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A whole TODO.md."""
+
+    blocks: list[Block] = field(default_factory=list)
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+    """A person's own lines: `top`, `begin:high`, `end:high`, `after:#3` (behind the fourth block)."""
+    headings: dict[Priority, str] = field(default_factory=dict)
+
+    def texts(self, numbers: Sequence[int | None]) -> dict[str, str]:
+        """The gaps as the board keeps them; `numbers`: which task each block came to be, None: none."""
+        found: dict[str, list[str]] = {}
+        for key, lines in self.gaps.items():
+            if key.startswith("after:#"):
+                number = numbers[int(key[7:])]
+                key = f"after:{number}" if number is not None else "end:low"
+            text = "\n".join(stripped(lines))
+            if text or key == "top":
+                found.setdefault(key, []).append(text)
+        for priority, heading in self.headings.items():
+            if heading != heading_of(priority):
+                found[f"heading:{priority}"] = [heading]
+        return {key: "\n\n".join(texts) for key, texts in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockFields:
+    """What the lines of one block say."""
+
+    fields: Mapping[str, str]
+    """The known ones, by the name they are drawn with."""
+    again: tuple[tuple[str, str], ...] = ()
+    """Known ones that occur a second time."""
+    lines: tuple[str, ...] = ()
+    description: str = ""
+
+
+def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
+    """`titles`: of the tasks the board has. They tell a task from a heading within a description."""
+    return Reader(plain(text).split("\n"), titles, next_number).read()
+
+
+def _striking(lines: Sequence[str]) -> list[int]:
+    """Indexes of lines that may carry structure, or open something."""
+    return [
+        index
+        for index, line in enumerate(lines)
+        if line[:3] in ("## ", "###", "##\t", "---") or "```" in line or "~~~" in line or "<!--" in line
+    ]
+
+
+class Reader:
+    """Goes through the lines once. `board import` reads less strictly with one of its own."""
+
+    def __init__(self, lines: Sequence[str], titles: Mapping[int, str], next_number: int) -> None:
+        self.lines = lines
+        self.titles = titles
+        self.next_number = next_number
+        self.zones = Zones(lines, is_barrier=self._is_known)
+        self.sheet = Sheet(gaps={"top": []})
+        self.section: Priority | None = None
+        self.is_own = False
+        """Under a heading of the person's own, which is none of the three."""
+        self.block: Block | None = None
+        self.into = self.sheet.gaps["top"]
+        """Where a line without meaning goes."""
+
+    def read(self) -> Sheet:
+        """Line by line, but the many that can mean nothing are passed over in one go."""
+        done = 0
+        for index in _striking(self.lines):
+            if index < done:
+                continue
+            line = self.lines[index]
+            self.into += self.lines[done:index]
+            done = index + 1
+            if line.startswith("##") and self._is_heading(index, line):
+                continue
+            if self.block is not None and is_rule(line):
+                self.block.is_closed = True
+                self._gap(f"after:#{len(self.sheet.blocks) - 1}")
+                continue
+            end = self.zones.end(index)
+            done = index + 1 if end is None else end + 1
+            self.into += self.lines[index:done]
+        self.into += self.lines[done:]
+        return self.sheet
+
+    def _is_known(self, index: int) -> bool:
+        """The heading of a task the board has, with its lines: no fence or comment reaches across it."""
+        found = NUMBERED.match(self.lines[index])
+        if found is None or self.titles.get(int(found[1])) != found[2].strip():
+            return False
+        return is_followed_by_field(self.lines, index)
+
+    def _is_heading(self, index: int, line: str) -> bool:
+        """Take a heading that is one of ours, or begins a section of the person's own; False: it is just a line."""
+        if line.startswith("## ") or line.startswith("##\t"):
+            found = SECTION.match(line)
+            if found:
+                self.section = Priority(found[1].lower())
+                self.is_own = False
+                self._gap(f"begin:{self.section}")
+                self._name_section(self.section, line.rstrip())
+            else:
+                self._own_section(line)
+            return True
+        return line.startswith("###") and self._is_task(index, line)
+
+    def _name_section(self, section: Priority, line: str) -> None:
+        """The section may have words of the person's behind its name; where it begins twice, the second name is kept as a comment."""
+        usual = heading_of(section)
+        known = self.sheet.headings.setdefault(section, line)
+        if line in (usual, known):
+            return
+        if known == usual:
+            self.sheet.headings[section] = line
+        else:
+            self.into += ["", f"<!-- {line.replace('-->', '-- >')} -->", ""]
+
+    def _own_section(self, line: str) -> None:
+        self.is_own = True
+        self._go_on_outside()
+        self.into.append(line)
+
+    def _go_on_outside(self) -> None:
+        """The following text is in none of the three sections, and stays there."""
+        self._gap(f"end:{self.section}" if self.section else "top")
+        if self.into and self.into[-1].strip():
+            self.into.append("")
+
+    def _is_task(self, index: int, line: str) -> bool:
+        found = NUMBERED.match(line)
+        number = int(found[1]) if found else None
+        if number is not None and number not in self.titles and not 0 < number <= NUMBER_LIMIT:
+            number = None
+        title = found[2].strip() if found and number is not None else ""
+        if number is None:
+            unnumbered = UNNUMBERED.match(line)
+            if unnumbered is None:
+                return False
+            title = unnumbered[1].strip()
+        if not is_followed_by_field(self.lines, index) and not self._stands_alone(number, title):
+            if self.block is None and (self.is_own or self.section is None):
+                self._go_on_outside()  # behind the task above it, it would be drawn in a section, and be a task the next time
+            return False
+        section = None if self.is_own else self.section
+        self.block = Block(number, title, section)
+        self.sheet.blocks.append(self.block)
+        self.into = self.block.lines
+        return True
+
+    def _stands_alone(self, number: int | None, title: str) -> bool:
+        """A heading without a task's lines is one all the same between tasks, or where it can be nothing else."""
+        if self.is_own or self.section is None:
+            return False
+        if self.block is None:
+            return True
+        return number is not None and (self.titles.get(number) == title or number >= self.next_number)
+
+    def _gap(self, key: str) -> None:
+        self.block = None
+        self.into = self.sheet.gaps.setdefault(key, [])
+
+
+def read_block(lines: Sequence[str]) -> BlockFields:
+    fields: dict[str, str] = {}
+    again: list[tuple[str, str]] = []
+    others: list[str] = []
+    zones = Zones(lines)
+    index = 0
+    while index < len(lines):
+        end = zones.end(index)
+        if end is not None:
+            others += lines[index : end + 1]
+            index = end + 1
+            continue
+        found = FIELD.match(lines[index])
+        name = found[1].strip().lower() if found else ""
+        if found and name == "description":
+            return _written(fields, again, others, [found[2], *lines[index + 1 :]], is_named=True)
+        if found and name in KNOWN_FIELDS:
+            value = found[2].strip()
+            if KNOWN_FIELDS[name] in fields:
+                again.append((KNOWN_FIELDS[name], value))
+            fields.setdefault(KNOWN_FIELDS[name], value)
+        else:
+            others.append(lines[index])
+        index += 1
+    begin = first_plain(others)
+    return _written(fields, again, others[:begin], others[begin:])
+
+
+def _written(
+    fields: dict[str, str], again: list[tuple[str, str]], others: Sequence[str], description: Sequence[str], *, is_named: bool = False
+) -> BlockFields:
+    """`is_named`: the description begins with its name."""
+    return BlockFields(
+        fields=fields,
+        again=tuple(again),
+        lines=tuple(line.rstrip() for line in unguarded(stripped(others), before_description=is_named)),
+        description="\n".join(unguarded(stripped(description))),
+    )
+
+
+# ---- drawing
+
 
 HEAD = "# TODO"
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)

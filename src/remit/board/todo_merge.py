@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from remit.board.task import IN_PROGRESS, MOVES, NEED_REASON, Priority, State, Status, Task, is_legal, slug_of, status_of
-from remit.board.todo import HEAD, draw
-from remit.board.todo_parser import Block, Sheet, Written, one_line, plain, read_block, read_sheet
+from remit.board.todo import HEAD, Block, BlockFields, Sheet, draw, one_line, plain, read_block, read_sheet
 from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
 
@@ -35,16 +34,16 @@ _NAMED = 5
 class Edit:
     """One task while a person's changes of its block are applied."""
 
-    def __init__(self, task: Task, *, at: str, base: Written | None) -> None:
+    def __init__(self, task: Task, *, at: str, base: BlockFields | None) -> None:
         """`base`: what its block said before; None: the task is new."""
         self.task = task
         self.at = at
-        self.before = base if base is not None else Written(fields={})
+        self.before = base if base is not None else BlockFields(fields={})
         self.is_new = base is None
         self.taken: list[str] = []
         self.kept: list[str] = []
 
-    def apply(self, written: Written, section: Priority | None) -> None:
+    def apply(self, written: BlockFields, section: Priority | None) -> None:
         """All but title and dependencies. `section`: the one it was moved to; None: it was not."""
         self._apply_text(written)
         self._apply_status(written)
@@ -69,14 +68,14 @@ class Edit:
     def drawn_again(self, name: str, more: str = "") -> None:
         self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
 
-    def value(self, written: Written, name: str) -> str | None:
+    def value(self, written: BlockFields, name: str) -> str | None:
         """What the person made of a line; None: they left it alone."""
         value = written.fields.get(name)
         if value == self.before.fields.get(name):
             return None
         return value if value is not None else ""
 
-    def _apply_text(self, written: Written) -> None:
+    def _apply_text(self, written: BlockFields) -> None:
         if written.lines != self.before.lines:
             known = {*self.before.lines, *written.lines}
             more = (line for line in self.task.lines if line.strip() and line not in known)  # came to the task meanwhile
@@ -84,7 +83,7 @@ class Edit:
         if bare(written.description) != bare(self.before.description) and written.description != self.task.description:
             self.take("description", description=written.description)
 
-    def _apply_fields(self, written: Written) -> None:
+    def _apply_fields(self, written: BlockFields) -> None:
         for name, attribute in (("Effort", "effort"), ("Language", "language")):
             value = self.value(written, name)
             if value is not None and value != (getattr(self.task, attribute) or ""):
@@ -109,7 +108,7 @@ class Edit:
             if (name, value) not in self.before.again:
                 self.keep(name, value, f"the block has another line {name}, which counts.")
 
-    def _apply_priority(self, written: Written, section: Priority | None) -> None:
+    def _apply_priority(self, written: BlockFields, section: Priority | None) -> None:
         """Where the section and the line differ, the section counts."""
         line = self.value(written, "Priority")
         word = (line or "").strip().strip("[]`*").strip().lower()
@@ -122,7 +121,7 @@ class Edit:
         if wanted and wanted is not self.task.priority:
             self.take(f"priority {wanted.capitalize()}", "" if section and line else "Priority", priority=wanted)
 
-    def _apply_status(self, written: Written) -> None:
+    def _apply_status(self, written: BlockFields) -> None:
         reason = written.fields.get("Blocking Reason", "").strip()
         line = self.value(written, "Status")
         found = _MARKER.match(line or "")
@@ -153,7 +152,7 @@ class Edit:
             fields = {name: getattr(moved, name) for name in ("status", "started", "completed", "blocking_reason")}
             self.take(f"[{old.marker}] → [{new.marker}]", "Status", **fields)
 
-    def _apply_reason(self, written: Written) -> None:
+    def _apply_reason(self, written: BlockFields) -> None:
         reason = self.value(written, "Blocking Reason")
         if reason is None or reason == self.task.blocking_reason:
             return
@@ -165,7 +164,7 @@ class Edit:
         elif reason:
             self.keep("Blocking Reason", reason, f"Task {self.task.number} is [{status.marker}]. Set its status with the reason.")
 
-    def apply_dependencies(self, written: Written, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
+    def apply_dependencies(self, written: BlockFields, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
         """`needs`: what each task of the board depends on; `taken_numbers`: of the archive."""
         line = self.value(written, "Dependencies")
         if line is None:
@@ -358,7 +357,7 @@ class _Merge:
             edit.take(f"title {_short(mine.title)!r}", title=mine.title)
         self._apply(edit, read_block(mine.lines), section)
 
-    def _apply(self, edit: Edit, written: Written, section: Priority | None) -> None:
+    def _apply(self, edit: Edit, written: BlockFields, section: Priority | None) -> None:
         edit.apply(written, section)
         if written.fields.get("Dependencies") != edit.before.fields.get("Dependencies"):
             edit.apply_dependencies(written, {number: task.dependencies for number, task in self.tasks.items()}, self.taken_numbers)
