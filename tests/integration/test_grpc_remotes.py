@@ -130,7 +130,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
         handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
         await until(lambda: far.remit.engine.live())
         await asyncio.sleep(0.2)
-        await far.door.stop(0.0)  # the work itself goes on
+        await far.api.stop(0.0)  # the work itself goes on
         again = GrpcApi(far.service, far.authenticator, far.remit.settings.serve)
         await again.start()
         try:
