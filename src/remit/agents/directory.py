@@ -10,9 +10,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from remit.agents.declarations import Declarations, all_joined, declarations_of
 from remit.agents.definition import Declaration, Definition, Kind
@@ -27,6 +29,9 @@ from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
 from remit.system.packages import offered
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "remit.agents"
 
@@ -130,7 +135,7 @@ class Directory:
             if name in self._roles:
                 self._roles.discard(name)
                 if name not in self._agents:
-                    self._guarded(f"role {name}", lambda name=name: self._define_role(name))  # type: ignore[misc]
+                    self._guarded(f"role {name}", partial(self._define_role, name))
 
     def _define_role(self, name: str) -> None:
         self.define(self.role(name))
@@ -157,7 +162,12 @@ class Directory:
         for target in targets:
             load = self._offered.pop(target, None)
             if load is not None:
-                self._load(f"target {target}", lambda load=load: [one for one in load() if one.spec.name not in self._agents])  # type: ignore[misc]
+                self._guarded(f"target {target}", partial(self._register_new, load))
+
+    def _register_new(self, load: Callable[[], Iterable[FunctionAgent]]) -> None:
+        for agent in load():
+            if agent.spec.name not in self._agents:
+                self.register(agent)
 
     def names(self) -> Sequence[str]:
         self._take_all()
@@ -178,11 +188,11 @@ class Directory:
     def load_folder(self, folder: Path) -> None:
         """The agents that the Python files of a folder declare."""
         for path in sorted(folder.glob("[!._]*.py")):
-            self._guarded(str(path), lambda path=path: self._load_file(path))  # type: ignore[misc]
+            self._guarded(str(path), partial(self._load_file, path))
 
     def _load_file(self, path: Path) -> None:
         for agent in agents_of_file(path):
-            self._guarded(str(path), lambda agent=agent: self._register_of_project(agent))  # type: ignore[misc]
+            self._guarded(str(path), partial(self._register_of_project, agent))
 
     def _register_of_project(self, agent: FunctionAgent) -> None:
         must_not_be_reserved(agent.spec.name)
@@ -234,25 +244,19 @@ class Directory:
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""
         for entry in offered(ENTRY_POINTS):
-            self._load(f"entry point {entry.name}", lambda entry=entry: _agents_of(entry.load()))  # type: ignore[misc]
+            self._guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
 
-    def _load(self, where: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
-        def register() -> None:
-            for agent in load():
-                self.register(agent)
+    def _register_entry(self, entry: "EntryPoint") -> None:
+        for agent in _agents_of(entry.load()):
+            self.register(agent)
 
-        self._guarded(where, register)
-
-    def _guarded(self, where: str, load: Callable[[], None]) -> bool:
-        """Whether it went well."""
+    def _guarded(self, where: str, load: Callable[[], None]) -> None:
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
             self._problems.append(f"{where}{line}: {type(error).__name__}: {error}")
-            return False
-        return True
 
 
 def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
