@@ -32,7 +32,7 @@ class LifecycleKind(StrEnum):
 
 OUTCOMES = frozenset({LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED})
 """What is told unless somebody asks for more."""
-AT_DOORS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
+API_ACCESS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
 EVERYTHING = frozenset(LifecycleKind)
 
 

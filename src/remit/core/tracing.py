@@ -3,7 +3,7 @@
 One tree is one trace, whichever processes and APIs it runs through and however often it is resumed, since each of them computes the same
 ids: the trace is the caller's, where it gave a `traceparent`, else a hash of the root's session; the span of a delegation is a hash of its
 own session. A tree has a span of its own too, above its root. Pure; knows nothing of OpenTelemetry (see `signals.traces`). Used by
-`signals`, by `engine.running` for agents' processes, by remotes and by APIs, which `parse` what a caller sent.
+telemetry, for processes of agents, by remotes and by APIs, which `parse` what a caller sent.
 """
 
 import functools

@@ -12,7 +12,7 @@ from typing import Any
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import NOT_REACHED, STEPS, Event
-from remit.core.lifecycle import AT_DOORS, OUTCOMES, LifecycleEvent, LifecycleKind
+from remit.core.lifecycle import API_ACCESS, OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.reply import state_of
@@ -106,7 +106,7 @@ class LifecycleBus:
     def _changed(self) -> None:
         self._wanted = frozenset().union(*(kinds for _, kinds in self._listeners))
         self.has_listeners = bool(self._listeners)
-        self.wants_details = not self._wanted <= OUTCOMES | AT_DOORS
+        self.wants_details = not self._wanted <= OUTCOMES | API_ACCESS
 
 
 class LifecycleEvents:
