@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from remit.runtime.tool.openai_agents import delegate_tool as openai_agents_tool
     from remit.runtime.tool.pydantic_ai import delegate_toolset as pydantic_ai_toolset
     from remit.runtime.validate import check_return
-    from remit.server.client import Client, discover
+    from remit.server.grpc_client import Client, discover
     from remit.stores import MemoryStore, SqliteStore
     from remit.system.settings_files import load_settings
 
@@ -103,7 +103,7 @@ _PUBLIC = {
     "remit.runtime.tool.openai_agents": "delegate_tool=openai_agents_tool",
     "remit.runtime.tool.pydantic_ai": "delegate_toolset=pydantic_ai_toolset",
     "remit.runtime.validate": "check_return",
-    "remit.server.client": "Client discover",
+    "remit.server.grpc_client": "Client discover",
     "remit.stores": "MemoryStore SqliteStore",
     "remit.system.settings_files": "load_settings",
 }

@@ -1,3 +1,3 @@
-"""Alias of `remit.server.client`: the client of a remit server."""
+"""Alias of `remit.server.grpc_client`: the client of a remit server."""
 
-from remit.server.client import *  # noqa: F403
+from remit.server.grpc_client import *  # noqa: F403

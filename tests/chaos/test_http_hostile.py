@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    from remit.server.http.server import HttpLimits
+    from remit.server.http.http_server import HttpLimits
 
     limits = HttpLimits(header_seconds=0.4, body_seconds=0.4, stall_seconds=1.0, linger_seconds=0.3, connections=16)
     async with http_stage(tmp_path_factory.mktemp("served"), limits=limits, request_bytes=64 * 1024) as opened:
@@ -304,7 +304,7 @@ async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memo
 
 async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_limit(tmp_path: Path) -> None:
     """Back-pressure instead of memory growth."""
-    from remit.server.http.server import HttpLimits
+    from remit.server.http.http_server import HttpLimits
 
     limits = HttpLimits(all_bodies_bytes=100 * 1024, body_seconds=20)
     body = b'{"target": "text", "operation": "count", "parameters": {"text": "' + b"x" * 60 * 1024 + b'"}}'

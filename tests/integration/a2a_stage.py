@@ -77,8 +77,8 @@ async def a2a_stage(
     from remit.server.a2a.api import OPEN_PATHS, A2aApi
     from remit.server.authenticator import Authenticator
     from remit.server.grpc.auth_interceptor import AuthInterceptor
+    from remit.server.http.http_server import HttpServer
     from remit.server.http.middleware import AuthMiddleware
-    from remit.server.http.server import HttpServer
     from remit.server.service import Service
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet

@@ -100,7 +100,7 @@ async def http_stage(
 ) -> AsyncIterator[Stage]:
     from remit.server.authenticator import Authenticator
     from remit.server.http.api import http_app, routes
-    from remit.server.http.server import HttpServer
+    from remit.server.http.http_server import HttpServer
     from remit.server.service import Service
 
     async with contextlib.AsyncExitStack() as closing:

@@ -12,7 +12,7 @@ from grpc_stage import Stage, grpc_stage
 
 from remit import DelegateError, Misused
 from remit.server.authenticator import Credentials
-from remit.server.client import Client, discover
+from remit.server.grpc_client import Client, discover
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}

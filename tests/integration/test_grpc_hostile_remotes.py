@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.server.client import Client
+from remit.server.grpc_client import Client
 
 THERE = "sess_12345678_abcdef"
 

@@ -199,7 +199,7 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
 
 def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     from remit.server.addresses import Certificates
-    from remit.server.http.server import HttpServer
+    from remit.server.http.http_server import HttpServer
 
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):

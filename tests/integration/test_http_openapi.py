@@ -98,8 +98,8 @@ def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent
 
 def test_the_reference_has_every_operation_field_and_code() -> None:
     from remit.server.http.api import OPERATIONS
-    from remit.server.http.messages import CODES
     from remit.server.http.models import TaskRequest
+    from remit.server.http.rest_messages import CODES
 
     text = (ROOT / "docs" / "reference" / "http.md").read_text()
     for operation in OPERATIONS:

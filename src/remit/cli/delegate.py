@@ -284,7 +284,7 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
 @contextlib.asynccontextmanager
 async def _service(folder: Path) -> AsyncIterator["TaskService"]:
     from remit.agents.grpc.task_service import ServiceAddress, TaskService
-    from remit.server.client import discover
+    from remit.server.grpc_client import discover
 
     found = discover(folder)
     service = TaskService(ServiceAddress(address=found.address, token=lambda: found.token))

@@ -27,7 +27,7 @@ from remit.server.service import Service
 if TYPE_CHECKING:
     from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
-    from remit.server.http.server import HttpServer
+    from remit.server.http.http_server import HttpServer
 
 
 PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
@@ -117,8 +117,8 @@ class Apis:
 
     async def _start_http(self, listening: socket.socket) -> None:
         from remit.server.http.api import health_routes, http_app, metrics_routes, routes
+        from remit.server.http.http_server import HttpServer
         from remit.server.http.middleware import OPEN_PATHS
-        from remit.server.http.server import HttpServer
 
         names, open_paths = self._bound.names, set(OPEN_PATHS)
         found = routes(self.service) if "http" in names else health_routes(self.service)

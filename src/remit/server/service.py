@@ -1,7 +1,7 @@
 """The service behind every API: start work, look at it, follow it, cancel it, list it. Independent of protocols.
 
 An API reads its request, passes the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
-records. Callers see and end only their own work, unless they were granted more. Errors are `RemitError`s, which `statuses` maps to each
+records. Callers see and end only their own work, unless they were granted more. Errors are `RemitError`s, which `status_of` maps to each
 protocol."""
 
 import asyncio
@@ -16,7 +16,7 @@ from remit.agents.proto.metadata import CallerPosition
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.events import LAST, Event, EventKind, Step
 from remit.core.ids import is_session_id
 from remit.core.parameters import snake
@@ -47,6 +47,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.app import Remit
+
 
 PRINCIPAL = "remit.principal"
 """Key of the ASGI scope: the authenticated `Principal`."""
@@ -500,3 +501,48 @@ def _page(store: Store, query: HistoryQuery, parent: str | None) -> Page:
         whole = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_TREE)
         found = [record for record in store.history(whole) if record.session_id in inside]
     return Page(records=found[:size], next_page=found[size - 1].session_id if len(found) > size else None)
+
+
+# ---- errors: one table from our codes to the statuses of every protocol; the code is sent along
+
+
+class Status(NamedTuple):
+    grpc: str
+    """Name of a `grpc.StatusCode`."""
+    http: int
+    a2a: str
+    """Name of an error of the a2a-sdk (`a2a.utils.errors`)."""
+
+
+TABLE: dict[str, Status] = {
+    "INVALID_PARAMETERS": Status("INVALID_ARGUMENT", 400, "InvalidParamsError"),
+    "INVALID_TARGET": Status("NOT_FOUND", 404, "InvalidParamsError"),
+    "INVALID_OPERATION": Status("INVALID_ARGUMENT", 400, "InvalidParamsError"),
+    "TASK_NOT_FOUND": Status("NOT_FOUND", 404, "TaskNotFoundError"),
+    "NOT_CANCELABLE": Status("FAILED_PRECONDITION", 409, "TaskNotCancelableError"),
+    "UNAUTHENTICATED": Status("UNAUTHENTICATED", 401, "InvalidRequestError"),
+    "CALLER_REFUSED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
+    "POLICY_DENIED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
+    "FORBIDDEN": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
+    "RATE_LIMITED": Status("RESOURCE_EXHAUSTED", 429, "InternalError"),
+    "TOO_LARGE": Status("RESOURCE_EXHAUSTED", 413, "InvalidRequestError"),
+    "QUEUE_FULL": Status("RESOURCE_EXHAUSTED", 503, "InternalError"),
+    "STOPPING": Status("UNAVAILABLE", 503, "InternalError"),
+    "AGENT_UNAVAILABLE": Status("UNAVAILABLE", 503, "InternalError"),
+    "TOOL_UNAVAILABLE": Status("UNAVAILABLE", 503, "InternalError"),
+    "STORE_UNAVAILABLE": Status("UNAVAILABLE", 503, "InternalError"),
+    "TIMEOUT": Status("DEADLINE_EXCEEDED", 504, "InternalError"),
+}
+_REFUSED = Status("FAILED_PRECONDITION", 409, "InvalidRequestError")
+_UNKNOWN = Status("INTERNAL", 500, "InternalError")
+
+
+def status_of(error: RemitError) -> Status:
+    known = TABLE.get(error.code)
+    if known is not None:
+        return known
+    if isinstance(error, Unavailable):
+        return TABLE["AGENT_UNAVAILABLE"]
+    if isinstance(error, Misused):
+        return TABLE["INVALID_PARAMETERS"]
+    return _REFUSED if isinstance(error, Refused) else _UNKNOWN

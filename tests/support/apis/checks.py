@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from remit.server.statuses import TABLE
+from remit.server.service import TABLE
 from remit.testing.engine_samples import until
 from support.apis.agents import folder, marks
 from support.apis.client import ApiClient, ApiStage, Said, Seen, Standing, asked, done, ended, fault, heard

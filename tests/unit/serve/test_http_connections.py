@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 
-from remit.server.http.server import HttpLimits, HttpServer
+from remit.server.http.http_server import HttpLimits, HttpServer
 
 
 async def test_connections_that_arrive_together_keep_to_the_limit() -> None:

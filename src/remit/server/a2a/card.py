@@ -38,8 +38,7 @@ from remit.core.agents import AgentSpec
 from remit.core.errors import Refused, RemitError
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.runtime.tool.delegate_requests import DelegateError, parts_of, signature
-from remit.server.service import PRINCIPAL, Call
-from remit.server.statuses import status_of
+from remit.server.service import PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def call_of(context: ServerCallContext, *, session: str | None = None, position:
 
 @contextlib.contextmanager
 def sdk_error() -> Iterator[None]:
-    """Turns our errors into the SDK's, by the one table (`statuses`), with our own code in the data."""
+    """Turns our errors into the SDK's, by the one table (`service.status_of`), with our own code in the data."""
     try:
         yield
     except RemitError as error:

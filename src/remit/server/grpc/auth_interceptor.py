@@ -4,7 +4,7 @@ The caller is authenticated by its bearer token, its certificate or the socket b
 checked. Its metadata become a `Call`, which services get from `current_call()`. The deadline of a call only says how long the client
 waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one.
 
-Errors have the status of the one table (`statuses`), and in the trailers `remit-code`, `remit-advice` (percent-encoded where it is not
+Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded where it is not
 ASCII), `grpc-status-details-bin` (a google.rpc.Status with an ErrorInfo and a Struct of the details) and, for clients that retry by
 themselves, `grpc-retry-pushback-ms`."""
 
@@ -28,8 +28,7 @@ from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPA
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_grpc
-from remit.server.service import Call
-from remit.server.statuses import status_of
+from remit.server.service import Call, status_of
 
 log = logging.getLogger("remit.grpc")
 

@@ -19,11 +19,11 @@ from remit.core.errors import RemitError
 from remit.core.settings import ServeSettings
 from remit.runtime.tool.delegate_requests import json_bytes
 from remit.server.authenticator import Authenticator
-from remit.server.http import handlers, messages
+from remit.server.http import handlers, rest_messages
 from remit.server.http import models as m
-from remit.server.http.messages import JSON, query_of
+from remit.server.http.http_server import HttpLimits
 from remit.server.http.middleware import OPEN_PATHS, REQUEST_ID, AuthMiddleware
-from remit.server.http.server import HttpLimits
+from remit.server.http.rest_messages import JSON, query_of
 from remit.server.service import Service
 
 SPECIFICATION = "/openapi.json"
@@ -215,11 +215,11 @@ async def _not_found(request: Request, error: Exception) -> Response:
     code, words = known.get(error.status_code, ("MALFORMED_REQUEST", str(error.detail)))
     advice = f"`remit serve` prints the addresses of its APIs; {SPECIFICATION} describes the REST API."
     headers = error.headers or {}
-    return _refusal(request, messages.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
+    return _refusal(request, rest_messages.HttpRefused(words, code=code, status=error.status_code, advice=advice, headers=headers))
 
 
 def _refusal(request: Request, error: RemitError) -> Response:
-    status, headers, body = messages.answer_of(error, request.scope.get(REQUEST_ID, ""))
+    status, headers, body = rest_messages.answer_of(error, request.scope.get(REQUEST_ID, ""))
     return Response(body, status, headers)
 
 
@@ -266,7 +266,7 @@ def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _described(operation: Operation, query: Mapping[str, Any]) -> dict[str, Any]:
     responses = {str(status): _response(answer) for status, answer in operation.answers.items()}
     for status in sorted({*COMMON, *operation.refused}):
-        refusal = {"description": HTTPStatus(status).phrase, "content": _content(messages.MEDIA_TYPE, m.Problem)}
+        refusal = {"description": HTTPStatus(status).phrase, "content": _content(rest_messages.MEDIA_TYPE, m.Problem)}
         responses.setdefault(str(status), {**refusal, "headers": _REFUSAL_HEADERS.get(status, {})})
     described: dict[str, Any] = {
         "operationId": operation.name,

@@ -17,9 +17,9 @@ from remit.core.record import HistoryQuery, Record
 from remit.runtime.context import SettledHandle
 from remit.runtime.tool.delegate_requests import DelegateError, json_text, parts_of
 from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState
-from remit.server.http.messages import JSON, HttpRefused, body_of, call_of, document_of
+from remit.server.http.http_server import CONNECTION
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
-from remit.server.http.server import CONNECTION
+from remit.server.http.rest_messages import JSON, HttpRefused, body_of, call_of, document_of
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
 from remit.system.threads import off_loop

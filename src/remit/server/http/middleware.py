@@ -19,8 +19,8 @@ from starlette.requests import ClientDisconnect
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_peer
-from remit.server.http.messages import REALM, HttpRefused, answer_of
-from remit.server.http.server import CONNECTION, HttpLimits, Peer
+from remit.server.http.http_server import CONNECTION, HttpLimits, Peer
+from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
 from remit.server.tokens import Principal
 

@@ -34,7 +34,7 @@ from remit.core.settings import ServeSettings
 from remit.server.addresses import Certificates, Place, certificates_of, must_be_safe, url_of
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
-from remit.server.http.server import HttpServer
+from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
 from remit.server.mcp.resources import Resources
 from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from remit.agents.grpc.task_service import RemoteTask
     from remit.agents.proto.v1 import tasks_pb2 as pb
 
+
 CANCEL_SECONDS = 2.0
 """How long a cancelled call waits until its task is cancelled, too."""
 MAX_WAIT_SECONDS = 14_400.0

@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 
 from remit.server.addresses import Certificates
-from remit.server.http.messages import HttpRefused, problem_bytes
+from remit.server.http.rest_messages import HttpRefused, problem_bytes
 
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"

@@ -17,8 +17,7 @@ from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
 from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes
-from remit.server.service import PRINCIPAL, Call
-from remit.server.statuses import status_of
+from remit.server.service import PRINCIPAL, Call, status_of
 from remit.system.threads import off_loop
 
 MEDIA_TYPE = "application/problem+json"
