@@ -126,10 +126,15 @@ class ForkServer:
     def execute(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         match order["op"]:
             case "exec":
-                return {"pid": self.fork(lambda: self._supervise_command(fds, order))}
+                return self.report(self.fork(lambda: self._supervise_command(fds, order)))
             case "sweep":
                 return {"swept": self._sweep()}
         return {"error": f"unknown order {order['op']!r}"}
+
+    @staticmethod
+    def report(pid: int) -> dict[str, Any]:
+        """Which process was forked: a pid alone may be used again."""
+        return {"pid": pid, "started": process_start(pid)}
 
     def fork(self, run_child: Callable[[], None]) -> int:
         pid = os.fork()

@@ -125,12 +125,12 @@ class ForkServers:
         self._servers: dict[str, ForkServerClient] = {}
         self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
 
-    async def fork(self, order: dict[str, Any], channel: int, link: int) -> int:
-        """A supervisor with a worker; the supervisor's pid."""
+    async def fork(self, order: dict[str, Any], channel: int, link: int) -> dict[str, Any]:
+        """A supervisor with a worker; the supervisor's pid and start."""
         return await self._make(order, [channel, link], self._for_agents)
 
-    async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> int:
-        """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input."""
+    async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> dict[str, Any]:
+        """A supervisor that starts the program that comes over its link; its pid and start. `streams`: output and input of the program."""
         return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.for_commands)
 
     async def for_commands(self) -> ForkServerClient:
@@ -147,7 +147,7 @@ class ForkServers:
                 server = self._servers[kind] = await self._start(kind)
             return server
 
-    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable[ForkServerClient]]) -> int:
+    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable[ForkServerClient]]) -> dict[str, Any]:
         for _ in range(3):  # the grown one, the clean one, a new one
             server = await choose()
             try:
@@ -155,7 +155,7 @@ class ForkServers:
             except ForkServerGone:
                 continue
             if "pid" in answer:
-                return int(answer["pid"])
+                return answer
             raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
         raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
@@ -411,14 +411,14 @@ class ProcessPool:
         with channel_end, link_end:
             await worker.start(channel, link, message)
             order = {"op": "fork", "mark": mark, "session_id": self._processes[worker]}
-            worker.link.set_pid(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
+            worker.link.set_supervisor(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
 
     async def _launch(self, command: CommandProcess, mark: str, session_id: str, program: Program) -> None:
         wire = program_to_wire(program, {MARK: mark})
         with contextlib.ExitStack() as theirs:
             link, streams = await command.open(theirs)
             command.send(wire)
-            command.link.set_pid(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
+            command.link.set_supervisor(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
 
     async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any] | None" = None) -> None:
         """Everything of this process is dead, and every descriptor of it closed, when this returns."""

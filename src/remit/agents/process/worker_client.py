@@ -12,7 +12,7 @@ from remit.agents.remote_context import ContextService, as_failed
 from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.system.framing import FramingError, take_frames
-from remit.system.processes import look, process_start, send_signal
+from remit.system.processes import look, send_signal
 
 # ---- the link to a supervisor
 
@@ -39,10 +39,9 @@ class SupervisorLink(asyncio.Protocol):
         sock.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
-    def set_pid(self, pid: int) -> None:
-        """The supervisor was forked."""
-        self.pid = pid
-        self.started = process_start(pid)
+    def set_supervisor(self, forked: Mapping[str, Any]) -> None:
+        """Which process the fork server forked."""
+        self.pid, self.started = forked["pid"], forked["started"]
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

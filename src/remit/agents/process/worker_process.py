@@ -43,7 +43,7 @@ class AgentForkServer(ForkServer):
     def execute(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         match order["op"]:
             case "fork":
-                return {"pid": self.fork(lambda: self._supervise(fds[0], fds[1], order))}
+                return self.report(self.fork(lambda: self._supervise(fds[0], fds[1], order)))
             case "grow":
                 return {"pid": self.fork(lambda: self._grow(fds[0], order["mark"]))}
         return super().execute(order, fds)
