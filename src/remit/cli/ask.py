@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -25,7 +25,7 @@ from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
 from remit.core.errors import Misused
-from remit.core.events import Event, EventKind
+from remit.core.events import EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
@@ -247,12 +247,6 @@ class _SpokenHandle:
                 self._said.append(text)
                 self._replied = len(self._said) if text == REPLY_ENDS else self._replied
                 self._stage.hear(text, at)
-
-    def stream(self) -> "AsyncIterator[Event]":
-        return self._handle.stream()
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return await self._handle.cancel(reason)
 
 
 def text_of(result: Return) -> str:
