@@ -7,10 +7,13 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from model_stage import Purse
 
 from remit.core.budget import Limits
@@ -21,6 +24,7 @@ from remit.models.client import FAILURES, PAUSE_SECONDS, CircuitBreaker, Models
 from remit.models.messages import RESTART, Answer, Question, UserMessage
 from remit.models.pricing import UNPRICED
 from remit.models.providers import resolve_model
+from remit.models.stream import KeyRedactor
 from remit.system.settings_files import load_settings
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
@@ -363,6 +367,24 @@ async def test_no_part_of_a_key_is_shown_wherever_an_error_is_cut(at: int) -> No
     said = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
     assert "HOSTILE_KEY" in said
     assert not any(KEY[:length] in said for length in range(4, len(KEY)))
+
+
+@given(before=st.text("sk-host x", max_size=20), after=st.text("sk-host x", max_size=20), cuts=st.lists(st.integers(0, 70), max_size=8))
+def test_a_key_that_is_said_back_is_redacted_however_it_is_cut(before: str, after: str, cuts: list[int]) -> None:
+    text = before + KEY + after
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    redactor = KeyRedactor(KEY)
+    heard = "".join(redactor.feed(text[start:end]) for start, end in pairwise(places)) + redactor.flush()
+    assert heard == text.replace(KEY, "[redacted]")
+
+
+async def test_a_key_that_is_said_back_is_neither_heard_nor_in_the_reply() -> None:
+    heard: list[str] = []
+    async with server(saying(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url:
+        models = models_at(url)
+        asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=heard.append))
+        await models.close()
+    assert asked.reply.text == "".join(heard) == "It is [redacted], sk-"
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,9 @@ WORDLESS = 5
 """A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
 
 
+SHORTEST_KEY = 16
+
+
 class BrokenReply(Exception):
     """The stream ended before the reply did, or the reply is none."""
 
@@ -308,6 +311,32 @@ class PartialReply:
     """While whoever listens is told: what is raised then is theirs, not the model's."""
 
 
+class KeyRedactor:
+    """Streamed words without the key that the model was asked with: some servers say it back.
+
+    Text that may be the beginning of the key is held until the next words. A short key is no secret: servers that need none get any word.
+    """
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
+        self._held = ""
+
+    def feed(self, words: str) -> str:
+        if not self._key:
+            return words
+        said = (self._held + words).replace(self._key, REDACTED)
+        begun = next((n for n in range(min(len(self._key) - 1, len(said)), 0, -1) if said.endswith(self._key[:n])), 0)
+        self._held = said[len(said) - begun :]
+        return said[: len(said) - begun]
+
+    def flush(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def redact(self, reply: Reply) -> Reply:
+        return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedAnswer:
     reply: Reply
@@ -331,14 +360,16 @@ async def answer(
     stream = model_request_stream(
         connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
     )
+    redactor = KeyRedactor(connection.key)
     async with AsyncExitStack() as stack:
         async with _within(patience, asyncio.get_running_loop().time() + patience):
             opened = await stack.enter_async_context(stream)
         try:
-            await _listen(opened, question, heard, patience)
+            await _listen(opened, question, heard, patience, redactor)
         finally:
             heard.response = opened.get()
-    return _judged(connection, question, heard)
+    answered = _judged(connection, question, heard)
+    return replace(answered, reply=redactor.redact(answered.reply))
 
 
 def _takes_retries(connection: Connection) -> bool:
@@ -357,7 +388,7 @@ async def _within(seconds: float, end: float) -> AsyncIterator[None]:
         raise
 
 
-async def _listen(stream: StreamedResponse, question: Question, heard: PartialReply, patience: float) -> None:
+async def _listen(stream: StreamedResponse, question: Question, heard: PartialReply, patience: float, redactor: KeyRedactor) -> None:
     events: AsyncIterator[Any] = aiter(stream)
     clock = asyncio.get_running_loop().time
     last = clock()
@@ -366,12 +397,13 @@ async def _listen(stream: StreamedResponse, question: Question, heard: PartialRe
             async with _within(patience, last + patience):
                 event = await anext(events)
         except StopAsyncIteration:
+            _tell(question, heard, redactor.flush())
             return
         words, others = _said(event)
         if words or others:  # events that say nothing, however many, are silence
             last = clock()
         heard.characters += len(words) + others
-        _tell(question, heard, words)
+        _tell(question, heard, redactor.feed(words))
         if heard.characters > question.max_characters:
             heard.is_cut = True
             return
