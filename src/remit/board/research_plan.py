@@ -217,9 +217,7 @@ async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Retur
     finished, record = await run.recovered(name)
     if record is None or finished is None:
         which = f" ({record.session_id})" if record is not None else ""
-        run.warn(
-            f"An earlier `remit {command.routed_as}` of task {command.number}{which} ended before its agent had finished: it runs again."
-        )
+        run.warn(f"An earlier run of `remit {command.routed_as}`{which} ended before its agent had finished: it runs again.")
         return None
     run.warn(f"An earlier run had finished ({record.session_id}) but was killed before its return was filed: that return is used.")
     asked = record.task.extra if record.task is not None else {}
