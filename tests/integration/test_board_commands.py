@@ -11,7 +11,7 @@ import pytest
 from cli_project import remit, remit_json
 
 from remit.cli import completion
-from remit.cli.main import COMMANDS
+from remit.cli.command_table import COMMANDS
 from remit.cli.project import Project
 from support.cli import every_command
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import typer
 
-from remit.cli.main import COMMANDS, SUBCOMMANDS, build, main
+from remit.cli.command_table import COMMANDS, SUBCOMMANDS
+from remit.cli.main import build, main
 
 COMMAND = [sys.executable, "-m", "remit.cli.main"]
 

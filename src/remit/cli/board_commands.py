@@ -275,7 +275,7 @@ def meta(
     """Write a new agent or command from a description; it is kept only if it loads."""
     from remit.board.meta import Kind, MetaRequest, dry_run_meta
     from remit.board.meta import meta as build
-    from remit.cli.main import COMMANDS
+    from remit.cli.command_table import COMMANDS
 
     if as_agent and as_command:
         raise Misused("--agent and --command exclude one another.", advice="Name one of them; an agent is the default.")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remit.cli.arguments import DryRun, Timeout, seconds
+from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import LiveWait
-from remit.cli.main import COMMANDS, answering
 from remit.cli.project import Project, find_root
 from remit.cli.render import harmless, one_line, say
 from remit.cli.results import answer_outcome, print_return
@@ -25,7 +25,7 @@ SHOWN = 300
 """Characters of a description in the help."""
 
 
-def register(app: typer.Typer, words: Sequence[str]) -> None:
+def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callable[..., Exit]], Callable[..., None]]) -> None:
     """Add the commands that files of the project define: the project of the working directory, or of `--root`."""
     from remit.board.command_files import places
 

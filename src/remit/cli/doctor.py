@@ -271,7 +271,7 @@ def _server(project: Project) -> Finding:
 def _commands(project: Project) -> Iterator[Finding]:
     """Command files, and files that were not accepted as one."""
     from remit.board.command_files import every
-    from remit.cli.main import COMMANDS
+    from remit.cli.command_table import COMMANDS
 
     found, problems = every(project.root, COMMANDS)
     for problem in problems:

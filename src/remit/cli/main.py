@@ -12,92 +12,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from remit.cli.arguments import Json, Root
+from remit.cli.command_table import COMMANDS, SUBCOMMANDS
 from remit.cli.exits import Exit, legend
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, report
 from remit.core.errors import Misused, RemitError, Unavailable
 
-
-class CommandEntry(NamedTuple):
-    """One command in `remit --help`."""
-
-    place: str
-    """`module:function` below `remit.cli`; the function takes a `Project` and returns an `Exit`."""
-    panel: str
-    help: str
-
-
 _COMMON = (
     Parameter("root", Parameter.KEYWORD_ONLY, default=None, annotation=Root),
     Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
 )
-CHAT, DELEGATE, BOARD, LOOK, SETUP = "Talk", "Delegate", "Board", "Look", "Set up"
-COMMANDS = {
-    "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
-    "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
-    "conversations": CommandEntry("conversations:conversations", CHAT, "List, show, export, rename or delete conversations."),
-    "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
-    "tool": CommandEntry("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
-    "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
-    "recover": CommandEntry("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
-    "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
-    "validate": CommandEntry("tool:validate", DELEGATE, "Check a return against the return format."),
-    "task": CommandEntry("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
-    "research": CommandEntry("board_commands:research", BOARD, "Research a task; the report goes to its folder."),
-    "plan": CommandEntry("board_commands:plan", BOARD, "Plan a task in phases."),
-    "revise": CommandEntry("board_commands:revise", BOARD, "Revise the plan of a task."),
-    "implement": CommandEntry("board_commands:implement", BOARD, "Implement tasks by their plans."),
-    "review": CommandEntry("board_commands:review", BOARD, "Review the work done for tasks."),
-    "errors": CommandEntry("board_commands:errors", BOARD, "Diagnose recorded errors and plan the fixes."),
-    "meta": CommandEntry("board_commands:meta", BOARD, "Write a new agent file or command file."),
-    "board": CommandEntry("board:board", BOARD, "Show the tasks, one task in full, or a picture; import a board."),
-    "todo": CommandEntry("task:todo", BOARD, "Archive finished tasks and tidy TODO.md."),
-    "status": CommandEntry("sessions:status", LOOK, "Show queued and running delegations."),
-    "show": CommandEntry("sessions:show", LOOK, "Show one delegation: its tree, steps and return."),
-    "follow": CommandEntry("sessions:follow", LOOK, "Follow a delegation until its return."),
-    "history": CommandEntry("sessions:history", LOOK, "List delegations, newest first."),
-    "ledger": CommandEntry("metrics:ledger", LOOK, "List recorded errors."),
-    "metrics": CommandEntry("metrics:metrics", LOOK, "Print figures of a period."),
-    "audit": CommandEntry("policy:audit", LOOK, "Print or verify the log of policy decisions."),
-    "agents": CommandEntry("agents:agents", LOOK, "List agents, show one, write a new one, find installed coding agents."),
-    "roles": CommandEntry("roles:roles", LOOK, "Show which agent carries out each role of the board."),
-    "commands": CommandEntry("command_files:commands", LOOK, "List the commands that files of the project add."),
-    "demo": CommandEntry("demo:demo", SETUP, "Show what remit promises, without a key or a server."),
-    "install": CommandEntry("install:install", SETUP, "Let a coding agent delegate: write remit into its configuration."),
-    "doctor": CommandEntry("doctor:doctor", SETUP, "Check this machine and project."),
-    "config": CommandEntry("config:config", SETUP, "Print the settings and where each came from."),
-    "models": CommandEntry("models:models", SETUP, "List the language models, or test them."),
-    "policy": CommandEntry("policy:policy", SETUP, "Show, check, explain or create the rules of the project."),
-    "token": CommandEntry("token:token", SETUP, "Create, list or revoke tokens for callers of the server."),
-    "mcp": CommandEntry("serve:mcp", SETUP, "Serve the delegate tool to a coding agent over stdin and stdout."),
-    "serve": CommandEntry("serve:serve", SETUP, "Serve the agents over HTTP, gRPC, A2A and MCP."),
-}
-SUBCOMMANDS = {
-    "agents new": "agents:new",
-    "audit verify": "policy:verify",
-    "board import": "board:import_",
-    "conversations list": "conversations:conversations",
-    "conversations show": "conversations:show",
-    "conversations export": "conversations:export",
-    "conversations rename": "conversations:rename",
-    "conversations delete": "conversations:delete",
-    "models list": "models:models",
-    "models test": "models:try_each",
-    "policy show": "policy:policy",
-    "policy check": "policy:check",
-    "policy explain": "policy:explain",
-    "policy init": "policy:init",
-    "token new": "token:new",
-    "token list": "token:token",
-    "token revoke": "token:revoke",
-    "tool schema": "tool:schema",
-    "tool call": "tool:call",
-}
 """Two words that are a command of their own, with their own options and help."""
 
 
@@ -158,7 +87,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     from remit.cli.command_files import register
 
     app = build((), COMMANDS)
-    register(app, arguments)
+    register(app, arguments, answering)
     return app
 
 

@@ -80,6 +80,10 @@ QUICK_RETRY_SECONDS = 2.0
 PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s."
 
 
+def _load_stream() -> None:
+    import remit.models.stream  # noqa: F401 - loads pydantic-ai
+
+
 class Models:
     def __init__(
         self,
@@ -91,7 +95,7 @@ class Models:
         """`root`: of the project, for the files of local models. `on_call`: told of each model that was asked, and how it ended."""
         self._settings = settings
         self._breaker = breaker or CircuitBreaker()
-        self._connections = Connections(settings, root)
+        self._connections = Connections(settings, root, _load_stream)
         self._on_call = on_call
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:

@@ -6,6 +6,7 @@ those of the environment. A connection belongs to the event loop it was made on.
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +65,9 @@ class _Endpoint:
 class Connections:
     """The connections of one project. They belong to the event loop that first uses them."""
 
-    def __init__(self, settings: Settings, root: Path | None = None) -> None:
-        self._settings, self._root = settings, root
+    def __init__(self, settings: Settings, root: Path | None = None, load_client: Callable[[], None] = lambda: None) -> None:
+        """`load_client`: imports what asks a model; called on a thread, since that takes a second or two."""
+        self._settings, self._root, self._load_client = settings, root, load_client
         self._lock = asyncio.Lock()
         self._clients: dict[float, AsyncClient] = {}
         self._open: dict[tuple[ModelRef, _Endpoint], Connection] = {}
@@ -117,7 +119,7 @@ class Connections:
         return _Endpoint(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
 
     def _connect(self, meant: ModelRef, endpoint: _Endpoint) -> Connection:
-        _imported(meant)
+        self._import_client(meant)
         key, idle = endpoint.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
         client = self._clients.get(idle)
         if client is None:
@@ -145,26 +147,24 @@ class Connections:
             held=register_secrets({"api_key": key}) if key else None,
         )
 
+    def _import_client(self, meant: ModelRef) -> None:
+        """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
+        try:
+            from pydantic_ai.providers import infer_provider_class
 
-def _imported(meant: ModelRef) -> None:
-    """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
-    try:
-        from pydantic_ai.providers import infer_provider_class
-
-        import remit.models.stream  # noqa: F401 - imported here, on a thread, so that the loop finds it there
-
-        if meant.provider == LOCAL:
-            infer_provider_class("openai")
-        else:
-            infer_provider_class(meant.provider)
-    except ValueError:
-        raise Unavailable(
-            f"{meant.name}: the installed pydantic-ai knows no provider {meant.provider!r}.",
-            code="TOOL_UNAVAILABLE",
-            advice=f"Run {INSTALL}.",
-        ) from None
-    except ImportError as error:
-        raise missing(meant, error) from None
+            self._load_client()
+            if meant.provider == LOCAL:
+                infer_provider_class("openai")
+            else:
+                infer_provider_class(meant.provider)
+        except ValueError:
+            raise Unavailable(
+                f"{meant.name}: the installed pydantic-ai knows no provider {meant.provider!r}.",
+                code="TOOL_UNAVAILABLE",
+                advice=f"Run {INSTALL}.",
+            ) from None
+        except ImportError as error:
+            raise missing(meant, error) from None
 
 
 def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
@@ -177,7 +177,7 @@ def missing(meant: ModelRef, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
-    from remit.models.stream import PLAIN, bound
+    from remit.models.bounded_responses import PLAIN, bound
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)

@@ -17,14 +17,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.budget import Budget
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
-from remit.core.errors import Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Token, Tokens
+
+if TYPE_CHECKING:
+    from remit.app import Remit
 
 HEADER = "authorization"
 DELEGATION_HEADER = "remit-delegation"
@@ -489,3 +492,19 @@ def bearer_of(header: str) -> str:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def authenticator_for(remit: "Remit") -> Authenticator:
+    """Refusals go to the audit log of the policy, every decision to the project's listeners: events, counts, log lines."""
+
+    def report(api: str, principal: str | None, error: RemitError | None) -> None:
+        if error is None:
+            remit.note_visit(api, principal)
+            return
+        kind = "permission" if isinstance(error, Refused) else "execution"
+        info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
+        remit.note_visit(api, principal, info)
+
+    return Authenticator(
+        remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
+    )

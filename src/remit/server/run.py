@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.app import Remit
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.core.errors import Misused, RemitError
 from remit.core.settings import ServeSettings
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
-from remit.server.authenticator import Authenticator
+from remit.server.authenticator import authenticator_for
 from remit.server.discovery import announce, withdraw
 from remit.server.service import Service
 
@@ -191,22 +191,6 @@ class Apis:
         except RemitError as error:
             return [str(error)]
         return []
-
-
-def authenticator_for(remit: "Remit") -> Authenticator:
-    """Refusals go to the audit log of the policy, every decision to the project's listeners: events, counts, log lines."""
-
-    def report(api: str, principal: str | None, error: RemitError | None) -> None:
-        if error is None:
-            remit.note_visit(api, principal)
-            return
-        kind = "permission" if isinstance(error, Refused) else "execution"
-        info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
-        remit.note_visit(api, principal, info)
-
-    return Authenticator(
-        remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
-    )
 
 
 # ---- `remit serve`

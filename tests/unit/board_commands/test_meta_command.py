@@ -7,7 +7,7 @@ import pytest
 
 from remit import Remit
 from remit.board.meta import Kind, MetaRequest, find_place, meta
-from remit.cli.main import COMMANDS
+from remit.cli.command_table import COMMANDS
 from remit.core.errors import RemitError
 from remit.runtime.context import Context
 from remit.testing import Scripted, answer

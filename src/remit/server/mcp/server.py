@@ -32,7 +32,7 @@ from remit.app import Remit
 from remit.core.errors import Misused, Refused
 from remit.core.settings import ServeSettings
 from remit.server.addresses import Certificates, Place, certificates_of, must_be_safe, url_of
-from remit.server.authenticator import Authenticator, Credentials
+from remit.server.authenticator import Authenticator, Credentials, authenticator_for
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
@@ -262,8 +262,6 @@ async def serve_http(
 async def served_http(
     remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = (), *, requires_auth: bool
 ) -> AsyncIterator[None]:
-    from remit.server.run import authenticator_for
-
     place, own = _place(listening), remit.settings.serve
     settings = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts))
     tls: Certificates | None = None

@@ -1,0 +1,51 @@
+"""Responses of model servers, bounded in bytes, events and lines: a hook for the HTTP client."""
+
+from collections.abc import AsyncIterator
+
+from httpx2 import AsyncByteStream, Response
+
+from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
+
+PLAIN = {"accept-encoding": "identity"}
+"""Asked for: a stream of small events gains little by being packed."""
+ERROR_BYTES = 1 << 20
+"""Of the page that comes with an error, whose first lines are shown; the rest is not read."""
+EVENT_BYTES = 16 << 20
+EVENT_LINES = 4096
+"""An event has two or three. Their clients copy what they have of one at each line: a million of them would hold the loop for hours."""
+STREAM_BYTES = 256 << 20
+
+
+async def bound(response: Response) -> None:
+    """Of a response that has begun: whoever reads it reads no more than there may be."""
+    stream = response.stream
+    assert isinstance(stream, AsyncByteStream)
+    encoding = response.headers.pop("content-encoding", "")
+    try:
+        Decompressor(encoding)
+    except BodyError:
+        await stream.aclose()
+        raise
+    pieces = unpack_chunks(aiter(stream), encoding)
+    limits = {"max_event_bytes": EVENT_BYTES, "max_event_lines": EVENT_LINES, "max_stream_bytes": STREAM_BYTES}
+    response.stream = _Bounded(stream, _beginning(pieces) if response.is_error else limit_events(pieces, **limits))
+
+
+class _Bounded(AsyncByteStream):
+    def __init__(self, stream: AsyncByteStream, pieces: AsyncIterator[bytes]) -> None:
+        self._stream, self._pieces = stream, pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _beginning(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    left = ERROR_BYTES
+    async for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            return
