@@ -124,9 +124,10 @@ class Handle(Protocol):
 class ContextOperations(Protocol):
     """The operations of `ctx`, declared here once. `remote_context` reads this class to offer them in another process:
 
-    an `async` method is a call whose reply is awaited, a method without a result is a notification, any other is a blocking call.
-    To add an operation: declare it here, add the method of `Context` and `BlockingContext` below, and implement it in
-    `local_context`.
+    an `async` method is a call whose reply is awaited, a method without a result is a notification, any other is a blocking call, which
+    takes no arguments.
+    To add an operation: declare it here, add the method of `Context` and `BlockingContext` below, and implement it in `LocalBackend`
+    (`runtime/local_context.py`).
     """
 
     async def delegate(self, request: Request) -> Return: ...

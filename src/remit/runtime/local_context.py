@@ -209,6 +209,8 @@ class LocalRun(ABC):
 
 
 class LocalBackend:
+    """The context backend in the process of the engine: implements `ContextOperations` on a `LocalRun`."""
+
     __slots__ = ("_run",)
 
     def __init__(self, run: LocalRun) -> None:
