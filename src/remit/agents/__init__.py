@@ -1,0 +1,1 @@
+"""Agents: the directory, declarations, and one executor per kind of agent."""

@@ -307,7 +307,7 @@ async def delegate_task(
     target = agent or f"/{command}"
     chosen = route_task(remit.settings.routing, command, task)
     if not agent and not (token_here() is None and CURRENT.get() is None):
-        # Inside an agent the flow routes no command: the agent of the route is called itself.
+        # Inside an agent `accept` routes no command: the agent of the route is called itself.
         context |= {"route": chosen.log_line, **({"mode": chosen.mode} if chosen.mode else {})}
         target = chosen.agent or target
     found = remit.directory.find(agent or chosen.agent or "")
@@ -326,7 +326,7 @@ def route_task(table: RoutingTable, command: str, task: Task | None) -> Route:
 
 
 def task_context(remit: Remit, task: Task | None, state: State | None, phases: int, extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The task as the flow takes it, with its complexity and the context files that this loads. Blocking: reads files."""
+    """The task as `runtime.accept` takes it, with its complexity and the context files that this loads. Blocking: reads files."""
     if task is None:
         return dict(extra or {})
     complexity, reason = complexity_of(task, state, phases)

@@ -1,4 +1,4 @@
-"""What happens in a delegation, numbered from 1: the thirteen steps of the flow, and what the agent says meanwhile."""
+"""What happens in a delegation, numbered from 1: its thirteen steps, and what the agent says meanwhile."""
 
 from dataclasses import dataclass
 from enum import StrEnum

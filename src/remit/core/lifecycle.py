@@ -16,7 +16,7 @@ class LifecycleKind(StrEnum):
     FAILED = "delegation.failed"
     """It ended otherwise than completed: also refused, timed out, cancelled, partial, blocked."""
     STEP = "delegation.step"
-    """`{step}`: it reached one of the thirteen steps of the flow."""
+    """`{step}`: it reached one of the thirteen steps (`core.events.STEPS`)."""
     PROGRESS = "delegation.progress"
     DATA = "delegation.data"
     ARTIFACT = "delegation.artifact"

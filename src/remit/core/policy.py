@@ -1,4 +1,4 @@
-"""What the policy is asked, and what it answers. Plain values: `remit.policy` evaluates the rules, `flow.permit` asks for it.
+"""What the policy is asked, and what it answers. Plain values: `remit.policy` evaluates the rules, `runtime.authorize` asks for it.
 
 Deny beats ask, ask beats allow. Every action passes here: each delegation before it runs, and what an agent asks for while it works.
 """

@@ -1,4 +1,4 @@
-"""The ports: what flow needs from the parts around it. Each has a conformance suite in `remit.testing`."""
+"""The ports that `runtime` and the engines use: stores and agents. The conformance suites are in `remit.testing`."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class AgentPort(Protocol):
         ...
 
     async def perform(self, ctx: Any, arguments: Any) -> Any:
-        """Do the work and hand back a raw answer. `ctx` is a `flow.context.Context`.
+        """Do the work and hand back a raw answer. `ctx` is a `runtime.context.Context`.
 
         Cancelled when it must stop: an implementation with a process kills it, whole, before it lets the cancellation go on.
         """

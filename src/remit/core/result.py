@@ -1,6 +1,6 @@
-"""The return: the one shape in which every delegation answers, and its parts. Plain values; rules live in `flow`.
+"""The return: the one shape in which every delegation answers, and its parts. Plain values; rules live in `runtime`.
 
-`flow.reply` is the one builder, `flow.validate` the one judge. Here is only the shape, and its way to and from JSON.
+`runtime.reply` is the one builder, `runtime.validate` the one judge. Here is only the shape, and its way to and from JSON.
 """
 
 from collections.abc import Mapping
@@ -163,7 +163,7 @@ class Return:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Return":
-        """From what `to_dict` made: our own record, trusted. An agent's return goes through `flow.validate` instead."""
+        """From what `to_dict` made: our own record, trusted. An agent's return goes through `runtime.validate` instead."""
         known = dict(fields)
         metadata = dict(known.pop("metadata"))
         return cls(

@@ -1,6 +1,6 @@
 """The steps CheckLanguage and PrepareRouting: which agent a command goes to.
 
-Pure: the table comes from `settings`, the task from the caller. It does not know whether the agent exists (`flow.guard` does).
+Pure: the table comes from `settings`, the task from the caller. It does not know whether the agent exists (`runtime.accept` does).
 """
 
 from collections.abc import Iterable, Mapping

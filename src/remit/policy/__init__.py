@@ -1,1 +1,1 @@
-"""The policy: rules in Cedar, modes, and the audit log. The flow asks it by `core.policy`; `project.open_policy` makes it."""
+"""The policy: Cedar rules, modes, the audit log. `runtime.authorize` asks it through `core.policy`; `engine.open_policy` makes it."""

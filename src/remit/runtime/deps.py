@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Agents(Protocol):
-    """The directory, as the flow sees it."""
+    """The directory, as the runtime sees it."""
 
     def find(self, name: str) -> AgentPort | None: ...
     def names(self) -> Sequence[str]: ...

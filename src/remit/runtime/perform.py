@@ -1,6 +1,6 @@
-"""The half that performs: run the agent, receive its answer, validate it (repair once), check what it claims, and hand up a return.
+"""Perform a delegation: run its agent, receive the answer, validate it (repair once), check what it claims, and make the return.
 
-Runs inside whatever engine holds the deadline. A cancellation passes through here untouched: the engine knows why it came. So does
+Runs inside an engine, which keeps the deadline. A cancellation passes through here untouched: the engine knows why it came. So does
 `OutOfTime`: whoever ended at the soft deadline without an answer is harvested as at the hard one.
 """
 

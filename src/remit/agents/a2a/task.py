@@ -267,7 +267,7 @@ _UNFIT = re.compile(r"[^\w.-]+")
 
 
 async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context) -> dict[str, Any]:
-    """A return, as an agent writes one; `flow.validate` judges it."""
+    """A return, as an agent writes one; `runtime.validate` judges it."""
     name = definition.name
     if gathered.message is not None:
         return _of_message(gathered.message, name)

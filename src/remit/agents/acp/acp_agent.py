@@ -145,7 +145,7 @@ class AcpAgent:
         return self.spec.answers is Answers.RETURN
 
     def _park(self, conversation: "Session", ctx: Context) -> bool:
-        """Kept until the flow, in this same task, asks again; with the end of the task it is closed in any case."""
+        """Kept until `runtime.perform`, in this same task, asks again; with the end of the task it is closed in any case."""
         task = asyncio.current_task()
         if task is None:
             return False

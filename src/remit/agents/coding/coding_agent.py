@@ -1,7 +1,7 @@
 """Coding agents of the command line (`claude`, `codex`, `opencode`) as agents, in a session that can be resumed.
 
 `CodingAgent` decides what is asked and what counts as the answer, `Run` runs the program once, `Listener` passes on what it says, and a
-dialect speaks the vendor's language. The flow judges the answer and asks again.
+dialect speaks the vendor's language. `runtime.perform` judges the answer and asks again.
 """
 
 import asyncio

@@ -79,7 +79,9 @@ _STOPPABLE = frozenset({Phase.RECORDING, Phase.QUEUED, Phase.STARTING, Phase.RUN
 
 
 class DelegationRun(LocalRun):
-    # What most never have stands here once, as a default.
+    """One delegation that this engine queues or runs. `submit` begins it; `_settle` writes its outcome; `_finish` answers its caller."""
+
+    # Defaults of attributes that most delegations never set.
     stopped_by: Stop | None = None
     task: "asyncio.Task[None] | None" = None
     children: "dict[str, DelegationRun] | None" = None

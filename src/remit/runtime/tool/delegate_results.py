@@ -264,7 +264,7 @@ def chunk_of(event: Event) -> Chunk | None:
 
 
 def is_paused(events: Iterable[Event]) -> bool:
-    """Whether the last thing that remit itself said is that it waits for a person (`flow.approve`)."""
+    """Whether the last thing that remit itself said is that it waits for a person (`runtime.authorize`)."""
     notices = [str(event.body.get("message", "")) for event in events if event.kind is EventKind.NOTICE]
     return bool(notices) and notices[-1].startswith(WAITING)
 

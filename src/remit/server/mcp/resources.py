@@ -108,7 +108,7 @@ class Resources:
         return found
 
     def _contents(self, path: str) -> bytes | None:
-        """Looked at as the flow does, so that no link leads out of the project."""
+        """Checked as `runtime.artifacts` does, so that no link leads out of the project."""
         if not isinstance(inspect_artifact(self._remit.root, path), FileInfo):
             return None
         return read_bounded(self._remit.root / path, LARGEST_BYTES)
