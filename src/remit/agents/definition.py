@@ -22,6 +22,8 @@ from remit.system.packages import offered
 
 
 class Kind(StrEnum):
+    """Built-in kinds. `DefinitionTable` checks the keys and parameters of each; `definition_of` sets isolation and answers."""
+
     COMMAND = "command"
     """Any command: prompt in, text out."""
     ACP = "acp"
@@ -148,10 +150,12 @@ class DefinitionTable(BaseModel):
     def _known_kind(cls, kind: Any) -> Any:
         if kind is None or kind in tuple(Kind):
             return kind and Kind(kind)
-        if not isinstance(kind, str) or all(entry.name != kind for entry in offered(EXECUTORS_GROUP)):
-            close = difflib.get_close_matches(str(kind), tuple(Kind), n=1)
+        added = [entry.name for entry in offered(EXECUTORS_GROUP)]
+        if kind not in added:
+            known = (*map(str, Kind), *added)
+            close = difflib.get_close_matches(str(kind), known, n=1)
             raise ValueError(
-                f"there is no kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(Kind)}")
+                f"there is no kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}")
             )
         return kind
 

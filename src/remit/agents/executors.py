@@ -1,7 +1,8 @@
 """Executors: a function gets the isolation it asked for, a definition the executor of its kind.
 
-The executors of definitions are named like entry points, `module:class`, and imported when an agent of the kind is declared. An installed
-package adds a kind with an entry point of the group `remit.executors`: its name is the kind, its object is called like these classes.
+The executors of definitions are named like entry points, `module:class`, and imported when an agent of the kind is declared. Each is called
+with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installed package adds a kind with an entry point of the group
+`remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`.
 """
 
 import importlib
@@ -17,6 +18,7 @@ from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.thread import ThreadAgent
 from remit.core.agents import AgentSpec, Isolation
+from remit.core.errors import Misused
 from remit.core.ports import AgentPort
 from remit.models.client import Models
 from remit.runtime.context import Context
@@ -36,7 +38,9 @@ EXECUTORS: Mapping[str, str] = {
     Kind.A2A: "remit.agents.a2a.a2a_agent:A2aAgent",
     Kind.PROFILE: "remit.agents.role_bindings:UnavailableAgent",
 }
+"""Every `Kind` has an entry."""
 _IN_PROCESSES = (Kind.COMMAND, Kind.ACP, Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
+"""Kinds that start a program: the fork server for commands is started ahead if an agent of these is declared."""
 _OURS = "remit.builtin."
 """Modules whose functions may ask the models of the Remit process."""
 
@@ -131,7 +135,10 @@ class Executors:
 def _executor_of(kind: str) -> Callable[[Definition, ExecutorDeps], Any]:
     place = EXECUTORS.get(kind)
     if place is None:
-        found: Callable[[Definition, ExecutorDeps], Any] = next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind).load()
+        entry = next((entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind), None)
+        if entry is None:
+            raise Misused(f"The kind {kind!r} has no executor.", advice="Enter it in EXECUTORS of remit.agents.executors.")
+        found: Callable[[Definition, ExecutorDeps], Any] = entry.load()
         return found
     module, _, name = place.partition(":")
     made: Callable[[Definition, ExecutorDeps], Any] = getattr(importlib.import_module(module), name)
