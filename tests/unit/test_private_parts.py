@@ -9,9 +9,7 @@ import remit
 SOURCES = Path(remit.__file__).parent
 ALLOWED = {
     # Documented for those who extend asyncio; a task that ignores its cancellation would otherwise hold asyncio.run for ever.
-    ("engines/embedded/ending.py", "_unregister_task"),
-    # Pipe transports of Python 3.11 have no is_reading().
-    ("agents/process/program.py", "_paused"),
+    ("engines/embedded/delegation_run.py", "_unregister_task"),
 }
 DOCUMENTED = frozenset({"_asdict", "_replace", "_fields", "_value_", "_getframe", "_current_frames", "_exit"})
 """Of the standard library, with an underscore only so that they clash with no name."""
