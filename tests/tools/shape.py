@@ -275,7 +275,8 @@ def main(arguments: Iterable[str]) -> int:
     for figure in figures():
         exceeded += not figure.is_kept
         mark = "" if figure.is_kept else "  <-- over the limit"
-        print(f"{figure.title:<60}{figure.value:>9,.4g}{figure.unit or ' '} (at most {figure.limit:,g}{figure.unit}){mark}")
+        value = f"{figure.value:,.2f}" if figure.unit else f"{figure.value:,.0f}"
+        print(f"{figure.title:<60}{value:>9}{figure.unit or ' '} (at most {figure.limit:,g}{figure.unit}){mark}")
         if "--list" in arguments:
             for item in figure.items:
                 print(f"    {item}")
