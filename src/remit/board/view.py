@@ -1,6 +1,6 @@
 """The board for display: dependencies of tasks, and the state of each: running, stopped, ready, waiting, blocked, done. Only reads.
 
-For drawing: `cli.board_drawing` puts it into a terminal, `board.picture` into a file.
+For drawing: `cli.board` puts it into a terminal, `board.picture` into a file.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -49,7 +49,7 @@ MORE = "<!-- more -->"
 """Where a report says that its beginning ends."""
 LONG = 500
 FROM_TODO = "From TODO.md: "
-"""`board.taking.FROM`, which is not imported here: most commands take nothing over."""
+"""`board.user_edits.FROM`, which is not imported here: most commands take nothing over."""
 
 
 # ---- a return of an agent

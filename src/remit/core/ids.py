@@ -82,7 +82,7 @@ _SIGN = "rmtk_"
 """What every secret begins with, so that it is found in any text."""
 _SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}")
 _ANY_SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}|rmt_[A-Za-z0-9]{16,}|rmd_[A-Za-z0-9_-]{16,}")
-"""Also the tokens that let somebody in from outside, whole or cut off (`access.tokens`, `access.delegation_tokens`)."""
+"""Also the tokens of API callers and of delegations, whole or cut off (`server.tokens`)."""
 SHORTEST = 20
 """Characters of the shortest one: a shorter text cannot contain it."""
 _ANY_SECRET_BYTES = re.compile(_ANY_SECRET.pattern.encode())

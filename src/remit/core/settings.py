@@ -256,7 +256,7 @@ class Settings:
     accept_env: Names = ()
     """Variables of the environment that acceptance commands get beside the usual ones."""
     board_commits: Flag = True
-    """Whether commands of the board commit what they write, in a git checkout; `board.committing` reads it by itself."""
+    """Whether commands of the board commit what they write, in a git checkout; `board.commits` reads it by itself."""
     model: Names = ()
     """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
     models: Mapping[Name, ModelAddress] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Questions whose answer can be done without: asked within a time of their own; a model that fails gives a fault in words, never an error.
 
 For agents that do their work without a model and do it better with one. They hand a model material of others only between marks
-(`core.prompts.fence_untrusted`), and take of its answer only what a program has checked.
+(`core.text.fence_untrusted`), and take of its answer only what a program has checked.
 """
 
 import asyncio

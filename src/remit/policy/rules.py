@@ -22,7 +22,7 @@ DELEGATE = "delegate"
 """The group of all actions that are delegations."""
 CALLER = "Caller"
 CALLERS = ("token:", "cert:")
-"""How the names of callers begin that came in through an API (`access.visitor`)."""
+"""Prefixes of the names of principals that an API authenticated (`server.authenticator`)."""
 _WORDS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|;|[^\s";/]+|/')
 DEEPEST = 100
 """Brackets within brackets."""

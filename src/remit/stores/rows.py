@@ -44,7 +44,7 @@ _CONTEXT_OURS: Shape = dict.fromkeys(
 _ARTIFACT_OURS: Shape = dict.fromkeys(("evidence", "size", "sha256", "mtime"))
 _RESULT_OURS: Shape = {**dict.fromkeys(("seconds", "status", "stop_reason", "evidence")), "artifacts": _ARTIFACT_OURS}
 EVENT_OURS: Shape = {"state": None, **_ARTIFACT_OURS}
-"""What we say ourselves, in our own words, and read again: no secret is looked for there (see `core.secrets`)."""
+"""What we say ourselves, in our own words, and read again: no secret is looked for there (see `core.redaction`)."""
 
 
 class Row(NamedTuple):
