@@ -295,8 +295,12 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 
 @in_document
 def test_every_module_that_is_named_exists(document: Path) -> None:
-    for name in set(re.findall(r"`(remit\.(?:core|flow|store|testing|settings|ledger)\.[a-z_]+)", document.read_text())):
+    text, sources = document.read_text(), ROOT / "src/remit"
+    packages = "|".join(path.name for path in sources.iterdir() if path.is_dir())
+    for name in set(re.findall(rf"`(remit\.(?:{packages})\.[a-z_]+)", text)):
         assert importlib.util.find_spec(name) is not None, f"{document.name}: {name}"
+    for name in set(re.findall(rf"`((?:{packages})/[a-z0-9_/]+\.py)`", text)):
+        assert (sources / name).exists(), f"{document.name}: {name}"
 
 
 def test_the_architecture_is_short_lists_every_package_and_names_files_that_exist() -> None:
