@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Status, StopReason, Unavailable, agent
+from remit.core.lifecycle import LifecycleKind
 from remit.core.record import Owner, Record
 from remit.core.states import State
 from remit.runtime.context import Handle
@@ -106,6 +107,28 @@ async def test_one_that_comes_while_another_recovers_is_not_taken_for_dead(tmp_p
     store.close()
 
 
+async def test_recovering_reports_nothing_of_work_that_ends_meanwhile(tmp_path: Path) -> None:
+    """A delegation that ends between two reads of the store is on record with its own outcome, and ends once."""
+    go = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    (tmp_path / ".remit").mkdir()
+    store = PausedStore(tmp_path / ".remit" / "remit.db")
+    ended: list[Any] = []
+    async with Remit.open(tmp_path, agents=[Scripted("worker", _after(go))], store=store) as remit:
+        remit.on_event(lambda event: ended.append(event.state), [LifecycleKind.COMPLETED, LifecycleKind.FAILED])
+        handle = await remit.start("worker")
+
+        async def end() -> None:
+            go.set()
+            await handle.result()
+
+        store.between = lambda: asyncio.run_coroutine_threadsafe(end(), loop).result(5)
+        assert (await remit.recover()).is_empty
+        await asyncio.sleep(0.1)
+        assert ended == [State.COMPLETED]
+    store.close()
+
+
 def _after(go: asyncio.Event) -> Any:
     async def turn(_ctx: Context, _arguments: dict[str, Any]) -> str:
         await go.wait()
@@ -193,6 +216,43 @@ async def test_a_resumable_agent_whose_signature_changed_does_not_keep_its_proje
         assert "report.md" in {artifact.path for artifact in result.artifacts}
         assert (await remit.delegate("worker", count=1)).data == 1
         assert await remit.live() == []
+
+
+async def test_closing_while_it_recovers_leaves_nothing_running(tmp_path: Path) -> None:
+    """An agent that was resumed behind the back of `close` would run here and in the next process."""
+    runs: list[str] = []
+
+    @agent("worker", resumable=True)
+    async def worker(ctx: Context, n: int = 0) -> None:
+        runs.append(ctx.session_id)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            runs.remove(ctx.session_id)
+
+    for turns in range(0, 60, 6):
+        root = tmp_path / str(turns)
+        root.mkdir()
+        remit = await Remit.open(root, agents=[worker]).__aenter__()
+        await asyncio.to_thread(left_behind, root)
+        recovering = asyncio.create_task(remit.recover())
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        await remit.close()
+        await asyncio.gather(recovering, return_exceptions=True)
+        assert runs == []
+
+
+async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) -> None:
+    @agent("worker", resumable=True)
+    async def worker() -> None:
+        await asyncio.sleep(60)
+
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        handle = await remit.start("worker")
+        assert await remit.engine.drain() == [handle.session_id]
+        assert (await remit.recover()).is_empty
+        assert (await remit.describe(handle.session_id)).state is State.RUNNING
 
 
 async def test_a_crash_refills_no_tokens(tmp_path: Path) -> None:

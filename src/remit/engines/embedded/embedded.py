@@ -302,7 +302,7 @@ class EmbeddedEngine:
 
     async def drain(self) -> list[str]:
         """Nothing of them runs when this returns, except code that cannot be stopped: it ends with the process, and no longer counts."""
-        await self.recovery.cancel()
+        await self.recovery.shut()
         self.scheduler.shut()
         roots = [run for run in list(self._runs.values()) if run.parent is None and await self._can_continue_elsewhere(run)]
         nodes = [node for root in roots if root.can_be_drained for node in root.below() if node.can_be_drained]
@@ -323,6 +323,7 @@ class EmbeddedEngine:
 
     async def close(self) -> None:
         self.is_closed = True
+        await self.recovery.shut()  # nothing is resumed from here on
         live = list(self._runs.values())
         for run in live:
             run.stop(Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))

@@ -14,6 +14,7 @@ from remit.core.redaction import is_redacted
 from remit.core.result import Artifact, StopReason
 from remit.engines.embedded.budgets import recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
+from remit.engines.embedded.journal import Overruled, Problem
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
@@ -41,6 +42,7 @@ class Recovery:
         self._repeats_at = 0.0
         """When delegations that wait for their agent to come back are looked at again."""
         self._task: asyncio.Task[Recovered] | None = None
+        self._is_shut = False
 
     def has(self, session_id: str) -> bool:
         """Whether it was taken over and does not run yet."""
@@ -51,18 +53,21 @@ class Recovery:
 
     async def run(self) -> Recovered:
         """One at a time: callers that come meanwhile share it, and one that stops waiting does not stop it half-way."""
+        if self._is_shut:  # what was drained here is on record as ours, and is not to be settled
+            return Recovered()
         if self._task is None or self._task.done():
             remove_dead_pipes(self._run_folder)
             self._task = self._engine.spawn(self._recover())
         try:
             return await asyncio.shield(self._task)
         except asyncio.CancelledError:
-            if self._task.cancelled() and self._engine.is_closed:
+            if self._task.cancelled() and self._is_shut:
                 raise Misused("This Remit was closed while it recovered.", advice="Open it again.") from None
             raise
 
-    async def cancel(self) -> None:
-        """The next process recovers the rest."""
+    async def shut(self) -> None:
+        """Stop recovering, for good: the next process recovers the rest."""
+        self._is_shut = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -75,10 +80,9 @@ class Recovery:
         dead = [owner.owner_id for owner in owners if owner.owner_id != self._owner_id and is_dead(owner, self._run_folder)]
         unknown = {record.owner for record in live} - {owner.owner_id for owner in owners}
         for record in live:  # ours on record, and not run here: left by a recovery that ended half-way
-            session_id = record.session_id
-            if record.owner == self._owner_id and self._engine.find(session_id) is None and session_id not in self._taken:
+            if record.owner == self._owner_id and not self._is_known(record.session_id) and await self._is_live(record):
                 await self._settle_crashed(record, record.owner)
-                report.settled.append(session_id)
+                report.settled.append(record.session_id)
         waiting = await self._waiting_for_agent([record for record in live if record.owner in {*dead, *unknown}])
         for owner_id in (*dead, *sorted(unknown)):
             report.killed += await off_loop(self._engine.config.reap, owner_id)
@@ -87,6 +91,14 @@ class Recovery:
             closed_path(self._run_folder, owner_id).unlink(missing_ok=True)
             report.owners.append(owner_id)
         return report
+
+    def _is_known(self, session_id: str) -> bool:
+        return session_id in self._taken or self._engine.find(session_id) is not None
+
+    async def _is_live(self, record: Record) -> bool:
+        """Still: it may have ended since it was read."""
+        latest = await off_loop(self._store.get, record.session_id)
+        return latest is not None and not latest.state.is_settled
 
     async def _waiting_for_agent(self, live: list[Record]) -> set[str]:
         """Trees whose registered agent is expected back and may run them again. Looked at again at the first of their deadlines."""
@@ -278,13 +290,15 @@ class Recovery:
         now = clock.wall()
         steps = (*record.step_times[:12], now)
         settle = SettleDelegation(record.session_id, reply.state_of(result), now, result, steps, tokens, cost, count)
-        written: asyncio.Future[None] = engine.loop.create_future()
-        engine.journal.write(settle, lambda _problem: None if written.done() else written.set_result(None))
-        await written
+        written: asyncio.Future[Problem] = engine.loop.create_future()
+        engine.journal.write(settle, lambda problem: None if written.done() else written.set_result(problem))
+        problem = await written
         if left.removable_workspace is not None:
             engine.remove_workspace_later(left.removable_workspace)
         self._taken.pop(record.session_id, None)
         engine.streams.watcher.tell(record.session_id)
+        if isinstance(problem, Overruled):  # it had ended after all: that outcome counts, and was reported
+            return
         self._deps.note_errors(delegation, result.errors, "")
         if engine.bus.has_listeners:
             engine.bus.ended(delegation, result, now, tokens, cost, steps)
