@@ -65,3 +65,12 @@ async def test_another_fault_in_the_same_call_is_told_as_what_it_is(tmp_path: Pa
         assert "-1.0" in first[0]
         assert "1000000000000.0" in other[0]
         assert again == first
+
+
+async def test_cancelling_what_had_ended_by_itself_says_so(tmp_path: Path) -> None:
+    """Its handle answers as `Remit.cancel` does."""
+    async with Remit.open(tmp_path, agents=[spends]) as remit:
+        handle = await remit.start("spends")
+        await handle.result()
+        nodes = [*await handle.cancel(), *await remit.cancel(handle.session_id)]
+    assert [node["state"] for node in nodes] == ["already completed", "already completed"]

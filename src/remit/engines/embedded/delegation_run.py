@@ -391,7 +391,9 @@ class DelegationRun(LocalRun):
         return gone
 
     def cancel_state(self) -> str:
-        """How a cancellation ended its agent."""
+        """How a cancellation ended its agent, unless something else had ended it before."""
+        if self.result is not None and self.result.stop_reason is not StopReason.CANCELLED:
+            return f"already {self.state}"
         if self.is_abandoned:
             return "abandoned"
         return "killed" if self.agent.spec.isolation is Isolation.PROCESS else "stopped"
