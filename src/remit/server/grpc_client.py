@@ -204,7 +204,9 @@ def _message(target: str, operation: str | None, parameters: Mapping[str, Any], 
     from remit.agents.proto.values import nanoseconds, struct_of
 
     if unknown := [name for name in more if name not in OPTIONS]:
-        raise DelegateError(f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="See `help(Client.delegate)`.")
+        raise DelegateError(
+            f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="Parameters of the agent go into parameters={…}."
+        )
     given = {name: value for name, value in more.items() if value is not None}
     accept, budget, priority = given.get("accept", ()), given.get("budget"), given.get("priority")
     priorities = {one.name.lower(): int(one) for one in Priority}
