@@ -12,9 +12,9 @@ from bench.census import Census, running
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from remit import Remit
+from remit.core.context import Handle
 from remit.core.events import EventKind
 from remit.core.result import StopReason
-from remit.runtime.context import Handle
 
 OVERRUN_TARGET = 1.0
 KILL_TARGET = 0.5

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from remit.builtin.assistant.stream import ask
     from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
     from remit.core.budget import Limits
+    from remit.core.context import BlockingContext, Context
+    from remit.core.delegate_requests import DelegateError
+    from remit.core.delegate_results import DelegateResult
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event
     from remit.core.lifecycle import LifecycleEvent, LifecycleKind
@@ -41,10 +44,7 @@ if TYPE_CHECKING:
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.core.settings import Settings
     from remit.core.tracing import span_id_of
-    from remit.runtime.context import BlockingContext, Context
     from remit.runtime.telemetry.logs import set_up_logs
-    from remit.runtime.tool.delegate_requests import DelegateError
-    from remit.runtime.tool.delegate_results import DelegateResult
     from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
     from remit.runtime.tool.langchain import delegate_tool as langchain_tool
     from remit.runtime.tool.openai_agents import delegate_tool as openai_agents_tool
@@ -94,10 +94,10 @@ _PUBLIC = {
     "remit.core.result": "Artifact Evidence Metadata Return Status StopReason",
     "remit.core.settings": "Settings",
     "remit.core.tracing": "span_id_of",
-    "remit.runtime.context": "Context BlockingContext",
+    "remit.core.context": "Context BlockingContext",
     "remit.runtime.telemetry.logs": "set_up_logs",
-    "remit.runtime.tool.delegate_requests": "DelegateError",
-    "remit.runtime.tool.delegate_results": "DelegateResult",
+    "remit.core.delegate_requests": "DelegateError",
+    "remit.core.delegate_results": "DelegateResult",
     "remit.runtime.tool.delegate_tool": "DelegateTool Toolbox",
     "remit.runtime.tool.langchain": "delegate_tool=langchain_tool",
     "remit.runtime.tool.openai_agents": "delegate_tool=openai_agents_tool",

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import AgentSpec
+from remit.core.context import Handle
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import ORIGIN, Delegation, Origin
 from remit.core.errors import ErrorInfo, Misused, Refused
@@ -25,7 +26,6 @@ from remit.core.redaction import redact_logs
 from remit.core.request import call
 from remit.core.result import Return
 from remit.runtime.accept import accept
-from remit.runtime.context import Handle
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class Remit:
     async def __aenter__(self) -> "Remit":
         from remit.agents.attach_client import token_here
         from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
-        from remit.runtime.liveness import this_owner
         from remit.system.files import make_folder
+        from remit.system.liveness import this_owner
 
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
@@ -168,7 +168,7 @@ class Remit:
         from remit.engines.embedded.events import EventStreams
         from remit.runtime.engine import Recovered
         from remit.runtime.error_ledger import ErrorLedger
-        from remit.runtime.liveness import this_owner
+        from remit.system.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Status, StopReason, Unavailable, agent
+from remit.core.context import Handle
 from remit.core.lifecycle import LifecycleKind
 from remit.core.record import Owner, Record
 from remit.core.states import State
-from remit.runtime.context import Handle
 from remit.stores import SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit import Remit, agent
 from remit.builtin.assistant.stream import ask
-from remit.runtime.context import Context
+from remit.core.context import Context
 
 
 @agent("note")

@@ -8,7 +8,7 @@ from typing import Any
 from assistant_project import settings_for
 
 from remit import Remit, agent
-from remit.runtime.context import Context
+from remit.core.context import Context
 from remit.testing import ScriptedModels
 from remit.testing.models.turns import Script
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from remit import Remit, Return, agent
 from remit.core.budget import Limits
-from remit.runtime.context import Context
+from remit.core.context import Context
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
 from remit.testing.models.turns import Script

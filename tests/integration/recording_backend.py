@@ -12,11 +12,11 @@ import pytest
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
 from remit.core.budget import Limits
+from remit.core.context import Context, ContextFacts, Repair
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.ids import new_session_id
 from remit.core.states import Priority
-from remit.runtime.context import Context, ContextFacts, Repair
 from remit.system.processes import marked
 
 

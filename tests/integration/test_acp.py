@@ -16,10 +16,10 @@ from recording_backend import ProcessStage, on_process_stage
 from remit import Remit
 from remit.agents.acp.acp_agent import AcpAgent
 from remit.agents.definition import definition_of
+from remit.core.context import Repair
 from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
-from remit.runtime.context import Repair
 from remit.system.interpreter import remit_command
 from remit.system.processes import look
 from support.pace import allowed

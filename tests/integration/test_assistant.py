@@ -19,11 +19,11 @@ from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
 from remit.cli.exits import Exit
 from remit.cli.project import Project
+from remit.core.context import Context
 from remit.core.errors import Misused
+from remit.core.model_messages import Reply, UserMessage, repaired
 from remit.core.result import Return, Status, StopReason
 from remit.core.states import State
-from remit.models.messages import Reply, UserMessage, repaired
-from remit.runtime.context import Context
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
 from remit.server.tokens import OWNER, Principal

@@ -10,8 +10,8 @@ from assistant_project import hang, note, settings_for
 from remit import Remit
 from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import ask
+from remit.core.model_messages import repaired
 from remit.core.result import Status
-from remit.models.messages import repaired
 from remit.testing import Call, Drip, Say, ScriptedModels
 from support.histories import faults_of
 

@@ -18,10 +18,10 @@ from recording_backend import ProcessStage, RecordingBackend, on_process_stage
 from remit import Remit
 from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.definition import definition_of
+from remit.core.context import Repair
 from remit.core.errors import AgentCrashed, Failed, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
-from remit.runtime.context import Repair
 from support.pace import allowed
 from support.witness import LoopWatch
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import Context, DelegateError, Misused, Remit, agent
-from remit.runtime.tool.delegate_results import (
+from remit.core.delegate_results import (
     LEAST_CHARACTERS,
     DelegateResult,
     TaskError,

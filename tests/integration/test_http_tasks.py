@@ -132,7 +132,7 @@ async def stops(stage: Stage, client: Any) -> None:
 
 
 async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
-    from remit.runtime.tool.delegate_results import Chunk
+    from remit.core.delegate_results import Chunk
     from remit.server.http.handlers import event_lines
 
     async def silence() -> AsyncIterator[Chunk]:

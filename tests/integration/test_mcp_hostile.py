@@ -17,7 +17,7 @@ from mcp.client.client import Client
 from mcp_project import GREETING, RawClient, is_alive, make_project, request, serving_http, stdio, until
 
 from remit import Context, Remit, agent
-from remit.runtime.tool.delegate_requests import NAMES_IN_SCHEMA
+from remit.core.delegate_requests import NAMES_IN_SCHEMA
 from remit.server.mcp.server import ToolServer
 from remit.server.service import Service
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit, agent
-from remit.runtime.context import Context
+from remit.core.context import Context
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import ModelRequest
 

@@ -11,9 +11,9 @@ from model_stage import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
+from remit.core.model_messages import Answer, EndReason, Message, Question, Reply, ToolOffer, ToolResult, UserMessage
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
-from remit.models.messages import Answer, EndReason, Message, Question, Reply, ToolOffer, ToolResult, UserMessage
 from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
 from remit.testing.models.turns import Script
 from support.pace import allowed

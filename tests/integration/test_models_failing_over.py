@@ -18,10 +18,10 @@ from model_stage import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.model_messages import RESTART, Answer, Question, UserMessage
 from remit.core.settings import ModelAddress, Settings
 from remit.models import stream
 from remit.models.client import FAILURES, PAUSE_SECONDS, CircuitBreaker, Models
-from remit.models.messages import RESTART, Answer, Question, UserMessage
 from remit.models.pricing import UNPRICED
 from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor

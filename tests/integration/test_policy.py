@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, agent
+from remit.core.context import BlockingContext
 from remit.core.errors import Refused
 from remit.core.policy import Decision, PolicyRequest
 from remit.core.result import StopReason
 from remit.core.states import State
 from remit.policy.audit import FILE, check_log
-from remit.runtime.context import BlockingContext
 
 ran: list[str] = []
 PERMIT = "permit (principal, action, resource);"

@@ -16,10 +16,10 @@ from remit import Remit, agent
 from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.rpc import AgentRaised
+from remit.core.context import Context
 from remit.core.deadline import Deadline
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.models.messages import Answer, Reply, SpendSink
-from remit.runtime.context import Context
+from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.testing import Say, ScriptedModels
 
 
@@ -128,7 +128,7 @@ async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStag
 
     def theirs() -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import remit.runtime.context"], check=True)
+        subprocess.run([sys.executable, "-c", "import remit.core.context"], check=True)
         return time.perf_counter() - began
 
     warm, cold = [], []

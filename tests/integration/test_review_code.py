@@ -11,8 +11,8 @@ from scripted_coder import asked
 from workspace_project import commit_all, git, new_repository, status
 
 from remit import Remit, Return, Status, agent
+from remit.core.context import BlockingContext
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
-from remit.runtime.context import BlockingContext
 from remit.testing import Fail, Say
 from remit.testing.models.turns import Turn
 

@@ -17,8 +17,8 @@ from remit.board.outcome import Outcome
 from remit.board.review import ReviewRequest, dry_run_review, review
 from remit.board.reviewer import change_of_path
 from remit.board.task import State, Status, Task, TaskArtifact, slug_of
+from remit.core.context import Context
 from remit.core.errors import Misused
-from remit.runtime.context import Context
 from remit.system.settings_files import load_settings
 from support.cli import run_json
 from support.repository import begin, git

@@ -11,12 +11,12 @@ import pytest
 
 from remit import Context, Remit, agent
 from remit.core.budget import Budget, Limits
+from remit.core.delegate_requests import DelegateError
+from remit.core.delegate_results import TaskState
 from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.runtime.tool.delegate_requests import DelegateError
-from remit.runtime.tool.delegate_results import TaskState
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 

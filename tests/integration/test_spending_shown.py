@@ -8,7 +8,7 @@ import pytest
 from remit import Remit, agent
 from remit.cli.project import Project
 from remit.cli.sessions import LiveDelegations, show
-from remit.runtime.context import Context
+from remit.core.context import Context
 
 
 @agent("frugal")

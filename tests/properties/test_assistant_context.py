@@ -16,11 +16,11 @@ from remit import Remit, agent
 from remit.agents.model.context_window import tokens_of
 from remit.builtin.assistant.conversations import Conversations, MessageLine, decode_line, encode_line
 from remit.builtin.assistant.memory import Memory, Room, history_of
+from remit.core.context import Context
 from remit.core.errors import Failed
+from remit.core.model_messages import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, repaired
 from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.models.messages import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, repaired
-from remit.runtime.context import Context
 from support.histories import faults_of
 
 CHARACTERS = 700

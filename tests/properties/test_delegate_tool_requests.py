@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from remit import Context, DelegateError, DelegateResult, DelegateTool, Remit, agent
-from remit.runtime.tool.delegate_requests import json_text
-from remit.runtime.tool.delegate_results import TaskState
+from remit.core.delegate_requests import json_text
+from remit.core.delegate_results import TaskState
 
 
 class Span(BaseModel):

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Context, Remit, agent
+from remit.core.delegate_results import Chunk
 from remit.core.events import Event
-from remit.runtime.tool.delegate_results import Chunk
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
 

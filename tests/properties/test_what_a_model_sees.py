@@ -10,10 +10,7 @@ from pydantic_ai.models.test import TestModel
 
 from remit.agents.model.context_window import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.conversation import in_words, unanswered
-from remit.core.result import Artifact
-from remit.models.messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
-from remit.models.stream import request_of
-from remit.runtime.tool.delegate_results import (
+from remit.core.delegate_results import (
     LEAST_CHARACTERS,
     DelegateResult,
     TaskError,
@@ -22,6 +19,9 @@ from remit.runtime.tool.delegate_results import (
     shorten_result,
     text_of,
 )
+from remit.core.model_messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
+from remit.core.result import Artifact
+from remit.models.stream import request_of
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(

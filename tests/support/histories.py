@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from remit.models.messages import Message, Reply, ToolResult, UserMessage
+from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 
 
 def faults_of(messages: Sequence[Message]) -> list[str]:

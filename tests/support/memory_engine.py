@@ -14,16 +14,16 @@ from typing import Any
 
 from remit.core.agents import Isolation
 from remit.core.budget import Budget, Limits
+from remit.core.context import Context, Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, OutOfTime, Stopped
 from remit.core.events import LAST, Event, EventKind
 from remit.core.lifecycle import OUTCOMES, LifecycleKind
 from remit.core.record import AppendEvent, BeginDelegation, Owner, Record, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Return, StopReason
+from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import accept, reply
-from remit.runtime.context import Context, Handle, SettledHandle, final_event
 from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.engine import CURRENT, EngineConfig, LiveHandle, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
@@ -172,7 +172,7 @@ class MemoryRun(LocalRun):
         self.result = result
         steps = self.submission.step_times
         steps[11] = steps[12] = now = self.deps.clock.wall()
-        state, (tokens, cost) = reply.state_of(result), self.spent
+        state, (tokens, cost) = state_of(result), self.spent
         count = self.output.count
         self.store.apply([SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), tokens, cost, count)])
         self.engine.left(self)

@@ -12,13 +12,13 @@ from remit.agents.directory import Directory
 from remit.agents.remote_context import RemoteBackend, RemoteHandle
 from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
+from remit.core.context import Context, Handle
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER, REFUSED, UNSET, decode
 from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.runtime.context import Context, Handle
 from remit.runtime.engine import CURRENT, Engine
 from remit.stores.sqlite import open_read_only
 from remit.system.threads import off_loop

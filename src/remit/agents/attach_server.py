@@ -24,10 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name
+from remit.core.context import Context, ContextBackend
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode, new_token
 from remit.core.ports import AgentPort, Store
-from remit.runtime.context import Context, ContextBackend
 from remit.runtime.deps import Agents, RuntimeDeps
 from remit.runtime.engine import CURRENT, Engine, LiveDelegation
 from remit.system.processes import FORK_SERVER, has_proc, look, mark_of, marker, process_start

@@ -21,8 +21,8 @@ from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, repair_prompt
 from remit.agents.transcript import TextBuffer
 from remit.core.agents import Answers
+from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
-from remit.runtime.context import Context
 from remit.runtime.harvest import GIVEN
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.interpreter import BASIC, listed_environment, remit_command

@@ -18,10 +18,10 @@ from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.thread import ThreadAgent
 from remit.core.agents import AgentSpec, Isolation
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.ports import AgentPort
 from remit.models.client import Models
-from remit.runtime.context import Context
 from remit.system.packages import offered
 
 if TYPE_CHECKING:

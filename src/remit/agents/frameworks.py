@@ -18,13 +18,13 @@ from remit.agents.function import FunctionAgent, agent
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.agents.transcript import TextBuffer
 from remit.core.agents import AgentSpec, Answers, WorkspaceKind
+from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.policy import Effect, Fact
 from remit.core.redaction import REDACTED, redact_text
 from remit.models.client import Models
 from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, TokenUsage
-from remit.runtime.context import Context
 from remit.system.settings_files import load_settings
 
 # ---- spending

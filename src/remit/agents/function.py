@@ -14,11 +14,11 @@ from typing import Any, get_type_hints, overload
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
+from remit.core.context import Context, DelegationFacts
 from remit.core.errors import Misused
 from remit.core.parameters import WrongParameters, declared_names
 from remit.core.policy import Effect, Fact
 from remit.core.text import shorten
-from remit.runtime.context import Context, DelegationFacts
 
 __all__ = ["FunctionAgent", "agent"]
 

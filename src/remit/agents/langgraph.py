@@ -13,9 +13,9 @@ from uuid import UUID
 
 from remit.agents.frameworks import AgentOptions, CompletedRequest, FrameworkRun, framework_agent, unreachable
 from remit.agents.function import FunctionAgent
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.models.pricing import TokenUsage
-from remit.runtime.context import Context
 from remit.runtime.tool.delegate_tool import needs
 
 with needs("langgraph", "langgraph", "langchain_core"):

@@ -14,9 +14,9 @@ from typing import Any, Unpack
 
 from remit.agents.frameworks import AgentOptions, CompletedRequest, FrameworkRun, framework_agent, unreachable
 from remit.agents.function import FunctionAgent
+from remit.core.context import Context
 from remit.core.errors import Misused, Stopped
 from remit.models.pricing import TokenUsage
-from remit.runtime.context import Context
 from remit.runtime.tool.delegate_tool import needs
 
 with needs("openai-agents", "agents", "openai"):

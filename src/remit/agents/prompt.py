@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents.definition import Definition, Kind
 from remit.agents.placeholders import parameters_in
 from remit.core.agents import Answers
-from remit.runtime.context import Context
+from remit.core.context import Context
 from remit.runtime.return_format import format_instruction, repair_instruction, value_instruction
 
 _OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
+from remit.core.context import Context
 from remit.core.errors import Misused, Unavailable
 from remit.core.parameters import declared_names
-from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast, get_type_hints
 
 from remit.agents.rpc import Calls
 from remit.core.budget import Limits
+from remit.core.context import Context, ContextBackend, ContextFacts, ContextFiles, ContextOperations, Handle, Repair
 from remit.core.deadline import Deadline
 from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.errors import Failed, Misused, RemitError
@@ -23,7 +24,7 @@ from remit.core.jsonable import to_jsonable
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.states import Priority
-from remit.runtime.context import Context, ContextBackend, ContextFacts, ContextOperations, Handle, Repair
+from remit.system.context_files import CONTEXT_FOLDER, context_files
 
 # ---- values
 
@@ -181,6 +182,9 @@ class RemoteBackend:
 
     async def wait_hand_in(self) -> None:
         await asyncio.sleep(self.delegation.deadline.soft_at - time.monotonic())
+
+    def context_files(self, level: int, language: str) -> ContextFiles:
+        return context_files(self.root / CONTEXT_FOLDER, level, language)
 
     def facts(self) -> ContextFacts:
         return ContextFacts(self.delegation, self.root, self.workspace, self.repair, self.saved, self.environment())

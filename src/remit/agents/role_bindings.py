@@ -13,9 +13,9 @@ from remit.agents.model_agents import MODEL, names_a_model, why_no_model
 from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
 from remit.agents.roles import BUILT_INS, declared_role, file_of
 from remit.core.agents import BUILTIN_TARGETS, ROLES, is_role
+from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.settings import Settings
-from remit.runtime.context import Context
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory

@@ -14,8 +14,8 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
+from remit.core.context import BlockingContext, Context
 from remit.core.errors import AgentCrashed, Stopped
-from remit.runtime.context import BlockingContext, Context
 from remit.runtime.reply import describe_exception
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.core.agents import AgentSpec
+from remit.core.context import Context
 from remit.core.errors import InvalidReturn, Stopped
-from remit.runtime.context import Context
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.runtime.validate import ExpectedReturn, validate_return
 

@@ -22,14 +22,15 @@ from remit.board.board import Board, Draft, no_board
 from remit.board.outcome import Waiting, wait_for_result
 from remit.board.task import BEGINS, IN_PROGRESS, State, Status, Task, check_move
 from remit.core.agents import is_built_in
+from remit.core.context import LEVELS, RecordedHandle, level_of
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused
 from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
-from remit.runtime.context import LEVELS, RecordedHandle, context_files, level_of
 from remit.runtime.engine import CURRENT
+from remit.system.context_files import context_files
 from remit.system.threads import off_loop
 
 T = TypeVar("T")

@@ -63,8 +63,8 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.settings import Settings
-from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.verify import acceptance_environment, run_acceptance
+from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
 GIT_SECONDS = 10.0

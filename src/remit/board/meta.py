@@ -27,7 +27,7 @@ from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
-from remit.runtime.artifacts import checked_artifacts
+from remit.system.artifact_files import checked_artifacts
 from remit.system.edits import name_new
 from remit.system.files import write_beside
 from remit.system.threads import off_loop

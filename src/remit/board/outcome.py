@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from remit.app import Remit
+    from remit.core.context import Handle
     from remit.core.errors import ErrorInfo
     from remit.core.result import Artifact, Return
-    from remit.runtime.context import Handle
 
 Waiting: TypeAlias = "Callable[[Remit, Handle], Awaitable[Return]]"
 """How a delegation is waited for: the command line shows its progress and handles Ctrl-C; a program just waits."""

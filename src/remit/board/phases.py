@@ -19,7 +19,7 @@ from remit.board.task import PhaseStatus, State, Task
 from remit.board.task_prompts import depends_on, quote_files, task_block
 from remit.core.errors import Misused, Refused
 from remit.core.text import fence_untrusted
-from remit.runtime.artifacts import read_bounded
+from remit.system.artifact_files import read_bounded
 
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""

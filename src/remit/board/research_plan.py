@@ -35,7 +35,7 @@ from remit.core.errors import Misused
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.routing import Route
 from remit.core.settings import Settings
-from remit.runtime.artifacts import checked_artifacts, read_bounded
+from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000

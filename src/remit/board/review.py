@@ -34,8 +34,8 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line
-from remit.runtime.artifacts import FileInfo, checked_artifacts, inspect_artifact
 from remit.runtime.verify import acceptance_environment, run_acceptance
+from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 

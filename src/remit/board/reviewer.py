@@ -17,10 +17,10 @@ from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
 from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, title_of
 from remit.builtin.coder.review.change import open_git, walk
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.result import Return
 from remit.core.text import one_line
-from remit.runtime.context import Context
 from remit.system.git import Git, GitFailed
 from remit.system.threads import off_loop
 

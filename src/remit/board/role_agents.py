@@ -14,10 +14,10 @@ from pydantic import Field
 from remit.agents.function import FunctionAgent, agent
 from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
+from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
-from remit.runtime.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 

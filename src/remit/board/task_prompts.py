@@ -16,7 +16,7 @@ from remit.board.commits import find_repository, task_commits
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
 from remit.core.text import fence_untrusted
-from remit.runtime.artifacts import read_bounded
+from remit.system.artifact_files import read_bounded
 
 QUOTED_CHARACTERS = 60_000
 """Of plan and reports together: an agent in a sandbox may not be able to read the files. What does not fit is named by its path."""

@@ -22,8 +22,8 @@ from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import one_line
-from remit.runtime.artifacts import FileInfo, inspect_artifact, read_bounded
 from remit.runtime.workspaces import TOOL_FOLDERS
+from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""

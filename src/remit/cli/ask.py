@@ -24,13 +24,13 @@ from remit.cli.render import MARKS, console, duration, error_console, put, short
 from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
+from remit.core.context import Handle
 from remit.core.errors import Misused
 from remit.core.events import EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.runtime.context import Handle
-from remit.runtime.liveness import below
+from remit.system.liveness import below
 
 Model = Annotated[
     str | None,

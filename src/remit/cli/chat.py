@@ -34,7 +34,7 @@ from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import advice_lines, console, count, error_console, harmless, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
-from remit.models.messages import Reply, UserMessage
+from remit.core.model_messages import Reply, UserMessage
 
 
 def chat(

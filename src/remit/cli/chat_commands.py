@@ -246,7 +246,7 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
 
 def _last_said(conversation: "Conversation") -> int:
     """Index of the last message of the user."""
-    from remit.models.messages import UserMessage
+    from remit.core.model_messages import UserMessage
 
     said: list[Any] = [place for place, one in enumerate(conversation.spoken) if isinstance(one.message, UserMessage) and not one.by]
     return said[-1] if said else 0

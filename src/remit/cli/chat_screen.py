@@ -19,7 +19,7 @@ from remit.cli.render import count, duration, harmless, one_line
 from remit.cli.tree import SPINNER, Node, PausableLive, View, collapsed, draw, forest
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
-from remit.runtime.liveness import signs_with_children, stuck
+from remit.system.liveness import signs_with_children, stuck
 
 if TYPE_CHECKING:
     from remit.app import Remit

@@ -86,7 +86,7 @@ def _print(conversation: "Conversation") -> None:
     """As it was read: words in full, each call on a line."""
     from rich.text import Text
 
-    from remit.models.messages import Reply, UserMessage
+    from remit.core.model_messages import Reply, UserMessage
 
     out = console()
     out.print(Text(conversation.title, style="bold").append(f"  {conversation.conversation_id}", style="dim"))

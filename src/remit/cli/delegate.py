@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from remit.agents.grpc.task_service import TaskService
     from remit.app import Remit
     from remit.cli.live import PendingReturn
-    from remit.runtime.context import RecordedHandle
+    from remit.core.context import RecordedHandle
 
 
 def delegate(
@@ -126,7 +126,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in BUILTIN_TARGETS):
         return agent, given
-    from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, parts_of
+    from remit.core.delegate_requests import Catalogue, DelegateError, parts_of
 
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)
@@ -259,7 +259,7 @@ async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, A
     """Raises the refusal of the server."""
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
-    from remit.runtime.context import RecordedHandle
+    from remit.core.context import RecordedHandle
 
     timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
     config = pb.TaskConfig(

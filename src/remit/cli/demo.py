@@ -22,10 +22,10 @@ from remit.cli.live import await_return, best_show, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import count, duration, painted, put, say, say_aside, size
 from remit.cli.results import record_document
+from remit.core.context import BlockingContext, Context
 from remit.core.record import Record
 from remit.core.request import call
 from remit.core.result import Artifact, Return, Status
-from remit.runtime.context import BlockingContext, Context
 from remit.runtime.harvest import SearchBounds, search
 from remit.system.files import atomic_write
 

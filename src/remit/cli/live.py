@@ -22,11 +22,11 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.runtime.liveness import Stuck, below, is_gone, living_owners
+from remit.system.liveness import Stuck, below, is_gone, living_owners
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.context import Handle
+    from remit.core.context import Handle
 
 GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}

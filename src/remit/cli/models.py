@@ -264,7 +264,7 @@ def _import_for(settings: Settings, names: Sequence[str]) -> None:
 
 
 async def _try(models: Any, name: str, seconds: float) -> Trial:
-    from remit.models.messages import Question, UserMessage
+    from remit.core.model_messages import Question, UserMessage
 
     began = time.monotonic()
     try:

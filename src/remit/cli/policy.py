@@ -19,7 +19,7 @@ from remit.core.policy import Effect, PolicyRequest, Verdict
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.runtime.liveness import below
+from remit.system.liveness import below
 
 if TYPE_CHECKING:
     from remit.policy.audit import AuditReport

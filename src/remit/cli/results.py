@@ -57,7 +57,8 @@ FROM_TODO = "From TODO.md: "
 
 def print_return(result: Return, root: Path, stream: TextIO | None = None) -> None:
     """`root`: the project's folder, where its artifacts are."""
-    from remit.runtime.reply import A_PERSON_IS_NEEDED, state_of
+    from remit.core.result import state_of
+    from remit.runtime.reply import A_PERSON_IS_NEEDED
 
     state = state_of(result)
     mark, style = MARKS[state]

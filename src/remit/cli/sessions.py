@@ -40,7 +40,7 @@ from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.runtime.liveness import below, living_owners, signs_with_children, stuck
+from remit.system.liveness import below, living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

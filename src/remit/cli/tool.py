@@ -18,7 +18,7 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.tool.delegate_results import Chunk, DelegateResult
+    from remit.core.delegate_results import Chunk, DelegateResult
 
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -34,7 +34,7 @@ def schema(
     plain: Annotated[bool, typer.Option("--plain", help="Without conditions, as model vendors require.")] = False,
 ) -> Exit:
     """Print the name, description and JSON schema of the delegate tool."""
-    from remit.runtime.tool.delegate_requests import Catalogue, tool_definition
+    from remit.core.delegate_requests import Catalogue, tool_definition
 
     say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
     for problem in project.directory.problems:
@@ -59,7 +59,7 @@ def call(
 
 
 async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
-    from remit.runtime.tool.delegate_requests import DelegateError, json_text
+    from remit.core.delegate_requests import DelegateError, json_text
     from remit.runtime.tool.delegate_tool import DelegateTool
 
     claim_stdout()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from remit.core.errors import ErrorInfo, Failed, Refused
+from remit.core.states import State
 
 
 class Status(StrEnum):
@@ -186,3 +187,22 @@ class Return:
             warnings=tuple(known.pop("warnings", ())),
             extra=known,
         )
+
+
+_STATE_OF_STOP = {
+    StopReason.DEADLINE: State.TIMEOUT,
+    StopReason.IDLE: State.TIMEOUT,
+    StopReason.CANCELLED: State.CANCELLED,
+    StopReason.REFUSED: State.REFUSED,
+}
+_STATE_OF_STATUS = {
+    Status.COMPLETED: State.COMPLETED,
+    Status.PARTIAL: State.PARTIAL,
+    Status.FAILED: State.FAILED,
+    Status.BLOCKED: State.BLOCKED,
+}
+
+
+def state_of(result: Return) -> State:
+    """The registry's state for a return."""
+    return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]

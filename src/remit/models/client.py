@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
+from remit.core.model_messages import RESTART, Answer, Choice, FailedAttempt, ModelCall, Question, SpendSink, UserMessage
 from remit.core.settings import Settings
 from remit.models.connections import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
-from remit.models.messages import RESTART, Answer, Choice, FailedAttempt, ModelCall, Question, SpendSink, UserMessage
 from remit.models.pricing import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
 from remit.models.prompted_tools import as_prompt, is_needed, parse_reply
 from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Unavailable
+from remit.core.model_messages import SpendSink
 from remit.core.redaction import REDACTED, SecretValues, redact_text, register_secrets
 from remit.core.settings import Settings
-from remit.models.messages import SpendSink
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, ModelRef
 from remit.system.threads import off_loop
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remit.core.errors import Unavailable
+from remit.core.model_messages import SpendSink
 from remit.core.redaction import is_secret_name
 from remit.core.settings import ModelAddress, Settings
-from remit.models.messages import SpendSink
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"

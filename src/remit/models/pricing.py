@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
+from remit.core.model_messages import Message, Question, Reply, SpendSink, ToolResult, UserMessage
 from remit.core.settings import Price, Settings
-from remit.models.messages import Message, Question, Reply, SpendSink, ToolResult, UserMessage
 from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
 

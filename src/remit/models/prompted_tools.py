@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.models.messages import RESTART, Message, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
+from remit.core.model_messages import RESTART, Message, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
 
 ANSWER = "answer"
 _ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.core.errors import RemitError, Stopped
+from remit.core.model_messages import Answer, EndReason, SpendSink
 from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
-from remit.models.messages import Answer, EndReason, SpendSink
 
 _FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
 _LEAST_SECONDS = 1.0

@@ -46,10 +46,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from remit.core.redaction import REDACTED, redact_text
-from remit.core.text import shorten
-from remit.models.connections import CONNECT_SECONDS, Connection
-from remit.models.messages import (
+from remit.core.model_messages import (
     GO_ON,
     NOTHING,
     EndReason,
@@ -62,6 +59,9 @@ from remit.models.messages import (
     plain_text,
     repaired,
 )
+from remit.core.redaction import REDACTED, redact_text
+from remit.core.text import shorten
+from remit.models.connections import CONNECT_SECONDS, Connection
 from remit.models.pricing import TokenUsage, usage_of
 from remit.system.http import BodyError
 

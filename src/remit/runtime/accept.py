@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
+from remit.core.context import level_of
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
@@ -26,7 +27,6 @@ from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal
-from remit.runtime.context import level_of
 from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
 
 

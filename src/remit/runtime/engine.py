@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.core.budget import Budget, Limits
+from remit.core.context import Context, Handle
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import Event
@@ -20,7 +21,6 @@ from remit.core.record import Owner
 from remit.core.request import Request
 from remit.core.result import Return
 from remit.core.states import State
-from remit.runtime.context import Context, Handle
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
 from remit.runtime.lifecycle import LifecycleEvents, Listener
 from remit.runtime.work import Work

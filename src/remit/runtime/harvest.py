@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact
-from remit.runtime.artifacts import (
+from remit.system.artifact_files import (
     FILE_CLOCK_LAG_SECONDS,
     HASH_LIMIT_BYTES,
     FileInfo,

@@ -13,9 +13,8 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import NOT_REACHED, STEPS, Event
 from remit.core.lifecycle import API_ACCESS, OUTCOMES, LifecycleEvent, LifecycleKind
-from remit.core.result import Return
+from remit.core.result import Return, state_of
 from remit.core.states import State
-from remit.runtime.reply import state_of
 
 UNREAD_LIMIT = 10_000
 _NO_BODY: Mapping[str, Any] = MappingProxyType({})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic_core import to_json
 
 from remit.core.budget import Limits
+from remit.core.context import Context, ContextFacts, ContextFiles, Handle, Repair
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.events import EventKind
@@ -17,18 +18,18 @@ from remit.core.ids import CALLER
 from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
-from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
-from remit.runtime.context import Context, ContextFacts, Handle, Repair
 from remit.runtime.deps import RuntimeDeps, Submission, Tree
 from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
 from remit.runtime.work import Output, Work
 from remit.runtime.workspaces import is_recorded_diff
+from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class LocalRun(ABC):
     @property
     def state(self) -> State:
         if self.result is not None:
-            return reply.state_of(self.result)
+            return state_of(self.result)
         return State.RUNNING if self.started_at else State.QUEUED
 
     def above(self) -> "Iterator[Self]":
@@ -255,6 +256,9 @@ class LocalBackend:
 
     def budget(self) -> Limits:
         return self._run.budget_left()
+
+    def context_files(self, level: int, language: str) -> ContextFiles:
+        return context_files(self.root / CONTEXT_FOLDER, level, language)
 
     def facts(self) -> ContextFacts:
         run = self._alive()

@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return
-from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
 from remit.runtime.reply import PartialWork
 from remit.runtime.work import Output, Work
@@ -25,6 +24,7 @@ from remit.runtime.workspace_session import (
     late_changes,
     with_workspace_changes,
 )
+from remit.system.artifact_files import checked_artifacts
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Answers, WorkspaceKind
+from remit.core.context import Repair
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
 from remit.core.jsonable import MAX_CHARACTERS, clean_text, safe_repr, to_jsonable
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.core.text import shorten_with_count
 from remit.runtime import reply
-from remit.runtime.artifacts import checked_artifacts
 from remit.runtime.authorize import await_admission
-from remit.runtime.context import Repair
 from remit.runtime.output_schema import require_validator, schema_faults
 from remit.runtime.receive import ReceivedAnswer, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
 from remit.runtime.work import Work
+from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

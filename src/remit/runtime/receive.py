@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from remit.core.errors import Failed
 from remit.core.jsonable import clean_text, safe_repr, to_jsonable
 from remit.core.result import Return
-from remit.runtime.artifacts import read_bounded
+from remit.system.artifact_files import read_bounded
 
 RETURN_FILE_LIMIT_BYTES = 4 << 20
 SEARCH_LIMIT_CHARACTERS = 16 << 20

@@ -13,7 +13,6 @@ from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Mi
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.core.states import State
 from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 
 A_PERSON_IS_NEEDED = "Manual intervention is needed."
@@ -28,25 +27,6 @@ class Stop:
     source: str
     """Who decided: `deadline`, `idle limit`, a person, a caller's end, a budget."""
     detail: str = ""
-
-
-_STATE_OF_STOP = {
-    StopReason.DEADLINE: State.TIMEOUT,
-    StopReason.IDLE: State.TIMEOUT,
-    StopReason.CANCELLED: State.CANCELLED,
-    StopReason.REFUSED: State.REFUSED,
-}
-_STATE_OF_STATUS = {
-    Status.COMPLETED: State.COMPLETED,
-    Status.PARTIAL: State.PARTIAL,
-    Status.FAILED: State.FAILED,
-    Status.BLOCKED: State.BLOCKED,
-}
-
-
-def state_of(result: Return) -> State:
-    """The registry's state for a return."""
-    return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]
 
 
 def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:

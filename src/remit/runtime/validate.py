@@ -17,10 +17,10 @@ from remit.core.ids import is_session_id
 from remit.core.jsonable import to_jsonable
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.text import shorten
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, FileInfo, FileProblem, inspect_artifact
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
 from remit.runtime.return_format import EXAMPLE_SUMMARY
+from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, FileInfo, FileProblem, inspect_artifact
 
 MAX_CHARACTERS = 500
 ADVISED_CHARACTERS = 400

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import WorkspaceKind
+from remit.core.context import Context, Repair
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
@@ -13,7 +14,6 @@ from remit.core.ports import AgentPort
 from remit.core.redaction import redact_bytes
 from remit.core.result import Artifact, Return, Status
 from remit.core.tracing import VARIABLE, traceparent_of
-from remit.runtime.context import Context, Repair
 from remit.runtime.deps import RuntimeDeps, Submission
 
 if TYPE_CHECKING:

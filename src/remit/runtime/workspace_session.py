@@ -17,7 +17,6 @@ from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Return, Status
 from remit.core.text import shorten_with_count
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS, checked_artifacts
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
 from remit.runtime.workspaces import (
@@ -31,6 +30,7 @@ from remit.runtime.workspaces import (
     open_workspace,
     take_changes,
 )
+from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, checked_artifacts
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from remit.core.delegate_requests import DelegateError, milliseconds
+from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
-from remit.runtime.tool.delegate_requests import DelegateError, milliseconds
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.runtime.tool.delegate_tool import needs
 from remit.server.discovery import announced
 from remit.server.tokens import local_token

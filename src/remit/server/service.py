@@ -15,21 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from remit.agents.proto.metadata import CallerPosition
 from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
-from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.events import LAST, Event, EventKind, Step
-from remit.core.ids import is_session_id
-from remit.core.parameters import snake
-from remit.core.ports import Store
-from remit.core.record import HistoryQuery, Record
-from remit.core.result import Return
-from remit.core.states import State
-from remit.core.tracing import parse
-from remit.runtime.context import Handle, SettledHandle
-from remit.runtime.engine import LiveHandle
-from remit.runtime.liveness import below, is_gone, living_owners
-from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, parameters_schema, parts_of
-from remit.runtime.tool.delegate_results import (
+from remit.core.context import Handle, SettledHandle
+from remit.core.delegate_requests import DelegateError, DelegateRequest, parameters_schema, parts_of
+from remit.core.delegate_results import (
     ANSWERED,
     WAITING,
     Chunk,
@@ -41,8 +29,20 @@ from remit.runtime.tool.delegate_results import (
     result_of,
     result_of_record,
 )
+from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.events import LAST, Event, EventKind, Step
+from remit.core.ids import is_session_id
+from remit.core.parameters import snake
+from remit.core.ports import Store
+from remit.core.record import HistoryQuery, Record
+from remit.core.result import Return
+from remit.core.states import State
+from remit.core.tracing import parse
+from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.server.tokens import Permission, Principal
+from remit.system.liveness import below, is_gone, living_owners
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

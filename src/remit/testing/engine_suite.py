@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.runtime.context import Context
 from remit.testing import engine_time_suite, engine_tree_suite
 from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait

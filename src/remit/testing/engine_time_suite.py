@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
+from remit.core.context import Context
 from remit.core.errors import Stopped
 from remit.core.request import call
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.runtime.context import Context
 from remit.testing.engine_samples import OpenRemit, code_of, promise, until
 from remit.testing.scripted import Scripted, hang, wait
 

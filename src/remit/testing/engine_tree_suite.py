@@ -7,11 +7,11 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.app import Remit
+from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
 from remit.core.request import call
 from remit.core.result import Evidence, Status, StopReason
 from remit.core.states import State
-from remit.runtime.context import Context
 from remit.testing.engine_samples import OpenRemit, code_of, promise, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang
 

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from remit.core.agents import AgentSpec
+from remit.core.context import Context
 from remit.core.request import Request
-from remit.runtime.context import Context
 
 Turn = Callable[[Context, dict[str, Any]], Awaitable[Any]]
 

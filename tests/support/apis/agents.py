@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.function import agent
-from remit.runtime.context import Context
+from remit.core.context import Context
 
 POLICY = """
 permit (principal, action, resource);

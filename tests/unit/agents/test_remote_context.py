@@ -6,8 +6,8 @@ import pytest
 
 from remit import BlockingContext, Context, Misused
 from remit.agents.remote_context import OPERATIONS, ContextService, RemoteBackend
+from remit.core.context import ContextBackend
 from remit.core.errors import Failed
-from remit.runtime.context import ContextBackend
 from remit.runtime.local_context import LocalBackend
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Stopped, Unavailable
+from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.core.settings import ModelAddress, Settings
 from remit.core.text import shorten_middle
 from remit.models.client import Models
-from remit.models.messages import Answer, Reply, SpendSink
 from remit.models.questions import summarize
 from remit.testing import Say, ScriptedModels
 

@@ -26,7 +26,7 @@ from remit.builtin.assistant.conversations import (
 from remit.builtin.assistant.export import export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
-from remit.models.messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
+from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 from support.pace import allowed
 

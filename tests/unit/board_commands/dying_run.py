@@ -11,7 +11,7 @@ from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.runtime.context import Context
+from remit.core.context import Context
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
 

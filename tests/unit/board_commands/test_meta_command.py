@@ -8,8 +8,8 @@ import pytest
 from remit import Remit
 from remit.board.meta import Kind, MetaRequest, find_place, meta
 from remit.cli.command_table import COMMANDS
+from remit.core.context import Context
 from remit.core.errors import RemitError
-from remit.runtime.context import Context
 from remit.testing import Scripted, answer
 
 

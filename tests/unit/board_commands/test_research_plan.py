@@ -18,8 +18,8 @@ from remit.board.command_lifecycle import complexity_of, context_words, loaded_c
 from remit.board.outcome import Outcome
 from remit.board.research_plan import plan, research, revise
 from remit.board.task import State, Status, Task, slug_of
+from remit.core.context import Context
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.runtime.context import Context
 from support.repository import begin, git
 from support.repository import git as git_in
 

@@ -14,7 +14,7 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
-from remit.runtime.liveness import below, signs_with_children
+from remit.system.liveness import below, signs_with_children
 
 SESSION = "sess_1700000000_abcdef"
 NOW = 1_700_000_100.0

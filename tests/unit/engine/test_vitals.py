@@ -6,7 +6,7 @@ import pytest
 
 from remit.core.record import Record
 from remit.core.states import Priority, State
-from remit.runtime.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
+from remit.system.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
 
 NOW = 1_700_000_100.0
 RUNNING = Record(

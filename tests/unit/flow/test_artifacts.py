@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.runtime.artifacts import FileInfo, FileProblem, inspect_artifact, path_fault, relative_path
+from remit.system.artifact_files import FileInfo, FileProblem, inspect_artifact, path_fault, relative_path
 from support.pace import allowed
 
 

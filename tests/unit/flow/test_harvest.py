@@ -9,8 +9,8 @@ import pytest
 
 from remit.core.result import Artifact, Evidence
 from remit.runtime import harvest as module
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.runtime.harvest import Harvest, HarvestRequest, guess_type, harvest
+from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 from support.pace import allowed
 
 

@@ -11,7 +11,7 @@ from remit import check_return
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo
-from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import Priority, State
 from remit.core.text import shorten_with_count
 from remit.runtime import reply
@@ -67,7 +67,7 @@ def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
     assert "30 s" in result.summary
     assert "half.md" in result.summary
     assert "last checkpoint" in result.next_steps
-    assert reply.state_of(result) is State.TIMEOUT
+    assert state_of(result) is State.TIMEOUT
 
 
 def test_a_failure_with_something_to_show_is_partial() -> None:
@@ -86,7 +86,7 @@ def test_an_error_nobody_can_recover_from_asks_for_a_person() -> None:
 
 def test_a_refusal_is_remembered_and_said_plainly_after_three_repeats() -> None:
     first = reply.refused_return(DELEGATION, ERROR)
-    assert (first.status, first.stop_reason, reply.state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
+    assert (first.status, first.stop_reason, state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
     assert reply.repeated_refusal(first, 3) is first
     fifth = reply.repeated_refusal(first, 5)
     assert "already refused 4 times" in fifth.summary

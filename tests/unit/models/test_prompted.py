@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.models.messages import RESTART, Choice, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
+from remit.core.model_messages import RESTART, Choice, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
 from remit.models.prompted_tools import AnswerStream, as_prompt, parse_reply, reply_schema
 
 STRICT: dict[str, Any] = {

@@ -9,8 +9,8 @@ import pytest
 
 from remit.agents.grpc.task_service import ConnectionLost, RemoteTask, TaskOrder
 from remit.agents.proto.v1 import tasks_pb2 as pb
+from remit.core.delegate_results import Chunk, final_chunk, result_of_error, started_chunk
 from remit.core.errors import Failed
-from remit.runtime.tool.delegate_results import Chunk, final_chunk, result_of_error, started_chunk
 
 OUTAGE = 1_100
 """Failures in a row: with a pause of a second each, the server was away for less than 20 minutes."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, result_of_task, task_of
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import MAX_LEVELS, dict_of, json_of, nanoseconds, seconds, struct_of, value_of
+from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 from remit.core.result import Artifact, Evidence
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT

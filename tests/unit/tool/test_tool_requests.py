@@ -7,8 +7,8 @@ import pytest
 from remit import DelegateError, agent
 from remit.agents.directory import Directory
 from remit.core.deadline import TimeLimits
+from remit.core.delegate_requests import Catalogue, Reader
 from remit.core.states import Priority
-from remit.runtime.tool.delegate_requests import Catalogue, Reader
 
 
 @agent("worker.read_file", timeout=30)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from remit import ErrorInfo, Metadata, Return, Status, StopReason
+from remit.core.delegate_results import DelegateResult, TaskState, result_of, result_of_error, result_of_record
 from remit.core.errors import Refused, Unavailable
 from remit.core.record import Record
 from remit.core.states import Priority, State
-from remit.runtime.tool.delegate_results import DelegateResult, TaskState, result_of, result_of_error, result_of_record
 
 FIELDS = {"success", "taskId", "taskState", "data", "output", "artifacts", "error", "metadata"}
 METADATA = {"target", "operation", "createdAt", "completedAt", "duration", "agentId", "status", "stopReason"}

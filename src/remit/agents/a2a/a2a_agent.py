@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
 from remit.agents.remote import RemoteExecutor
+from remit.core.context import Context
 from remit.core.redaction import SecretValues, register_secrets
-from remit.runtime.context import Context
 
 if TYPE_CHECKING:
     from remit.agents.a2a.client import RemoteAgent

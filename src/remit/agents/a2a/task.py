@@ -35,13 +35,13 @@ from remit.agents.definition import Definition
 from remit.agents.proto.metadata import EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
+from remit.core.context import Context
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
 from remit.core.tracing import HEADER as TRACEPARENT
 from remit.core.tracing import traceparent_of
-from remit.runtime.context import Context
 from remit.system.beneath import open_regular
 from remit.system.threads import off_loop
 

@@ -15,8 +15,8 @@ from remit.agents.definition import NO_SIGNAL, Definition, checked_task
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import holds_return
 from remit.core.agents import AgentSpec, Answers
+from remit.core.context import Context
 from remit.core.errors import RemitError, Stopped, Unavailable
-from remit.runtime.context import Context
 from remit.runtime.receive import read_answer
 from remit.system.threads import off_loop
 

@@ -25,8 +25,8 @@ from remit.agents.command import SERVER_NAME, environment_for, exit_words, folde
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program
 from remit.agents.process.pool import ProcessPool
+from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
-from remit.runtime.context import Context
 
 # ---- errors
 

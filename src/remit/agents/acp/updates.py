@@ -17,8 +17,8 @@ from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
 from remit.agents.transcript import CALLS_KEPT, OVER, Tail, TextBuffer, ToolCalls, Words, tell_plan
+from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
-from remit.runtime.context import Context
 
 # ---- permission
 

@@ -24,8 +24,8 @@ from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.agents import AgentSpec, Answers
+from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
-from remit.runtime.context import Context
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
 

@@ -14,12 +14,12 @@ from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
+from remit.core.context import Context
+from remit.core.delegate_requests import parts_of
+from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.text import shorten_with_count
 from remit.core.tracing import traceparent_of
-from remit.runtime.context import Context
-from remit.runtime.tool.delegate_requests import parts_of
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 
 if TYPE_CHECKING:
     from remit.agents.grpc.grpc_agent import GrpcAgent

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
 from remit.agents.remote import RemoteExecutor
+from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.runtime.context import Context
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps

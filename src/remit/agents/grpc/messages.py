@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import dict_of, json_of, nanoseconds, seconds, struct_of, text_of, value_of
+from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 from remit.core.delegation import CallerInfo, Delegation
 from remit.core.record import Record
 from remit.core.result import Artifact, Evidence
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STATES.items()}

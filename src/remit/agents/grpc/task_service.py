@@ -28,10 +28,10 @@ from remit.agents.proto.metadata import ADVICE, AUTHORIZATION, CODE, DETAILS, PU
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of
+from remit.core.delegate_requests import DelegateError
+from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
-from remit.runtime.tool.delegate_requests import DelegateError
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 # ---- Where a task service listens, what is shown there, and the channel to it. Nothing is sent here.

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.core.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
+from remit.core.model_messages import Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.redaction import is_redacted, redact_parameters
 from remit.core.text import shorten_middle
-from remit.models.messages import Message, Reply, ToolCall, ToolResult, UserMessage
-from remit.runtime.tool.delegate_results import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 # ---- bounds
 

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from remit.core.context import Context, Handle
+from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text
+from remit.core.delegate_results import DelegateResult, result_of, shorten_result
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.core.jsonable import to_jsonable
-from remit.core.result import Return, StopReason
-from remit.models.client import Models
-from remit.models.messages import (
+from remit.core.model_messages import (
     Answer,
     Choice,
     EndReason,
@@ -28,9 +29,8 @@ from remit.models.messages import (
     UserMessage,
     repaired,
 )
-from remit.runtime.context import Context, Handle
-from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text
-from remit.runtime.tool.delegate_results import DelegateResult, result_of, shorten_result
+from remit.core.result import Return, StopReason
+from remit.models.client import Models
 from remit.runtime.tool.delegate_tool import DelegateTool
 
 # ---- limits of a reply

@@ -16,16 +16,16 @@ from remit.agents.model.conversation import ConversationEnd, ConversationOptions
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import TextBuffer, Words, holds_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
+from remit.core.context import Context
+from remit.core.delegate_requests import json_text
+from remit.core.delegate_results import READ, SUMMARISE, shorten_result
 from remit.core.errors import Failed, OutOfTime
 from remit.core.jsonable import clean_text
+from remit.core.model_messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
 from remit.models.client import Models
-from remit.models.messages import RESTART, Answer, Choice, EndReason, Message, Reply, ToolResult, UserMessage, repaired
-from remit.runtime.context import Context
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.runtime.return_format import return_schema, value_repair
-from remit.runtime.tool.delegate_requests import json_text
-from remit.runtime.tool.delegate_results import READ, SUMMARISE, shorten_result
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.system.threads import off_loop
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.remote_context import RemoteBackend
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.jsonable import to_jsonable
-from remit.models.messages import Answer, EndReason, Reply, SpendSink
+from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
 from remit.models.questions import TextModel
-from remit.runtime.context import Context
 
 MAX_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
 """Of one worker. Few at once, as each draws on the budget only when it is answered."""

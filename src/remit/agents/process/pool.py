@@ -17,9 +17,9 @@ from remit.agents.process.model_access import ModelService
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient
 from remit.agents.remote_context import ContextService, facts_to_wire
+from remit.core.context import Context, ContextBackend, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.models.questions import TextModel
-from remit.runtime.context import Context, ContextBackend, ContextFacts
 from remit.system.framing import FramingError, encode_frame, take_frames
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start

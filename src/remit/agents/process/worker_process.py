@@ -27,9 +27,9 @@ from remit.agents.process.target import Target
 from remit.agents.remote_context import RemoteBackend
 from remit.agents.rpc import Calls, error_from_wire, error_to_wire
 from remit.core.agents import AgentSpec
+from remit.core.context import BlockingContext, Context
 from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
-from remit.runtime.context import BlockingContext, Context
 from remit.system.framing import encode_frame, receive_frame, send_frame
 from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
 

@@ -16,17 +16,17 @@ from remit.agents.function import FunctionAgent, agent
 from remit.builtin import TARGETS
 from remit.builtin.assistant.conversations import Conversation, Conversations
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
+from remit.core.context import Context
+from remit.core.delegate_results import READ, SUMMARISE, result_of_record, text_of
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean_text
+from remit.core.model_messages import Choice
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.models.messages import Choice
 from remit.models.questions import TextModel, summarize
-from remit.runtime.context import Context
-from remit.runtime.tool.delegate_results import READ, SUMMARISE, result_of_record, text_of
 from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.threads import off_loop
 

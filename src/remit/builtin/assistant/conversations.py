@@ -27,9 +27,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
+from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.core.text import one_line
-from remit.models.messages import Message, Reply, ToolResult, UserMessage
 from remit.system.beneath import open_regular
 from remit.system.files import make_folder, write_all
 

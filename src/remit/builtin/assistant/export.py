@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.builtin.assistant.conversations import CallLine, Conversation, Line, MessageLine, StopLine, SummaryLine, Turn, reply_of
 from remit.core.errors import Misused
-from remit.models.messages import Reply, ToolCall, ToolResult, UserMessage
+from remit.core.model_messages import Reply, ToolCall, ToolResult, UserMessage
 
 FORMATS = ("markdown", "json")
 

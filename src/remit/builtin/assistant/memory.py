@@ -13,9 +13,9 @@ from typing import Protocol
 from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Conversation, SummaryLine
 from remit.core.budget import Limits
+from remit.core.model_messages import Message, SpendSink, ToolResult, UserMessage
 from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
 from remit.models.client import Models
-from remit.models.messages import Message, SpendSink, ToolResult, UserMessage
 from remit.models.questions import ask_optional
 
 # ---- compaction

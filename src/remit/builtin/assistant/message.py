@@ -22,23 +22,23 @@ from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
+from remit.core.context import Context
 from remit.core.deadline import grace_seconds
+from remit.core.delegate_requests import DelegateError
+from remit.core.delegate_results import DelegateResult, result_of_record
+from remit.core.delegate_results import shorten_result as result_shown
 from remit.core.errors import Misused, OutOfTime, RemitError, Stopped
 from remit.core.jsonable import clean_text
+from remit.core.model_messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.core.text import shorten_with_count
 from remit.models.client import Models
-from remit.models.messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.models.pricing import price_of
-from remit.runtime.context import Context
-from remit.runtime.liveness import below
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
-from remit.runtime.tool.delegate_requests import DelegateError
-from remit.runtime.tool.delegate_results import DelegateResult, result_of_record
-from remit.runtime.tool.delegate_results import shorten_result as result_shown
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import summary_warnings
+from remit.system.liveness import below
 from remit.system.threads import off_loop
 
 # ---- returns

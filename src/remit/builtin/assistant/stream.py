@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from remit.core.agents import ASSISTANT
+from remit.core.context import Handle
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
+from remit.core.model_messages import RESTART
 from remit.core.result import Return
-from remit.models.messages import RESTART
-from remit.runtime.context import Handle
 
 BATCH_SECONDS = 0.05
 BATCH_CHARACTERS = 2000

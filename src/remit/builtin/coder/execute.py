@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from remit.agents.function import FunctionAgent, agent
+from remit.core.context import Context
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
-from remit.runtime.context import Context
 from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
 from remit.system.threads import off_loop
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.builtin.worker.workspace import act_at, build_return, format_size
+from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.policy import Effect
 from remit.core.text import plural
-from remit.runtime.context import Context
 from remit.system.beneath import Place, Root
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer

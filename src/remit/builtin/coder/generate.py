@@ -16,12 +16,12 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.builtin.coder.syntax import OWN_PARSERS, Fault, ParseResult, language_of, parse_files
+from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
 from remit.core.request import call
 from remit.core.result import Status
 from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.questions import TextAnswer, TextModel, ask_optional, object_in
-from remit.runtime.context import Context
 from remit.system.threads import off_loop
 
 SPEC_LIMIT = 200_000

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.process.model_access import models_of
+from remit.core.context import Context
 from remit.core.errors import Misused
-from remit.runtime.context import Context
 from remit.system.packages import need
 
 _WHERE = "files, docs, web, academic, a path, docs:FOLDER or an address; the project's files unless given. !PATH leaves one out."

@@ -14,9 +14,9 @@ from typing import Any
 from remit.builtin.researcher.passages import contains, printable
 from remit.builtin.researcher.ranking import MAX_PARTS, Part, Words
 from remit.builtin.researcher.reports import Citation, escape_markdown, lay_out, one_line
+from remit.core.context import Context
 from remit.core.text import UNTRUSTED, fence_untrusted, plural
 from remit.models.questions import TextModel, ask_optional, object_in
-from remit.runtime.context import Context
 
 MAX_PASSAGE_CHARACTERS = 28_000
 """Of all passages that a model is shown; the best ones first."""

@@ -24,10 +24,10 @@ from remit.builtin.researcher.reports import (
     research_report,
 )
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
+from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.text import plural
 from remit.models.questions import TextModel
-from remit.runtime.context import Context
 
 MAX_FILES = 28
 """Read in the first round."""

@@ -12,10 +12,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from remit.builtin.researcher.passages import PROSE_SUFFIXES, Document
+from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.request import Request, call
 from remit.core.result import Return, Status, StopReason
-from remit.runtime.context import Context
 
 MAX_CHILDREN = 60
 AT_ONCE = 8

@@ -22,10 +22,10 @@ from remit.agents.function import FunctionAgent, agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.search import Search, SearchRequest, SearchResult
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size
+from remit.core.context import Context
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.core.text import plural
-from remit.runtime.context import Context
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
 from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
 from remit.system.globs import BadPattern, compile_glob

@@ -23,11 +23,11 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from remit.builtin.worker.workspace import error_dict
+from remit.core.context import Context
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.jsonable import to_jsonable
 from remit.core.settings import Web
 from remit.core.text import one_line, plural
-from remit.runtime.context import Context
 from remit.system.http import (
     ACCEPT_ENCODING,
     Body,

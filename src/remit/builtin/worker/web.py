@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from remit.agents.function import FunctionAgent, agent
-from remit.runtime.context import Context
+from remit.core.context import Context
 
 _Headers = Annotated[
     Any,

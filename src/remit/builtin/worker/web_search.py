@@ -19,10 +19,10 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from remit.builtin.worker.pages import bounded_memory, build_headers, build_network, decode_text, fetch, plain_text, read_json, utc_time
+from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
 from remit.core.text import plural
-from remit.runtime.context import Context
 from remit.system.beneath import open_regular
 from remit.system.http import BodyError, Network, UnreachableError, WebRequest, check_target, parse_target
 from remit.system.settings_files import load_settings

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from remit.core.context import Context
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.core.text import plural
-from remit.runtime.context import Context
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
 from remit.system.threads import off_loop
 

@@ -9,7 +9,7 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import State
 from remit.runtime.deps import Caller
-from remit.runtime.liveness import below
+from remit.system.liveness import below
 from remit.system.threads import off_loop
 
 

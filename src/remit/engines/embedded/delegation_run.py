@@ -12,19 +12,19 @@ from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, cast
 
 from remit.core.agents import Isolation
+from remit.core.context import Context, Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
 from remit.core.events import LAST, Event, EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Artifact, Return, StopReason
+from remit.core.result import Artifact, Return, StopReason, state_of
 from remit.core.states import State, move
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
 from remit.engines.embedded.outcome import Outcome, RunOutput
 from remit.runtime import reply
 from remit.runtime.accept import accept
-from remit.runtime.context import Context, Handle, SettledHandle, final_event
 from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.engine import LiveHandle
 from remit.runtime.local_context import LocalBackend, LocalRun
@@ -444,7 +444,7 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """The outcome: written, then told. Once."""
-        state = move(self.state, reply.state_of(result))
+        state = move(self.state, state_of(result))
         self._move(Phase.SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times

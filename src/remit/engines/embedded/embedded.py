@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from remit.core.budget import Budget, Limits
+from remit.core.context import Handle, RecordedHandle, SettledHandle
 from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
@@ -34,7 +35,6 @@ from remit.engines.embedded.replay import earlier_run, refuse_resume, refused_me
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redraw_session_id
-from remit.runtime.context import Handle, RecordedHandle, SettledHandle
 from remit.runtime.deps import Submission
 from remit.runtime.engine import CURRENT, EngineConfig, Middleware, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener

@@ -9,6 +9,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remit.core.context import final_event
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.events import BEFORE_RUN, LAST, Event, events_of_steps
 from remit.core.ports import Store
@@ -16,8 +17,7 @@ from remit.core.record import Head, Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.engines.embedded.peers import LOOK_SECONDS
-from remit.runtime.context import final_event
-from remit.runtime.liveness import living_owners
+from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

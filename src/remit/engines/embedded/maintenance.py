@@ -11,9 +11,9 @@ from remit.core.errors import Unavailable
 from remit.core.record import Record
 from remit.engines.embedded.journal import Journal
 from remit.runtime.engine import EngineConfig
-from remit.runtime.liveness import living_owners
 from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, finish_removal, remove_forgotten, remove_unchanged, remove_unfinished
 from remit.runtime.workspaces import DIFF, list_workspaces
+from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
 TURN_SECONDS = 1.0

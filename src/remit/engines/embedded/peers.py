@@ -13,7 +13,7 @@ from remit.core.errors import Unavailable
 from remit.core.events import EventKind
 from remit.core.record import CancelRequest, Record
 from remit.engines.embedded.journal import Journal
-from remit.runtime.liveness import below, closed_path, is_dead, pipe_path, wake
+from remit.system.liveness import below, closed_path, is_dead, pipe_path, wake
 from remit.system.threads import off_loop
 
 LOOK_SECONDS = 0.05

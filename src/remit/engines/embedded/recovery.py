@@ -11,7 +11,7 @@ from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record, SettleDelegation
 from remit.core.redaction import is_redacted
-from remit.core.result import Artifact, StopReason
+from remit.core.result import Artifact, StopReason, state_of
 from remit.engines.embedded.budgets import recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.journal import Overruled, Problem
@@ -20,8 +20,8 @@ from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
 from remit.runtime.deps import Submission, Tree
 from remit.runtime.engine import Recovered
-from remit.runtime.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
 from remit.runtime.reply import PartialWork, Stop
+from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class Recovery:
         count = max(said, default=BEFORE_RUN) - BEFORE_RUN
         now = clock.wall()
         steps = (*record.step_times[:12], now)
-        settle = SettleDelegation(record.session_id, reply.state_of(result), now, result, steps, tokens, cost, count)
+        settle = SettleDelegation(record.session_id, state_of(result), now, result, steps, tokens, cost, count)
         written: asyncio.Future[Problem] = engine.loop.create_future()
         engine.journal.write(settle, lambda problem: None if written.done() else written.set_result(problem))
         problem = await written

@@ -17,16 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.core.agents import AgentSpec
+from remit.core.context import Handle, SettledHandle
 from remit.core.deadline import Clock, TimeLimits
-from remit.core.errors import Misused, RemitError, Stopped
-from remit.core.events import Event, EventKind
-from remit.core.ports import AgentPort
-from remit.core.record import Record
-from remit.core.result import Return, StopReason
-from remit.core.states import State
-from remit.runtime.context import Handle, SettledHandle
-from remit.runtime.tool.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
-from remit.runtime.tool.delegate_results import (
+from remit.core.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
+from remit.core.delegate_results import (
     READ,
     SHOWN_CHARACTERS,
     Chunk,
@@ -44,6 +38,12 @@ from remit.runtime.tool.delegate_results import (
     shorten_result,
     started_chunk,
 )
+from remit.core.errors import Misused, RemitError, Stopped
+from remit.core.events import Event, EventKind
+from remit.core.ports import AgentPort
+from remit.core.record import Record
+from remit.core.result import Return, StopReason
+from remit.core.states import State
 
 # ---- the tool
 

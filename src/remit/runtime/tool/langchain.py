@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.core.delegate_results import SHOWN_CHARACTERS
 from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
 
 with needs("langgraph", "langchain_core"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.core.delegate_results import SHOWN_CHARACTERS
 from remit.runtime.tool.delegate_tool import Delegator, PortableTool, needs
 
 with needs("openai-agents", "agents", "openai"):

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import SchemaValidator, core_schema
 
 from remit.core.agents import AgentSpec
-from remit.runtime.tool.delegate_results import SHOWN_CHARACTERS
+from remit.core.delegate_results import SHOWN_CHARACTERS
 from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
 
 with needs("pydantic-ai", "pydantic_ai"):

@@ -43,11 +43,11 @@ from a2a.utils.task import apply_history_length, decode_page_token, encode_page_
 from starlette.routing import BaseRoute, Route
 
 from remit.core import events as ours
+from remit.core.delegate_results import ChunkType
 from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
 from remit.core.states import State
-from remit.runtime.tool.delegate_results import ChunkType
 from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, call_of, extended_card, public_card, sdk_error
 from remit.server.a2a.messages import (
     STATES,

@@ -35,9 +35,9 @@ from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERS
 from remit.agents.proto.metadata import EXTENSION, CallerPosition
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
+from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
 from remit.core.tracing import HEADER as TRACEPARENT
-from remit.runtime.tool.delegate_requests import DelegateError, parts_of, signature
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 

@@ -31,13 +31,13 @@ from remit.agents.proto.metadata import EXTENSION, CallerPosition, read_position
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core import result as ours
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
+from remit.core.delegate_requests import ARGUMENTS, DelegateError, parts_of, signature
+from remit.core.delegate_results import Chunk, ChunkType, chunk_of
 from remit.core.errors import Misused
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.states import State
-from remit.runtime.artifacts import read_bounded
-from remit.runtime.tool.delegate_requests import ARGUMENTS, DelegateError, parts_of, signature
-from remit.runtime.tool.delegate_results import Chunk, ChunkType, chunk_of
+from remit.system.artifact_files import read_bounded
 
 TAKEN = (*ARGUMENTS, "budget", "idle")
 """Of a data part. Not `key` and `resume`, which the ids of the message express, nor `accept`: callers have no commands run here."""

@@ -18,12 +18,12 @@ from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from pydantic import TypeAdapter
 
+from remit.core.delegate_requests import parts_of
 from remit.core.errors import Refused
 from remit.core.ids import is_session_id
 from remit.core.record import Record
 from remit.core.redaction import is_redacted
 from remit.core.states import State
-from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.a2a.messages import CONTINUES, IncomingMessage, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
 from remit.server.tokens import Permission

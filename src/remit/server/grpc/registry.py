@@ -21,6 +21,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds
 from remit.core.agents import ASSISTANT, BUILTIN_TARGETS, ROLES, AgentSpec, WorkspaceKind, agent_name
+from remit.core.delegate_requests import parts_of
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.jsonable import clean_text
@@ -28,15 +29,14 @@ from remit.core.policy import Effect
 from remit.core.ports import Store
 from remit.core.settings import ServeSettings
 from remit.runtime.engine import LiveDelegation
-from remit.runtime.liveness import EXPECTED_FOLDER, expected_agents
 from remit.runtime.output_schema import check_schema
-from remit.runtime.tool.delegate_requests import parts_of
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
 from remit.server.grpc.remote_agents import ADDRESSED, Instance, Operation, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
 from remit.system.files import private_folder, read_private, write_private
+from remit.system.liveness import EXPECTED_FOLDER, expected_agents
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

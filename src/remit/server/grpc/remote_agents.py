@@ -19,15 +19,15 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
 from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
+from remit.core.context import Context
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.parameters import declared_names
 from remit.core.tracing import traceparent_of
-from remit.runtime.artifacts import FILE_CLOCK_LAG_SECONDS
-from remit.runtime.context import Context
 from remit.runtime.engine import CURRENT, LiveDelegation
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
+from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
 ADDRESSED: contextvars.ContextVar[str | None] = contextvars.ContextVar("remit_addressed_agent", default=None)
 """The instance that the current request is meant for (`ExecuteTaskRequest.agent_id`)."""

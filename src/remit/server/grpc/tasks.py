@@ -12,13 +12,13 @@ from remit.agents.grpc.messages import Place, message_of_chunk, place_of_delegat
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
+from remit.core.context import Handle
+from remit.core.delegate_requests import parts_of
+from remit.core.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
-from remit.runtime.context import Handle
 from remit.runtime.engine import LiveHandle
-from remit.runtime.tool.delegate_requests import parts_of
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.server.grpc.auth_interceptor import Context, current_call
 from remit.server.service import MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 

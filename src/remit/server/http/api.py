@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from remit.core.delegate_requests import json_bytes
 from remit.core.errors import RemitError
 from remit.core.settings import ServeSettings
-from remit.runtime.tool.delegate_requests import json_bytes
 from remit.server.authenticator import Authenticator
 from remit.server.http import handlers, rest_messages
 from remit.server.http import models as m

@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from remit.core.context import SettledHandle
+from remit.core.delegate_requests import DelegateError, json_text, parts_of
+from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.record import HistoryQuery, Record
-from remit.runtime.context import SettledHandle
-from remit.runtime.tool.delegate_requests import DelegateError, json_text, parts_of
-from remit.runtime.tool.delegate_results import Chunk, DelegateResult, TaskState
 from remit.server.http.http_server import CONNECTION
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
 from remit.server.http.rest_messages import JSON, HttpRefused, body_of, call_of, document_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel, WithJsonSchema
 
-from remit.runtime.tool.delegate_results import TaskState
+from remit.core.delegate_results import TaskState
 
 _RFC3339 = (
     "^[0-9]{3}[1-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
+from remit.core.delegate_requests import DelegateError, encodable, json_bytes
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
-from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.system.threads import off_loop
 

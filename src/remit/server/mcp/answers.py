@@ -10,13 +10,13 @@ from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 
+from remit.core.delegate_requests import DelegateError, encodable, json_bytes, json_text
 from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.text import shorten
-from remit.runtime.tool.delegate_requests import DelegateError, encodable, json_bytes, json_text
 
 LARGEST_BYTES = 28_000
 """Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from mcp_types import CallToolResult
 
 from remit.core.agents import AgentSpec
+from remit.core.context import Handle
+from remit.core.delegate_requests import Catalogue, arguments_of, json_text, milliseconds
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ids import is_session_id
@@ -23,14 +25,12 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.tracing import parse
-from remit.runtime.context import Handle
-from remit.runtime.liveness import Stuck, below, living_owners, signs_with_children, stuck
-from remit.runtime.tool.delegate_requests import Catalogue, arguments_of, json_text, milliseconds
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
 from remit.server.service import PRINCIPAL, AgentInfo, Call, Service
 from remit.server.tokens import OWNER, Principal
+from remit.system.liveness import Stuck, below, living_owners, signs_with_children, stuck
 from remit.system.threads import off_loop
 
 EXTRAS = ("key", "accept", "budget")

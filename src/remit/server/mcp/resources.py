@@ -21,15 +21,15 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from remit.core.delegate_requests import json_text
 from remit.core.errors import RemitError
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean_text
 from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
-from remit.runtime.artifacts import FileInfo, inspect_artifact, read_bounded
-from remit.runtime.tool.delegate_requests import json_text
 from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service
+from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
 from remit.system.threads import off_loop
 
 RETURNS = "remit://delegations/"

@@ -8,10 +8,10 @@ from typing import Any
 
 from mcp_types import Tool, ToolAnnotations
 
+from remit.core import delegate_requests
+from remit.core.delegate_requests import Catalogue
 from remit.core.result import Status
 from remit.core.states import State
-from remit.runtime.tool import delegate_requests
-from remit.runtime.tool.delegate_requests import Catalogue
 
 SEE = ": see list_agents"
 MANY = 32

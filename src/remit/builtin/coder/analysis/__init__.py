@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
+from remit.core.context import BlockingContext
 from remit.core.errors import Misused
-from remit.runtime.context import BlockingContext
 from remit.system.globs import read_rules
 from remit.system.packages import need
 

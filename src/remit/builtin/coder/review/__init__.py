@@ -12,8 +12,8 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.process.model_access import models_of
+from remit.core.context import BlockingContext
 from remit.core.errors import Misused
-from remit.runtime.context import BlockingContext
 
 if TYPE_CHECKING:
     from remit.builtin.coder.review.change import Change, Files

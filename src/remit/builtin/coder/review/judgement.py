@@ -11,9 +11,9 @@ from typing import Any
 from remit.builtin.coder.review.change import ChangedFile
 from remit.builtin.coder.review.checks import SecretMask
 from remit.builtin.coder.review.report import ORDER, Finding, Review, Severity
+from remit.core.context import Context
 from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.questions import TextModel, ask_optional, object_in
-from remit.runtime.context import Context
 
 MAX_CHARACTERS = 60_000
 """Of the diff that a model is shown; files beyond it are named as not judged."""

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
-from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
-from remit.runtime.reply import state_of
-from remit.runtime.tool.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
 
 _UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL", "STORE_UNAVAILABLE"})
 """Codes of what could not be reached: trying again later, or installing something, may help."""

@@ -18,11 +18,6 @@ from remit.core.result import Return
 from remit.core.routing import language_of
 
 LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
-LIMIT_BYTES = 200_000
-"""About 50,000 tokens: what a model can be given beside its task."""
-SUFFIXES = frozenset({".md", ".txt", ".rst", ".json", ".yaml", ".yml", ".toml"})
-"""Only text is context: a picture or a database in the folder is passed over."""
-COMMON = "common"
 PATHS_AT_ONCE = 2000
 """Paths in one question to the policy."""
 
@@ -41,66 +36,6 @@ def level_of(complexity: str) -> int:
         return LEVELS[complexity]
     except (KeyError, TypeError):
         raise Misused(f"Unknown complexity {complexity!r}.", advice=f"Use {', '.join(LEVELS)}.") from None
-
-
-def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = LIMIT_BYTES) -> ContextFiles:
-    """Level 1 `common/`, 2 also the language's folder, 3 everything; the most widely valid first, by name within each.
-
-    A file that does not fit into `limit_bytes` is left out whole and named; smaller ones after it still go in.
-    """
-    if level not in LEVELS.values():
-        raise Misused(f"Unknown context level {level!r}.", advice="Use 1, 2 or 3.")
-    if not root_dir.is_dir():
-        return ContextFiles(paths=(), text="", warnings=())
-    paths: list[str] = []
-    parts: list[str] = []
-    warnings = _missing_folders(root_dir, level, language)
-    used = 0
-    for path in _candidates(root_dir, level, language):
-        name = path.relative_to(root_dir).as_posix()
-        try:
-            block = f"--- {name}\n{path.read_bytes().decode('utf-8').rstrip()}\n"
-        except (OSError, UnicodeDecodeError) as error:
-            warnings.append(f"Context file {name} was left out: {error}.")
-            continue
-        size = len(block.encode())
-        if used + size > limit_bytes:
-            warnings.append(f"Context file {name} was left out: its {size} bytes do not fit into the limit of {limit_bytes}.")
-            continue
-        used += size
-        paths.append(name)
-        parts.append(block)
-    return ContextFiles(paths=tuple(paths), text="".join(parts), warnings=tuple(warnings))
-
-
-def _missing_folders(root_dir: Path, level: int, language: str) -> list[str]:
-    if level == 2 and not _is_folder_of(root_dir, language):
-        return [f"There is no context folder for language {language!r}: only {COMMON}/ was loaded."]
-    return []
-
-
-def _is_folder_of(root_dir: Path, language: str) -> bool:
-    """A language is one plain name: one with a slash or dots would lead out of the context folder."""
-    return not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
-
-
-def _candidates(root_dir: Path, level: int, language: str) -> Iterator[Path]:
-    folders = [root_dir / COMMON]
-    if level >= 2 and _is_folder_of(root_dir, language):
-        folders.append(root_dir / language)
-    seen: set[Path] = set()
-    for folder in folders if level < 3 else [*folders, root_dir]:
-        for path in sorted(folder.rglob("*"), key=lambda p: p.as_posix()):
-            if path not in seen and _is_context(path, root_dir):
-                seen.add(path)
-                yield path
-
-
-def _is_context(path: Path, root_dir: Path) -> bool:
-    """Text, not hidden, and not a link that leads out of the folder."""
-    if path.suffix.lower() not in SUFFIXES or any(part.startswith(".") for part in path.relative_to(root_dir).parts):
-        return False
-    return path.is_file() and path.resolve().is_relative_to(root_dir.resolve())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +114,7 @@ class ContextBackend(ContextOperations, Protocol):
     async def wait_hand_in(self) -> None: ...
     def remaining(self) -> float: ...
     def facts(self) -> ContextFacts: ...
+    def context_files(self, level: int, language: str) -> ContextFiles: ...
     def printed(self, text: str) -> None:
         """The agent wrote this to its standard output or error."""
         ...
@@ -265,7 +201,7 @@ class DelegationFacts:
         """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
         task = self.task or TaskContext()
         language, _ = language_of(self.task)
-        return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
+        return self.backend.context_files(level_of(task.complexity), language)
 
 
 class Context(DelegationFacts):
