@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from remit.runtime.context import DelegationFacts
 
 from forking import LOADED, run
 from remit import Remit, Return
@@ -22,7 +23,6 @@ from remit.core.events import STEPS, EventKind
 from remit.core.request import Request
 from remit.core.result import StopReason
 from remit.core.settings import DEFAULT_TIMEOUTS, Settings
-from remit.runtime.context import DelegationFacts
 from remit.stores import SqliteStore
 from remit.system.settings_files import describe
 from support.cli import every_command
