@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remit.runtime.context import DelegationFacts
 
 from forking import LOADED, run
 from remit import Remit, Return
 from remit.cli.exits import MEANINGS
+from remit.core.context import DelegationFacts
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
 from remit.core.request import Request
