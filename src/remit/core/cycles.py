@@ -42,16 +42,16 @@ def cyclic_components(after: Mapping[Node, Collection[Node]]) -> list[set[Node]]
 
 def shortest_cycle(start: Node, after: Mapping[Node, Collection[Node]], within: Collection[Node]) -> tuple[Node, ...]:
     """The shortest way from a node back to itself, without the return; empty if there is none."""
-    caller_info: dict[Node, Node] = {}
+    before: dict[Node, Node] = {}
     queue = [start]
     for node in queue:  # grows during the loop
         for target in after.get(node, ()):
             if target == start:
                 way = [node]
                 while way[-1] != start:
-                    way.append(caller_info[way[-1]])
+                    way.append(before[way[-1]])
                 return tuple(reversed(way))
-            if target in within and target not in caller_info:
-                caller_info[target] = node
+            if target in within and target not in before:
+                before[target] = node
                 queue.append(target)
     return ()
