@@ -1,6 +1,15 @@
 """The state machine of a delegation: one table, one end."""
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, Return, Unavailable
+from remit.core.states import State
+from remit.engines.embedded import delegation_run
 from remit.engines.embedded.delegation_run import TRANSITIONS, Phase
+from remit.testing import Scripted, answer
 
 
 def test_every_phase_leads_to_the_outcome_and_none_leads_back() -> None:
@@ -9,3 +18,15 @@ def test_every_phase_leads_to_the_outcome_and_none_leads_back() -> None:
     for phase, following in TRANSITIONS.items():
         assert all(after > phase for after in following)
         assert phase is Phase.SETTLED or following
+
+
+async def test_a_fault_of_remit_itself_is_told_to_the_caller_and_does_not_hang_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_result: Return) -> State:
+        raise NameError("state_of")
+
+    async with Remit.open(tmp_path, agents=[Scripted("worker-bee", answer("done"))]) as remit:
+        monkeypatch.setattr(delegation_run, "state_of", broken)
+        with pytest.raises(Unavailable, match="remit could not settle sess_"):
+            await asyncio.wait_for(remit.delegate("worker-bee"), 20)
+        monkeypatch.undo()
+        assert (await remit.delegate("worker-bee")).ok

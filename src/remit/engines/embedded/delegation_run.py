@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from remit.engines.embedded.embedded import EmbeddedEngine
     from remit.engines.embedded.replay import Replay
 
+log = logging.getLogger("remit.engine")
+
 CHILDREN_SECONDS = 0.9
 """How long a caller that ends waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
@@ -273,6 +275,13 @@ class DelegationRun(LocalRun):
             crash = error
         if self.phase is not Phase.RUNNING and self.phase is not Phase.STOPPING:
             return  # abandoned, or drained
+        try:
+            await self._end(late, crash)
+        except Exception as error:
+            log.exception("The outcome of %s could not be settled", self.delegation.session_id)
+            self._report_fault(error)
+
+    async def _end(self, late: Return | None, crash: BaseException | None) -> None:
         if self.stopped_by is None and late is not None:
             self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
             overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
@@ -287,6 +296,15 @@ class DelegationRun(LocalRun):
         if self.stopped_by is None:
             self.stopped_by = self._stop_by_itself(crash)
         await self._conclude(late)
+
+    def _report_fault(self, error: Exception) -> None:
+        """An error of remit's own: its caller must not wait for ever. On record it lives, and the next process settles it."""
+        if self.phase is not Phase.SETTLED:
+            self.phase = Phase.SETTLED
+            self._release()
+        self._engine.unregister(self)
+        message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
+        self.fail(Unavailable(message, advice="This is a fault of remit. Please report it with the log."))
 
     def _stop_of(self, early: OutOfTime) -> Stop:
         said = early.message.rstrip(".")
