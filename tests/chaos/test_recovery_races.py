@@ -255,7 +255,10 @@ async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) ->
         assert (await remit.describe(handle.session_id)).state is State.RUNNING
 
 
-async def test_a_crash_refills_no_tokens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk_limit_bytes", [4096, 0])
+async def test_a_crash_refills_no_tokens(tmp_path: Path, chunk_limit_bytes: int) -> None:
+    """Nor with an agent that has said more than is kept."""
+    (tmp_path / "remit.toml").write_text(f"chunk_limit_bytes = {chunk_limit_bytes}\n")
     left_behind(tmp_path, budget={"tokens": 100})
 
     @agent("worker", resumable=True)

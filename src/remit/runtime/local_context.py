@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
 ARTIFACTS_LIMIT = 10_000
+WARNINGS_LIMIT = 100
+"""Of one agent; later ones are dropped."""
+SPENT_STEP = 1.01
+"""Spending that has grown by so much is recorded whatever the limit of the output: a budget is not refilled by a crash."""
 
 
 class LocalRun(ABC):
@@ -212,10 +216,12 @@ class LocalRun(ABC):
 class LocalBackend:
     """The context backend in the process of the engine: implements `ContextOperations` on a `LocalRun`."""
 
-    __slots__ = ("_run",)
+    __slots__ = ("_run", "_spent")
 
     def __init__(self, run: LocalRun) -> None:
         self._run = run
+        self._spent = (0, 0.0)
+        """Tokens and cost that are certainly recorded."""
 
     def _alive(self) -> LocalRun:
         self._run.must_be_alive()
@@ -318,13 +324,22 @@ class LocalBackend:
         if len(run.work.artifacts or ()) >= ARTIFACTS_LIMIT:
             raise Misused(f"More than {ARTIFACTS_LIMIT} artifacts were declared.", advice="Declare a folder's contents in one list.")
         artifact = Artifact(type=_known_type(type), path=_inside(run.work, path), summary=clean_text(str(summary))[:500])
+        known = (run.work.artifacts or {}).get(artifact.path)
         run.declare(artifact)
-        run.say(EventKind.ARTIFACT, artifact.to_dict())
+        if known is None:
+            run.say(EventKind.ARTIFACT, artifact.to_dict())
+        elif known != artifact:
+            self._say(EventKind.ARTIFACT, artifact.to_dict(), 64 + len(artifact.path) + len(artifact.summary))
 
     def spend(self, tokens: int, cost: float) -> None:
         run = self._alive()
         all_tokens, all_cost, passed = run.spend(tokens, cost)
-        self._say(EventKind.SPENT, {"tokens": all_tokens, "cost": all_cost}, 64)
+        body = {"tokens": all_tokens, "cost": all_cost}
+        if all_tokens > self._spent[0] * SPENT_STEP or all_cost > self._spent[1] * SPENT_STEP:
+            self._spent = all_tokens, all_cost
+            run.say(EventKind.SPENT, body)
+        else:
+            self._say(EventKind.SPENT, body, 64)
         if passed is not None:
             run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
 
@@ -364,9 +379,9 @@ class LocalBackend:
             self._run.notice(f"It printed to {clean_text(text)}")
 
     def warn(self, message: str) -> None:
-        """Add a warning to the return, once."""
+        """Add a warning to the return, once; not without limit, since each is looked for among the others."""
         work, warning = self._alive().work, clean_text(str(message))[:MESSAGE_LIMIT]
-        if warning not in work.warnings:
+        if len(work.warnings) < WARNINGS_LIMIT and warning not in work.warnings:
             work.warnings = (*work.warnings, warning)
 
     def abandoned(self, what: str) -> Callable[[], None]:

@@ -210,7 +210,7 @@ class DelegationRun(LocalRun):
             message=f"The queue is full: {scheduler.waiting} delegations wait for {scheduler.total} slots.",
             code="QUEUE_FULL",
             recoverable=True,
-            recommendation="Try again when some have ended, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots.",
+            recommendation="Try again later, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots_total.",
         )
         self._move(Phase.SETTLED)
         self.submission.refusal = reply.refused_return(self.delegation, error)
