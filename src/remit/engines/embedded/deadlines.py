@@ -324,7 +324,7 @@ class Watchdog:
         advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
         if self._stopping is None:
             _LOG.warning("%s (%s) blocks the event loop at %s. %s", agent, running.delegation.session_id, place, advice)
-            self._loop.call_soon_threadsafe(running.notice, f"{agent} blocks the event loop at {place}. {advice}")
+            running.notice_later(f"{agent} blocks the event loop at {place}. {advice}")
             return
         message = f"{agent} {self._stopping} at {place} and was stopped. {advice}"
         self._stopping = None

@@ -92,6 +92,8 @@ class DelegationRun(LocalRun):
     replay: "Replay | None" = None
     """The children of a run before a crash, or of a run that this one resumes."""
     _output: RunOutput | None = None
+    _later: tuple[str, ...] = ()
+    """Notices that are not said yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
         super().__init__(submission, engine.config, engine.bus)
@@ -462,6 +464,7 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """The outcome: written, then told. Once."""
+        self._say_later()
         state = move(self.state, state_of(result))
         self._move(Phase.SETTLED)
         self.result = result
@@ -577,6 +580,16 @@ class DelegationRun(LocalRun):
         if engine.bus.wants_details:
             engine.bus.said(self.delegation, self.state, event)
         self._notify()
+
+    def notice_later(self, message: str) -> None:
+        """From a signal handler, inside its agent: said when the agent lets the loop go, and before its outcome in any case."""
+        self._later = (*self._later, message)
+        self._engine.loop.call_soon_threadsafe(self._say_later)
+
+    def _say_later(self) -> None:
+        messages, self._later = self._later, ()
+        for message in messages:
+            self.notice(message)
 
     def heard(self) -> None:
         """A sign of life: its own, and of every caller that waits for it."""
