@@ -131,6 +131,28 @@ def remit(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run(["-m", "remit", *arguments], project)
 
 
+async def test_a_server_that_an_agent_started_draws_on_the_budget_of_the_agent(project: Path) -> None:
+    noop, slow = {"target": "noop", "parameters": {}}, {"target": "slow", "parameters": {"seconds": 1}}
+    async with Remit.open(project) as opened:
+        few = await opened.delegate("nested", calls=[noop, noop], budget={"delegations": 2}, timeout=30)
+        done, refused = few.data
+        assert (done["status"], refused["state"], refused["errors"][0]["code"]) == ("completed", "refused", "BUDGET_EXCEEDED")
+        spent = await opened.delegate("nested", calls=[slow], budget={"tokens": 3}, timeout=30)
+        tree = await opened.tree(spent.session_id)
+    assert [(record.agent, record.result.stop_reason) for record in tree if record.result][-1] == ("slow", "budget")
+
+
+def test_a_server_that_outlives_its_client_stops_its_work_on_sigterm(project: Path) -> None:
+    client = RawClient(project)
+    session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
+    keeper = owner_pid(project, session_id)
+    client.leave()
+    assert is_alive(keeper)
+    os.kill(keeper, signal.SIGTERM)
+    until(lambda: not is_alive(keeper))
+    assert '"cancelled"' in remit(project, "show", session_id, "--json").stdout
+
+
 async def test_clients_are_notified_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
     told = asyncio.Event()

@@ -166,6 +166,35 @@ async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit)
     assert "idle" in (await handle.result()).errors[0].message
 
 
+async def test_a_call_that_is_cancelled_while_it_is_refused_is_recorded_as_refused(remit: Remit) -> None:
+    service, heard = Service(remit), asyncio.Event()
+    remit.on_event(lambda event: heard.set() if event.state == "refused" else None)
+    starting = asyncio.create_task(service.begin(call(), {"target": "quick", "idle": -1}))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.wait_for(heard.wait(), 60)
+    (record,) = (await service.list(call(), HistoryQuery())).records
+    assert record.state is State.REFUSED
+
+
+async def test_followers_of_a_delegation_miss_nothing_when_its_caller_leaves_while_it_is_recorded(remit: Remit) -> None:
+    starting = asyncio.create_task(remit.start("quick"))
+    await asyncio.sleep(0)
+    (session_id,) = remit.engine.live()
+    following = asyncio.create_task(_kinds_of(remit, session_id))
+    starting.cancel()
+    assert "complete" in await asyncio.wait_for(following, 60)
+
+
+async def test_a_tree_goes_no_deeper_than_its_caller_was_granted(remit: Remit) -> None:
+    service = Service(remit)
+    assert (await done(service, call(), "twice")).data["data"]["codes"] == []
+    bounded = await done(service, call(principal(max_depth=2)), "twice")
+    assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
+
+
 async def _kinds_of(remit: Remit, session_id: str) -> list[str]:
     await asyncio.sleep(0)
     return [str(event.kind) async for event in remit.follow(session_id)]

@@ -85,6 +85,11 @@ def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
         assert any(fault.startswith(start) for fault in faults), start
 
 
+def test_the_session_of_another_delegation_is_invalid(tmp_path: Path) -> None:
+    (fault,) = faults_of(answer(metadata=metadata_with(session_id="sess_1700000000_zzzzzz")), expected(tmp_path))
+    assert fault.startswith("metadata.session_id: must be 'sess_1700000000_abc123'")
+
+
 def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path) -> None:
     result = validate_return(answer(metadata=metadata_with(agent_type="me", delegation_depth=7, delegation_path=[])), expected(tmp_path))
     assert result.metadata.agent_type == "digest"

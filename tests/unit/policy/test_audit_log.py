@@ -36,10 +36,6 @@ def test_lines_are_numbered_and_chained_across_hands(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def _hand(folder: str, name: str) -> None:
-    write(Path(folder), *(f"{name}{number}" for number in range(50)))
-
-
 @pytest.mark.parametrize("kept", [1, 40, 100])
 def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -> None:
     write(tmp_path, "a", "b")

@@ -114,3 +114,12 @@ def test_rights_of_files_are_left_as_they_are_where_landlock_alone_is_between(ma
         if numbers[column] is not None:
             assert judged(SHARED, machine, numbers[column]) == ERRNO, name
             assert judged(Filter(), machine, numbers[column]) == ALLOW, name
+
+
+@each_machine
+def test_no_process_leaves_the_group_by_which_all_are_ended(machine: str) -> None:
+    for numbers in GROUPS.values():
+        number = numbers[ARCHITECTURES[machine][1]]
+        assert number is not None
+        assert judged(Filter(signals=False), machine, number) == ERRNO
+        assert judged(Filter(), machine, number) == ALLOW
