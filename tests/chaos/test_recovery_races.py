@@ -243,6 +243,37 @@ async def test_closing_while_it_recovers_leaves_nothing_running(tmp_path: Path) 
         assert runs == []
 
 
+async def test_a_caller_that_is_being_stopped_resumes_no_child(tmp_path: Path) -> None:
+    script = DYING.replace("async def child():", "async def child():\n    print('ready', flush=True)\n    await asyncio.sleep(60)")
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), "{}"], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+    process.kill()
+    process.communicate()
+    ran: list[str] = []
+    begun = asyncio.Event()
+
+    @agent("worker", resumable=True)
+    async def worker(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await ctx.delegate("child")
+
+    @agent("child", resumable=True)
+    async def child() -> None:
+        ran.append("child")
+
+    async with Remit.open(tmp_path, agents=[worker, child]) as remit:
+        (session_id,) = remit.recovered.resumed
+        await begun.wait()
+        await remit.cancel(session_id)
+        await asyncio.sleep(0.3)
+        assert ran == []
+        assert [record.state.is_settled for record in await remit.tree(session_id)] == [True, True]
+
+
 async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) -> None:
     @agent("worker", resumable=True)
     async def worker() -> None:

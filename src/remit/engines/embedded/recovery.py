@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Stopped
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record, SettleDelegation
@@ -201,6 +201,8 @@ class Recovery:
         run = DelegationRun(submission, engine)
         await self._restore(run, record, tree)
         await engine.journal.call(lambda store: store.requeue(record.session_id, owner=self._owner_id))
+        if caller is not None and (closing := caller.closing) is not None:  # it is settled when its root has ended
+            raise Stopped(f"{record.agent} was not resumed: {closing}.", advice="Its caller must not go on.")
         self._taken.pop(record.session_id, None)
         run.resubmit()
         engine.streams.watcher.tell(record.session_id)
