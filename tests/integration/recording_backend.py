@@ -12,11 +12,12 @@ import pytest
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
 from remit.core.budget import Limits
-from remit.core.context import Context, ContextFacts, Repair
+from remit.core.context import Context, ContextFacts, ContextFiles, Repair
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.ids import new_session_id
 from remit.core.states import Priority
+from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.processes import marked
 
 
@@ -51,6 +52,9 @@ class RecordingBackend:
 
     def environment(self) -> dict[str, str]:
         return {"REMIT_SESSION": self.delegation.session_id}
+
+    def context_files(self, level: int, language: str) -> ContextFiles:
+        return context_files(self.root / CONTEXT_FOLDER, level, language)
 
     def facts(self) -> ContextFacts:
         return ContextFacts(self.delegation, self.root, self.workspace, self.repair, self.saved, self.environment())
