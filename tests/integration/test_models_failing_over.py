@@ -20,7 +20,7 @@ from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.model_messages import RESTART, Answer, Question, UserMessage
 from remit.core.settings import ModelAddress, Settings
-from remit.models import stream
+from remit.models import bounded_responses
 from remit.models.client import FAILURES, PAUSE_SECONDS, CircuitBreaker, Models
 from remit.models.pricing import UNPRICED
 from remit.models.providers import resolve_model
@@ -327,7 +327,7 @@ def packed(megabytes: int) -> bytes:
     ids=["an endless error page", "an endless line", "an endless event", "a bomb", "an error that is a bomb", "br", "no gzip"],
 )
 async def test_no_server_fills_the_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "EVENT_BYTES", 2 << 20)
+    monkeypatch.setattr(bounded_responses, "EVENT_BYTES", 2 << 20)
     await fault(saying())  # what is loaded once does not count
     tracemalloc.start()
     try:
