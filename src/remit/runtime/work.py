@@ -1,5 +1,6 @@
 """One delegation being performed: what its agent was given, and what it has produced so far. Every engine makes one per delegation."""
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ class Work:
     def __init__(self, submission: Submission, host: "LocalRun") -> None:
         self.submission = submission
         self.delegation: Delegation = submission.delegation
-        self.host = host
+        self.host: LocalRun = weakref.proxy(host)  # it owns this: with no circle, both are freed at once, not by the collector
         self.warnings = submission.warnings
         self.started_wall = submission.delegation.created_at
         if submission.caller is not None and submission.caller.own_workspace is not None:

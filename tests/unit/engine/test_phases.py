@@ -1,15 +1,21 @@
 """The state machine of a delegation: one table, one end."""
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
 
-from remit import Remit, Return, Unavailable
+from remit import Remit, Return, Unavailable, agent
 from remit.core.states import State
 from remit.engines.embedded import delegation_run
 from remit.engines.embedded.delegation_run import TRANSITIONS, Phase
 from remit.testing import Scripted, answer
+
+
+@agent(name="echo")
+async def echo() -> str:
+    return "done"
 
 
 def test_every_phase_leads_to_the_outcome_and_none_leads_back() -> None:
@@ -30,3 +36,18 @@ async def test_a_fault_of_remit_itself_is_told_to_the_caller_and_does_not_hang_i
             await asyncio.wait_for(remit.delegate("worker-bee"), 20)
         monkeypatch.undo()
         assert (await remit.delegate("worker-bee")).ok
+
+
+async def test_a_delegation_that_has_ended_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[echo]) as remit:
+        for _ in range(20):
+            await remit.delegate("echo")
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.gather(*(remit.delegate("echo") for _ in range(50)))
+            await asyncio.sleep(0.05)
+            left = [one for one in gc.get_objects() if isinstance(one, delegation_run.DelegationRun)]
+        finally:
+            gc.enable()
+    assert left == []

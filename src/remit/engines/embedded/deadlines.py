@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from pathlib import Path
@@ -106,7 +107,7 @@ class RunTimer:
     __slots__ = ("_deadlines", "_entry", "_run", "_soft", "hand_in", "last_heard")
 
     def __init__(self, run: "DelegationRun", deadlines: Deadlines) -> None:
-        self._run = run
+        self._run: DelegationRun = weakref.proxy(run)  # it owns this: no circle for the garbage collector
         self._deadlines = deadlines
         self._entry: Entry | None = None
         self._soft: asyncio.Event | None = None

@@ -2,9 +2,13 @@
 
 import heapq
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Protocol
 
 from remit.core.delegation import Delegation
+
+CROWDED_SECONDS = 0.01
+"""So long after several ran at once, more are expected."""
 
 
 class Schedulable(Protocol):
@@ -22,6 +26,8 @@ class Scheduler:
         self._ageing_seconds = ageing_seconds
         self._start = start
         self._used = 0
+        self._crowded_at = 0.0
+        """When several last ran at once."""
         self._limits: dict[str, int] = {}
         self._used_by_agent: dict[str, int] = {}
         self._lent: dict[Schedulable, int] = {}
@@ -47,8 +53,8 @@ class Scheduler:
 
     @property
     def is_alone(self) -> bool:
-        """Whether one item runs, and no other."""
-        return self._used == 1
+        """Whether one item runs, and for a moment no other did: then nothing would join its group of writes."""
+        return self._used == 1 and monotonic() - self._crowded_at > CROWDED_SECONDS
 
     def has_slot(self, item: Schedulable) -> bool:
         return item in self._lent
@@ -148,6 +154,8 @@ class Scheduler:
         self._used += 1
         if agent in self._limits or agent in self._used_by_agent:
             self._used_by_agent[agent] = self._used_by_agent.get(agent, 0) + 1
+        if self._used > 1:
+            self._crowded_at = monotonic()
 
     def _give(self, agent: str) -> None:
         self._used -= 1
