@@ -93,7 +93,7 @@ async def test_nobody_answers_and_each_is_named() -> None:
     error = failed.value
     assert error.code == "AGENT_UNAVAILABLE"
     assert "m1: it failed (500)" in str(error)
-    assert "m2: nobody answers at http://127.0.0.1:9/v1" in str(error)
+    assert "m2: no server answers at http://127.0.0.1:9/v1" in str(error)
     assert "m3: its key was refused (401)" in str(error)
     assert "remit doctor" in error.advice
 

@@ -241,7 +241,7 @@ def spinner(now: float) -> str:
 
 
 REPLY_ENDS = "\n\n"
-"""What the assistant says on its own when a reply is whole (`assistant.voice`)."""
+"""What the assistant says on its own when a reply is whole (`assistant.stream`)."""
 VOID = "What was said above is void: another model begins anew."
 
 

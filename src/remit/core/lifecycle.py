@@ -25,7 +25,7 @@ class LifecycleKind(StrEnum):
     CANCEL = "delegation.cancel"
     """These with the body that `core.events` says."""
     ADMITTED = "door.admitted"
-    """A request came in by a door: `principal` and `door` say whose and where."""
+    """A request reached an API: `principal` and `door` say whose and which."""
     TURNED_AWAY = "door.refused"
     """It was not let in; `error` says why."""
 

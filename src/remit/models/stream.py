@@ -505,7 +505,7 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
     if unsafe is not None:
         return f"no safe connection to {where} can be made ({unsafe.reason or 'TLS'}): is it https that is spoken there?"
     if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
-        return f"nobody answers at {where}: is the server running there, and the network up?"
+        return f"no server answers at {where}: check that it runs and that the network is up."
     return "the connection broke off in the middle of its answer."
 
 

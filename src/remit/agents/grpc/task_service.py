@@ -86,7 +86,9 @@ class ServiceAddress:
         if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in bare or " " in bare:
             raise _no_address(self.address)
         if is_plain and self.ca_file is not None:
-            raise Misused(f"{self.address}: a ca_file is for TLS, and plain: says that there is none.", advice="Leave one of them out.")
+            raise Misused(
+                f"{self.address}: a ca_file needs TLS, and the address says plain:, without TLS.", advice="Leave one of them out."
+            )
         return Target(bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host)))
 
     def metadata(self) -> list[tuple[str, str]]:
@@ -94,7 +96,7 @@ class ServiceAddress:
         if not token:
             return []
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise Misused("The token is none: it holds characters that no token has.", advice="Copy it again, without line breaks.")
+            raise Misused("Invalid token: it contains characters that tokens never use.", advice="Copy it again, without line breaks.")
         return [(AUTHORIZATION, f"Bearer {token}")]
 
     def open(self) -> grpc.aio.Channel:
@@ -423,7 +425,9 @@ class RemoteTask:
                     while (chunk := await self._next(source)) is not None:
                         if chunk.result is not None and not chunk.result.task_state.is_terminal:
                             self.task_id = chunk.task_id or chunk.result.task_id or self.task_id
-                            raise ConnectionLost(f"{self._service.address} told an end that is none: {chunk.result.task_state}.")
+                            raise ConnectionLost(
+                                f"{self._service.address} ended the task with a state that is not final: {chunk.result.task_state}."
+                            )
                         self.is_over = chunk.result is not None
                         if (told := self._heard(chunk)) is not None:
                             yield told
