@@ -25,6 +25,7 @@ from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
 from remit.runtime.harvest import GIVEN
 from remit.runtime.receive import looks_like_return, read_answer
+from remit.system.files import write_private
 from remit.system.interpreter import BASIC, listed_environment, remit_command
 from remit.system.threads import off_loop
 
@@ -147,8 +148,8 @@ def set_aside(ctx: Context) -> None:
 def _written(ctx: Context, prompt: bytes) -> Path:
     path = ctx.scratch / GIVEN / "prompt.md"
     try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(prompt)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(path, prompt, fsync=False)
     except OSError as error:
         raise Unavailable(f"The prompt could not be written to {path}: {error.strerror}.", advice="See to the disk, try again.") from None
     return path

@@ -159,7 +159,7 @@ def _refused(holder: Holder) -> Refused:
 
 def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
     try:
-        descriptor = open_regular(path, flags, 0o666)
+        descriptor = open_regular(path, flags)
     except FileNotFoundError:
         raise
     except OSError as error:  # also a link that came with a cloned project

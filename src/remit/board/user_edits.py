@@ -19,6 +19,7 @@ from remit.board.state_file import StateFile, read_state
 from remit.board.task import State
 from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
 from remit.core.errors import Refused, Unavailable
+from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
     from remit.board.todo_merge import MergeResult
@@ -136,9 +137,9 @@ def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
     for certain, and not where there is no room: without it, a displaced version is kept beside TODO.md."""
     temporary = folder / "new"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)  # it may be a link that came with a cloned project
-        with temporary.open("xb") as file:
+        with os.fdopen(open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(state)
         os.replace(temporary, folder / f"{drawn}.json")
     except OSError:

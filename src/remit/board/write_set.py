@@ -83,7 +83,8 @@ def make_ready(folder: Path, root: Path) -> None:
     """Make a folder of the board's own. Raises `Unavailable` where that cannot be done, or where it is a link, as it may come with a cloned
     project: files in there are written and deleted."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _cannot(root, error, "nothing was changed") from error
     for place in (folder.parent, folder):
@@ -307,7 +308,7 @@ def _move_all(root: Path, moves: Iterable[Sequence[str]]) -> None:
 
 def _empty(folder: Path) -> None:
     """Without a journal nothing in the folder means anything."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in os.listdir(folder):
         os.unlink(folder / name)
 

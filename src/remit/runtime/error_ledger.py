@@ -394,7 +394,7 @@ class ErrorLedger:
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> _Contents:
         """Read, change, replace: one process at a time."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _unreadable(self.path.parent, error) from error
         with file_lock(self._lock_path, timeout=LOCK_SECONDS):

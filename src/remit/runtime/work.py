@@ -147,7 +147,7 @@ class Work:
         """Its scratch folder, made when first asked for."""
         if self.scratch_path is None:
             path = self.host.scratch_root / self.delegation.session_id
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.scratch_path = path
         return self.scratch_path
 

@@ -195,7 +195,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     found = await harvest(replace(hunt, scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
 
     def take() -> tuple[Changes, bool]:
-        scratch.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = take_changes(workspace, message=f"{workspace.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
         could_be = bool(taken.count and taken.commit and not workspace.host)
         return taken, could_be and is_merged(workspace, taken.commit or "", seconds=AFTER_CRASH_SECONDS)

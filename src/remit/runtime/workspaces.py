@@ -317,7 +317,7 @@ def open_workspace(
         return workspace, True
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
-    (work_root(root) / METADATA / session_id).mkdir(parents=True, exist_ok=True)
+    (work_root(root) / METADATA / session_id).mkdir(mode=0o700, parents=True, exist_ok=True)
     make = _worktree if kind is WorkspaceKind.WORKTREE else _copy
     workspace = make(root, session_id, tree, stop_at, host)
     workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there

@@ -34,7 +34,7 @@ class ServerEntry:
 def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: str | None) -> ServerEntry:
     """In the run folder of a project."""
     own = ServerEntry(pid=os.getpid(), pid_started=process_start(os.getpid()), grpc=grpc, http=http, token_file=token_file)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(folder):
         _write(folder, [own, *_others(folder)])
     return own

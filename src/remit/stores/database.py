@@ -1,9 +1,10 @@
 """The SQLite database: opened, migrated and checked, its errors made into ours, and what is done on the side (checkpoints, pruning)."""
 
+import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
@@ -81,7 +82,9 @@ def roll_back(connection: sqlite3.Connection) -> None:
 def prepare(path: Path) -> None:
     """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
     with translating_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # SQLite gives its other files the permissions of this one
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
             if _version(connection, path) < VERSION:
@@ -220,7 +223,7 @@ _KINDS = {
 _KINDS[sqlite3.SQLITE_LOCKED] = _KINDS[sqlite3.SQLITE_BUSY]
 
 
-@contextmanager
+@contextlib.contextmanager
 def translating_errors(path: Path) -> Iterator[None]:
     """No sqlite3 error leaks out of this block."""
     try:

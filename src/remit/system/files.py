@@ -41,7 +41,9 @@ def write_private(path: Path, data: bytes, *, fsync: bool = True) -> None:
 def _replace_file(target: Path, data: bytes, mode: int | None, *, fsync: bool) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode & 0o700)
+        descriptor = open_regular(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, new_file_mode(target.parent) if mode is None else mode & 0o700
+        )
         try:
             if mode is not None:
                 os.fchmod(descriptor, mode)
@@ -58,6 +60,11 @@ def _replace_file(target: Path, data: bytes, mode: int | None, *, fsync: bool) -
     finally:
         with contextlib.suppress(OSError):  # gone when all went well; if it cannot be removed, the first error matters more
             temporary.unlink()
+
+
+def new_file_mode(folder: int | str | Path) -> int:
+    """Permissions of a new file, before the umask: it is closed to everyone to whom its folder is closed."""
+    return os.stat(folder).st_mode & 0o666
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -78,7 +85,7 @@ def sync_folder(folder: str | Path, *, dir_fd: int | None = None) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Add one or more whole lines, on disk when this returns. Callers hold a lock of their own."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, new_file_mode(path.parent))
         try:
             write_all(descriptor, line)
             os.fsync(descriptor)
@@ -117,10 +124,11 @@ def write_beside(folder: Path, name: str, data: bytes) -> Path:
     stem, dot, suffix = name.partition(".")
     opened = open_folder(folder)
     try:
+        mode = new_file_mode(opened) & 0o644
         for number in range(1, 1000):
             chosen = name if number == 1 else f"{stem}-{number}{dot}{suffix}"
             with contextlib.suppress(FileExistsError):
-                with os.fdopen(open_regular(chosen, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, folder=opened), "wb") as file:
+                with os.fdopen(open_regular(chosen, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, folder=opened), "wb") as file:
                     file.write(data)
                 return folder / chosen
     finally:
@@ -197,7 +205,7 @@ def _acquire(path: Path, give_up_at: float) -> int | None:
     """An open, locked descriptor; None when time ran out."""
     wait = FIRST_WAIT_SECONDS
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, new_file_mode(path.parent))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _still_named(descriptor, path):
@@ -243,6 +251,7 @@ def _cannot(verb: str, path: Path, error: OSError) -> Unavailable:
     )
 
 
+_OTHERS = 0o077
 _IGNORED = """\
 # made by remit: what runs here is not for the repository; agents, commands, the policy and assistant.md are
 *
@@ -259,11 +268,15 @@ _IGNORED = """\
 
 
 def make_folder(folder: Path) -> None:
+    """Make `.remit`, for its owner alone. One of ours that others can look into is closed to them."""
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & _OTHERS:
+            folder.chmod(0o700)
         ignore = folder / ".gitignore"
         if not ignore.exists():
-            ignore.write_text(_IGNORED)
+            _replace_file(ignore, _IGNORED.encode(), None, fsync=False)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -279,7 +292,6 @@ def make_folder(folder: Path) -> None:
 FOLDER = "access"
 """Below `.remit`."""
 LARGEST_BYTES = 16 * 1024 * 1024
-_OTHERS = 0o077
 
 
 def private_folder(path: Path) -> Path:

@@ -400,7 +400,7 @@ def safe_name(given: str, number: int) -> str:
 
 
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name
     path.unlink(missing_ok=True)  # of a try before
     with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:

@@ -209,7 +209,7 @@ class Pace:
 
     def _move(self, now: float, following: Callable[[float], float]) -> float:
         """The next turn; the one after it is written, under a lock that is held for microseconds."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(open_regular(self._path, os.O_RDWR | os.O_CREAT), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:

@@ -30,7 +30,7 @@ class WakeupPipe:
         self._path = path
         self._on_wakeup = on_wakeup
         self._loop = asyncio.get_running_loop()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = path.with_suffix(".new")  # without a reader it looks like the pipe of a dead process, which others remove
         os.mkfifo(made, 0o600)
         # Open for both, so that the pipe never reports its end when a writer goes away.

@@ -1,0 +1,77 @@
+"""Another user of the machine reads nothing that remit keeps about a project, whatever the umask."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit import Context, Failed, Remit, agent
+from support import cli
+
+SHARED = ("agents", "commands", "context", "policy.cedar", ".gitignore")
+"""Files of the repository: git decides their permissions."""
+WITHIN = ("scratch", "work")
+"""Agents write the files below these; the directory of each session is closed."""
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def visible_to_others(project: Path) -> list[str]:
+    """Files in `.remit` that another user could look into if `.remit` itself were open."""
+    found = []
+    for folder, folders, files in os.walk(project / ".remit"):
+        inside = Path(folder).relative_to(project / ".remit")
+        for name in files:
+            path = Path(folder) / name
+            if (inside / name).parts[0] not in SHARED and not path.is_symlink() and stat.S_IMODE(path.lstat().st_mode) & 0o077:
+                found.append(str(inside / name))
+        folders[:] = [name for name in folders if name not in WITHIN]
+    return found
+
+
+@agent("steps", isolation="process", workspace="worktree")
+def steps(ctx: Context) -> str:
+    (ctx.workspace / "made.txt").write_text("made")
+    (ctx.scratch / "note.txt").write_text("note")
+    return "done"
+
+
+@agent("broken")
+def broken() -> str:
+    raise Failed("It does not work.")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), *identity, "commit", "-qm", "x", "--allow-empty"], check=True)
+    return tmp_path
+
+
+async def test_files_that_remit_keeps_are_for_their_owner_alone(repository: Path) -> None:
+    async with Remit.open(repository, agents=[steps, broken]) as remit:
+        assert (await remit.delegate("steps")).ok
+        assert not (await remit.delegate("broken")).ok
+        assert visible_to_others(repository) == []  # the write-ahead log exists while it is open
+        assert {path.name for path in (repository / ".remit").iterdir()} >= {"remit.db-wal", "run", "scratch", "work"}
+    assert cli.run("task", "Write it down", cwd=repository).code == 0
+    assert cli.run("token", "new", "reader", cwd=repository).code == 0
+    assert stat.S_IMODE((repository / ".remit").stat().st_mode) == 0o700
+    assert (repository / ".remit" / "errors.json").exists()
+    assert visible_to_others(repository) == []
+    assert stat.S_IMODE((repository / "specs" / "TODO.md").stat().st_mode) == 0o666, "files of the project follow the umask"
+
+
+def test_a_folder_that_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir(mode=0o777)
+    assert cli.run("task", "Write it down", cwd=tmp_path).code == 0
+    assert stat.S_IMODE((tmp_path / ".remit").stat().st_mode) == 0o700
