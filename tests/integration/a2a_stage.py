@@ -98,8 +98,6 @@ async def a2a_stage(
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
-        await api.start()
-        closing.push_async_callback(api.close)
         yield Stage(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
 
 

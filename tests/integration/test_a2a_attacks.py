@@ -35,37 +35,37 @@ async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
     return (await sent(client, message, **configuration))[-1].task
 
 
-async def test_see_all_does_not_cover_push_configs_of_others(tmp_path: Path) -> None:
-    """A config of push notifications holds the secrets of its receiver."""
-    from a2a.types import DeleteTaskPushNotificationConfigRequest as Delete
-    from a2a.types import GetTaskPushNotificationConfigRequest as Get
-    from a2a.types import GetTaskRequest, SubscribeToTaskRequest, TaskPushNotificationConfig
-    from a2a.types import ListTaskPushNotificationConfigsRequest as List
+async def test_see_all_does_not_cover_continuing_tasks_of_others(tmp_path: Path) -> None:
+    from a2a.types import GetTaskRequest, SubscribeToTaskRequest
     from a2a.utils.errors import A2AError
 
-    async with a2a_stage(tmp_path, [slow], serve={"push_inside": True}) as stage:
+    async with a2a_stage(tmp_path, [slow]) as stage:
         owner = await stage.client(streaming=False)
         task = await one_task(owner, said(skill="slow", data={}), return_immediately=True)
-        wanted = TaskPushNotificationConfig(id="c", task_id=task.id, url="http://127.0.0.1:8009/", token="mine-alone")
-        await owner.create_task_push_notification_config(wanted)
         for binding in BINDINGS:
             watching = await stage.client(binding, stage.token("watching", EVERYBODY | {Permission.SEE_ALL}))
             stranger = await stage.client(binding, stage.token("stranger"))
             assert (await watching.get_task(GetTaskRequest(id=task.id))).id == task.id
             for client in (watching, stranger):
-                for asked in (
-                    client.get_task_push_notification_config(Get(task_id=task.id, id="c")),
-                    client.list_task_push_notification_configs(List(task_id=task.id)),
-                    client.delete_task_push_notification_config(Delete(task_id=task.id, id="c")),
-                    client.create_task_push_notification_config(TaskPushNotificationConfig(task_id=task.id, url="http://127.0.0.1:8009/x")),
-                    one_task(client, said("go on", task_id=task.id)),
-                ):
-                    with pytest.raises(A2AError) as refused:
-                        await asked
-                    assert "mine-alone" not in str(refused.value)
+                with pytest.raises(A2AError):
+                    await one_task(client, said("go on", task_id=task.id))
             with pytest.raises(A2AError):
                 await anext(stranger.subscribe(SubscribeToTaskRequest(id=task.id)))
-        assert [one.id for one in (await owner.list_task_push_notification_configs(List(task_id=task.id))).configs] == ["c"]
+
+
+async def test_push_notifications_are_declared_and_answered_as_not_supported(tmp_path: Path) -> None:
+    from a2a.types import TaskPushNotificationConfig
+    from a2a.utils.errors import PushNotificationNotSupportedError
+
+    config = TaskPushNotificationConfig(task_id="sess_1700000000_abcdef", url="http://127.0.0.1:9/")
+    async with a2a_stage(tmp_path, [quick]) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding, streaming=False)
+            with pytest.raises(PushNotificationNotSupportedError):
+                await client.create_task_push_notification_config(config)
+            with pytest.raises(PushNotificationNotSupportedError):
+                await one_task(client, said(skill="quick", data={}), task_push_notification_config=config)
+        assert not await stage.remit.history()
 
 
 async def test_of_answers_that_come_at_once_one_is_taken_and_cancelling_reaches_it(tmp_path: Path) -> None:
@@ -102,41 +102,3 @@ async def test_what_was_cancelled_while_it_waited_does_not_go_on_and_is_listed_a
         for state, task in (("CANCELED", asked), ("INPUT_REQUIRED", waits)):
             listed = await client.list_tasks(ListTasksRequest(status=TaskState.Value(f"TASK_STATE_{state}")))
             assert [one.id for one in listed.tasks] == [task.id]
-
-
-async def test_slow_receivers_delay_only_their_own_notifications(tmp_path: Path) -> None:
-    from a2a.types import TaskPushNotificationConfig
-
-    told = asyncio.Event()
-
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        told.set()
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-
-    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        try:
-            await asyncio.sleep(60)
-        finally:
-            writer.close()
-
-    servers = [await asyncio.start_server(one, "127.0.0.1", 0) for one in (hear, never)]
-    good, slow_one = (f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/" for server in servers)
-    async with a2a_stage(tmp_path, [quick], serve={"push_inside": True}) as stage:
-        hostile = await stage.client(token=stage.token("hostile"), streaming=False)
-        for _ in range(4):  # ten each: more than all that are sent at once
-            task = await one_task(hostile, said(skill="quick", data={}))
-            await asyncio.gather(
-                *(
-                    hostile.create_task_push_notification_config(TaskPushNotificationConfig(task_id=task.id, url=f"{slow_one}{number}"))
-                    for number in range(10)
-                )
-            )
-        client = await stage.client(streaming=False)
-        wanted = TaskPushNotificationConfig(url=good)
-        await one_task(client, said(skill="quick", data={}), task_push_notification_config=wanted)
-        async with asyncio.timeout(60):
-            await told.wait()
-    for server in servers:
-        server.close()

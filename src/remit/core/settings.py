@@ -179,8 +179,6 @@ class ServeSettings:
     """Told to stop, it lets what runs finish for so long; what is left then is stopped, and what it did is kept."""
     heartbeat_seconds: Seconds = 10.0
     """A registered agent that is not heard of for twice that long is lost."""
-    push_inside: Flag = False
-    """Whether A2A push notifications may go to addresses inside (loopback, private networks)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

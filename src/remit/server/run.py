@@ -104,9 +104,6 @@ class Apis:
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc()
-            if self._a2a is not None:
-                await self._a2a.start()
-                self._stack.push_async_callback(self._a2a.close)
         except BaseException:
             await self._stack.aclose()
             raise

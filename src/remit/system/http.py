@@ -1,6 +1,6 @@
 """HTTP to servers that are not trusted: guarded requests, and bodies that are bounded in bytes and time.
 
-Guarded requests are for addresses that others name (`worker.web_fetch`, push notifications): an address is parsed strictly
+Guarded requests are for addresses that others name (`worker.web_fetch`): an address is parsed strictly
 (`parse_target`), its name is resolved once, every resolved address is classified (`classify_address`), and the connection is made to
 exactly those addresses, so that a name server that answers differently the second time is not asked again (DNS rebinding). Certificates are
 always verified. Nothing is taken from the environment: no proxy, no cookies, no netrc. Each redirect is checked like the first request.

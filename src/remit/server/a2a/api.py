@@ -20,25 +20,26 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
-    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
-    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.types.a2a_pb2 import DESCRIPTOR
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.errors import (
+    A2AError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
 from a2a.utils.task import apply_history_length, decode_page_token, encode_page_token, validate_history_length, validate_page_size
 from starlette.routing import BaseRoute, Route
 
@@ -56,11 +57,9 @@ from remit.server.a2a.messages import (
     last_updates,
     read_message,
     status_update,
-    task_id_of,
     task_of,
     update_of,
 )
-from remit.server.a2a.push import Post, PushNotifications
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import Call, Service
@@ -82,6 +81,7 @@ LONGEST_ID = 500
 USUAL_PAGE = 50
 MOST_READS = 50
 """A filter that few tasks match needs several reads for one page; after this many the page is what was found."""
+NO_PUSH = "Push notifications are not supported. Subscribe to the task instead."
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
 
 
@@ -102,11 +102,7 @@ class A2aApi(RequestHandler):
         self._base_url = base_url
         self._grpc_url = grpc_url
         self._is_public = is_public
-        remit = service.remit
-        ca_file = remit.settings.web.ca_file
-        self._threads = Threads(service, Notes(remit.folder))
-        post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
-        self._push = PushNotifications(service, self._threads, post)
+        self._threads = Threads(service, Notes(service.remit.folder))
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -124,12 +120,6 @@ class A2aApi(RequestHandler):
         """The gRPC binding; the name of its service."""
         add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
         return SERVICE
-
-    async def start(self) -> None:
-        await self._push.start()
-
-    async def close(self) -> None:
-        await self._push.close()
 
     async def _card(self, _blank: AgentCard) -> AgentCard:
         return public_card(self._facts(), self._service.tool.catalogue.specs)
@@ -191,7 +181,8 @@ class A2aApi(RequestHandler):
         if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
             raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
-        watcher = await self._push.wanted(params.configuration)
+        if params.configuration.HasField("task_push_notification_config"):
+            raise PushNotificationNotSupportedError(NO_PUSH)
         if message.task_id:
             thread = await self._threads.of(call, message.task_id)
             must_fit(thread, message)
@@ -205,7 +196,6 @@ class A2aApi(RequestHandler):
             also = {**request.also, "key": key_of(call, message.message_id)}
             handle = await self._service.execute(call, replace(request, also=also))
             record = await self._service.record(call, handle.session_id)
-        await self._push.begun(task_id_of(record), watcher)
         return call, record
 
     async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
@@ -306,39 +296,14 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             if thread.record.result is not None and not (thread.is_cancelled or thread.record.state is State.CANCELLED):
                 raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
-            self._push.wake(thread.task_id)
             return await self._task(thread)
 
-    # ---- push notifications: they hold secrets of their receiver, so only who may change the task sees them
+    async def _no_push(self, _params: object, _context: ServerCallContext) -> Any:
+        """Push notifications are an optional capability that the card does not declare."""
+        raise PushNotificationNotSupportedError(NO_PUSH)
 
-    @validate_request_params
-    async def on_create_task_push_notification_config(
-        self, params: TaskPushNotificationConfig, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        with sdk_error():
-            return await self._push.create(await self._threads.own(call_of(context), params.task_id), params)
-
-    @validate_request_params
-    async def on_get_task_push_notification_config(
-        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        with sdk_error():
-            return self._push.get(await self._threads.own(call_of(context), params.task_id), params.id)
-
-    @validate_request_params
-    async def on_list_task_push_notification_configs(
-        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
-    ) -> ListTaskPushNotificationConfigsResponse:
-        with sdk_error():
-            configs = self._push.all(await self._threads.own(call_of(context), params.task_id))
-            return ListTaskPushNotificationConfigsResponse(configs=configs)
-
-    @validate_request_params
-    async def on_delete_task_push_notification_config(
-        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> None:
-        with sdk_error():
-            await self._push.delete(await self._threads.own(call_of(context), params.task_id), params.id)
+    on_create_task_push_notification_config = on_get_task_push_notification_config = _no_push
+    on_list_task_push_notification_configs = on_delete_task_push_notification_config = _no_push
 
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:

@@ -91,7 +91,7 @@ def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
         version=version("remit"),
         provider=AgentProvider(organization="remit", url="https://remit.dev"),
         supported_interfaces=[AgentInterface(url=url, protocol_binding=name, protocol_version="1.0") for name, url in interfaces],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True, extensions=[extension]),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True, extensions=[extension]),
         security_schemes=schemes,
         security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
         default_input_modes=MODES,

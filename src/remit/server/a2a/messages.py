@@ -340,10 +340,6 @@ def status_update(task: Task) -> TaskStatusUpdateEvent:
     return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status, metadata=task.metadata)
 
 
-def state_update(record: Record, state: State, at: float) -> TaskStatusUpdateEvent:
-    return TaskStatusUpdateEvent(task_id=task_id_of(record), context_id=context_of(record), status=_status(STATES[state], at, None))
-
-
 def _message_of(record: Record, words: str, number: int | None = None) -> Message:
     name = f"{record.session_id}-{'ended' if number is None else number}"
     return _message(task_id_of(record), context_of(record), words, name)

@@ -1,13 +1,12 @@
 """Tasks that wait for input and continue: one A2A task, several delegations, each with `resume=` of the one before.
 
 A task keeps the id of its first delegation. The keys of the later ones are written to the note of the task before each begins, so a crash
-in between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable by the owner alone
-because it holds callers' tokens; it is written under a lock, since several servers may serve one project."""
+in between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable by the owner alone;
+it is written under a lock, since several servers may serve one project."""
 
 import asyncio
 import contextlib
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,40 +39,11 @@ POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watcher:
-    """A receiver of push notifications."""
-
-    config_id: str
-    url: str
-    token: str = ""
-    scheme: str = ""
-    credentials: str = ""
-    session: str = ""
-    """The delegation of the last notification."""
-    told: int = 0
-    """The number of the last event that was sent."""
-    is_done: bool = False
-    """The end was sent, or delivery was given up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     keys: tuple[str, ...] = ()
     """Of the later delegations of the task, in order."""
     is_cancelled: bool = False
     """Cancelled while it waited for input."""
-    watchers: tuple[Watcher, ...] = ()
-
-    def with_watcher(self, watcher: Watcher) -> "Note":
-        """In the place of the one with its id, or at the end."""
-        by_id = {one.config_id: one for one in self.watchers} | {watcher.config_id: watcher}
-        return replace(self, watchers=tuple(by_id.values()))
-
-    def without_watcher(self, config_id: str) -> "Note":
-        return replace(self, watchers=tuple(one for one in self.watchers if one.config_id != config_id))
-
-    def watcher(self, config_id: str) -> Watcher | None:
-        return next((one for one in self.watchers if one.config_id == config_id), None)
 
 
 EMPTY = Note()
@@ -104,19 +74,6 @@ class Notes:
             elif after != before:
                 write_private(path, _NOTE.dump_json(after))
         return after
-
-    def all(self) -> list[str]:
-        """The tasks that have a note, the newest first."""
-        names = sorted((path.stem for path in self._folder.glob("*.json")), reverse=True)
-        return [name for name in names if is_session_id(name)]
-
-    def prune(self, *, older_than_seconds: float, is_known: Callable[[str], bool]) -> None:
-        """Remove those whose delegation is no longer known."""
-        for task_id in self.all():
-            path = self._path(task_id)
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > older_than_seconds and not is_known(task_id):
-                    path.unlink()
 
     def _path(self, task_id: str) -> Path:
         return self._folder / f"{task_id}.json"
@@ -196,13 +153,6 @@ class Threads:
     def _tell_change(self, task_id: str) -> None:
         if (change := self._changes.pop(task_id, None)) is not None:
             change.set()
-
-    async def own(self, call: Call, task_id: str) -> Thread:
-        """A task that the caller may change. Raises `Misused` (TASK_NOT_FOUND), or `Refused` if it may only see it."""
-        thread = await self.of(call, task_id)
-        if not self.may_change(call, thread):
-            raise Refused(f"Task {thread.task_id} does not belong to {call.principal.name}.", code="FORBIDDEN")
-        return thread
 
     async def of(self, call: Call, task_id: str) -> Thread:
         """Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
