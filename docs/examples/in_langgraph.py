@@ -1,12 +1,13 @@
-"""LangGraph both ways: a graph delegates with our tool, and is an agent of ours itself."""
+"""LangGraph both ways: a graph delegates with our tool, and an `@agent` function runs it."""
 
 import asyncio
 
 from langchain.agents import create_agent
+from langchain_core.callbacks import get_usage_metadata_callback
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 
-from remit import Remit, langchain_tool, langgraph_agent
+from remit import Context, Remit, agent, langchain_tool
 from remit.testing import Call, Say, ScriptedModels
 
 
@@ -19,7 +20,14 @@ async def main() -> None:
         state = await reader.ainvoke({"messages": [HumanMessage("What is in README.md?")]})
         print(state["messages"][-1].text)
 
-        remit.register(langgraph_agent("reader", reader, timeout=30))
+        @agent("reader", timeout=30)
+        async def read_files(ctx: Context, task: str) -> str:
+            with get_usage_metadata_callback() as used:
+                state = await reader.ainvoke({"messages": [HumanMessage(task)]})
+            ctx.spend(tokens=sum(one["total_tokens"] for one in used.usage_metadata.values()))
+            return str(state["messages"][-1].text)
+
+        remit.register(read_files)
         done = await remit.delegate("reader", task="What is in the README?")
         print(done.status, done.data, sep=": ")
         for record in await remit.tree(done.session_id):

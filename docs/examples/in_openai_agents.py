@@ -1,11 +1,11 @@
-"""The OpenAI Agents SDK both ways: its agent delegates with our tool, and is an agent of ours itself."""
+"""The OpenAI Agents SDK both ways: its agent delegates with our tool, and an `@agent` function runs it."""
 
 import asyncio
 
 from openai import AsyncOpenAI
 
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
-from remit import Remit, openai_agents_agent, openai_agents_tool
+from remit import Context, Remit, agent, openai_agents_tool
 from remit.testing import Call, Say, ScriptedModels
 
 
@@ -18,7 +18,13 @@ async def main() -> None:
         answer = await Runner.run(reader, "What is in README.md?", run_config=RunConfig(tracing_disabled=True))
         print(answer.final_output)
 
-        remit.register(openai_agents_agent("reader", reader, timeout=30))
+        @agent("reader", timeout=30)
+        async def read_files(ctx: Context, task: str) -> str:
+            run = await Runner.run(reader, task, run_config=RunConfig(tracing_disabled=True))
+            ctx.spend(tokens=run.context_wrapper.usage.total_tokens)
+            return str(run.final_output)
+
+        remit.register(read_files)
         done = await remit.delegate("reader", task="What is in the README?")
         print(done.status, done.data, sep=": ")
         for record in await remit.tree(done.session_id):

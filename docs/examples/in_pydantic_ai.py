@@ -1,4 +1,4 @@
-"""pydantic-ai both ways: its agent delegates with our tool, and is an agent of ours itself."""
+"""pydantic-ai both ways: its agent delegates with our tool, and an `@agent` function runs it."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from remit import Remit, pydantic_ai_agent, pydantic_ai_toolset
+from remit import Context, Remit, agent, pydantic_ai_toolset
 from remit.testing import Call, Say, ScriptedModels
 
 
@@ -19,7 +19,13 @@ async def main() -> None:
         answer = await reader.run("What is in README.md?")
         print(answer.output)
 
-        remit.register(pydantic_ai_agent("reader", reader, timeout=30))
+        @agent("reader", timeout=30)
+        async def read_files(ctx: Context, task: str) -> str:
+            run = await reader.run(task)
+            ctx.spend(tokens=run.usage.total_tokens)
+            return run.output
+
+        remit.register(read_files)
         done = await remit.delegate("reader", task="What is in the README?")
         print(done.status, done.data, sep=": ")
         for record in await remit.tree(done.session_id):

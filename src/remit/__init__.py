@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.agents.function import agent
-    from remit.agents.langgraph import langgraph_agent
-    from remit.agents.openai_agents import openai_agents_agent
     from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
-    from remit.agents.pydantic_ai import pydantic_ai_agent
     from remit.app import Remit, run
     from remit.board.board import Board
     from remit.board.command_files import find as find_command
@@ -61,16 +58,13 @@ __all__ = [
     "ReviewRequest", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SqliteStore", "Status",
     "StopReason", "Stopped", "Store", "Task", "TaskStatus", "Toolbox", "Unavailable", "Write", "WriteResult", "agent", "ask",
     "bind_command", "call", "check_return", "discover", "errors_to_task", "find_command", "implement_task", "import_board",
-    "langchain_tool", "langgraph_agent", "load_settings", "openai_agents_agent", "openai_agents_tool", "plan_task",
-    "pydantic_ai_agent", "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "set_up_logs",
+    "langchain_tool", "load_settings", "openai_agents_tool", "plan_task",
+    "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "set_up_logs",
     "span_id_of", "tasks_pb2", "tasks_pb2_grpc",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.agents.function": "agent",
-    "remit.agents.langgraph": "langgraph_agent",
-    "remit.agents.openai_agents": "openai_agents_agent",
     "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
-    "remit.agents.pydantic_ai": "pydantic_ai_agent",
     "remit.app": "Remit run",
     "remit.board.board": "Board",
     "remit.board.command_files": "find=find_command",

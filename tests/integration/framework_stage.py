@@ -1,8 +1,7 @@
-"""For the tests of other frameworks: an agent whose runs can be waited for, the calls a scripted model makes of it, a model that never
-comes to an end; and the `Stage` on which each framework is tried, which says what differs: how an agent is made, wrapped and run."""
+"""For the tests of other frameworks: an agent whose runs can be waited for, the calls a scripted model makes of it,
+and the `Stage` on which each framework is tried, which says what differs: how an agent is made and run."""
 
 import asyncio
-import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,9 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
 from remit import Remit, agent
-from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
-from remit.core.events import EventKind
-from remit.core.result import Return
 from remit.testing import Call, ModelRequest, ScriptedModels
-from remit.testing.models.turns import Player, Script, Turn
+from remit.testing.models.turns import Player, Script
 
 
 class Present:
@@ -62,34 +58,6 @@ def delegate(target: str, **parameters: Any) -> Call:
     return Call("delegate", target=target, parameters=parameters)
 
 
-class Endless:
-    """Speaks like OpenAI's chat completions, word after word, until nobody listens."""
-
-    async def __aenter__(self) -> "Endless":
-        self._server = await asyncio.start_server(self._speak, "127.0.0.1", 0)
-        self.openai_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
-        return self
-
-    async def __aexit__(self, *gone: Any) -> None:
-        self._server.close()
-
-    async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        choice = {"index": 0, "delta": {"role": "assistant", "content": "and so on " * 10}, "finish_reason": None}
-        words = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "endless", "choices": [choice]}
-        piece = f"data: {json.dumps(words)}\n\n".encode()
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-            while True:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.002)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
 class Verdict(BaseModel):
     """A judgement."""
 
@@ -106,22 +74,14 @@ class Models(ScriptedModels):
 
 
 class Stage(ABC):
-    """A scripted model, a project, and an agent of the framework whose only tool is delegate; as `guest` it is an agent of remit's too."""
+    """A scripted model, a project, and an agent of the framework whose only tool is delegate; an `@agent` named `guest` runs it."""
 
     package: ClassVar[str]
     """Where the framework's own code is."""
-    two_turns: ClassVar[dict[str, Any]]
-    """Its own limit: what to declare for it."""
-    too_many: ClassVar[str]
-    """What it says when that is reached."""
-    verdict: ClassVar[Turn]
-    """How a model gives a structured output to it: good, for `It is short.`"""
     delegate_tool: ClassVar[Callable[..., Any]]
     """From an open `Remit` to a tool of the framework's."""
     own_tool: ClassVar[Callable[..., Any]]
     """The same from a function."""
-    wrapped: ClassVar[Callable[..., FunctionAgent]]
-    """From a name, and an agent of the framework's, to an agent of remit's."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -132,7 +92,7 @@ class Stage(ABC):
         await self.models.__aenter__()
         self.remit = await Remit.open(self._folder, agents=[echo]).__aenter__()
         self.guest = self.agent(self.tool())
-        self.admit("guest", self.guest, description="A guest.")
+        self.admit("guest", self.guest)
         return self
 
     async def __aexit__(self, *gone: Any) -> None:
@@ -141,7 +101,7 @@ class Stage(ABC):
             await client.close()
         await self.models.__aexit__(*gone)
 
-    def client(self, at: Models | Endless | None = None) -> AsyncOpenAI:
+    def client(self, at: Models | None = None) -> AsyncOpenAI:
         """Over plain HTTP: no list of authorities is loaded, which takes long."""
         url = (at or self.models).openai_url
         if url not in self._clients:
@@ -150,7 +110,7 @@ class Stage(ABC):
         return self._clients[url]
 
     @abstractmethod
-    def agent(self, *tools: Any, at: Models | Endless | None = None, output: Any = None) -> Any:
+    def agent(self, *tools: Any, at: Models | None = None, output: Any = None) -> Any:
         """One of the framework's, with these tools, whose model is at `at`: the stage's own models, if nothing is said."""
 
     @abstractmethod
@@ -160,22 +120,17 @@ class Stage(ABC):
     def tool(self, among: Callable[[AgentSpec], bool] | None = None, **more: Any) -> Any:
         return self.delegate_tool(self.remit, among, **more)
 
-    def admit(self, name: str, agent: Any, **declared: Any) -> None:
-        self.remit.register(self.wrapped(name, agent, **{"timeout": 20, **declared}))
+    def admit(self, name: str, guest: Any) -> None:
+        @agent(name, timeout=20)
+        async def run(task: str) -> str:
+            return await self.run(guest, task)
+
+        self.remit.register(run)
 
     def play(self, script: Script) -> list[ModelRequest]:
         """From now on the models do this; what they are asked comes into the list."""
         self.models.play(script)
         return self.models.requests
-
-    async def heard(self, done: Return, kind: EventKind) -> list[Any]:
-        """What was told of it: words, steps, or tokens."""
-        said: dict[EventKind, Callable[[Any], Any]] = {
-            EventKind.DATA: lambda body: body["chunk"]["text"],
-            EventKind.PROGRESS: lambda body: body["message"],
-            EventKind.SPENT: lambda body: body["tokens"],
-        }
-        return [said[kind](event.body) for event in await self.remit.events(done.session_id) if event.kind is kind]
 
 
 def on_stage(kind: type[Stage]) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import EXECUTORS_GROUP, Definition, Kind
-from remit.agents.frameworks import FrameworkAgent
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
@@ -105,7 +104,7 @@ class Executors:
             case Isolation.THREAD:
                 return ThreadAgent(agent, self._grace_seconds)
             case _:
-                return agent.with_models(self._deps.models) if isinstance(agent, FrameworkAgent) else agent
+                return agent
 
     def define(self, definition: Definition) -> AgentPort:
         self._has_commands = self._has_commands or definition.kind in _IN_PROCESSES

@@ -1,6 +1,6 @@
 """The delegate tool as a tool of LangChain and LangGraph: `create_agent(model, tools=[delegate_tool(remit)])`.
 
-The other way round, a graph as an agent of remit's, is `remit.agents.langgraph`. Needs `pip install 'remit[langgraph]'`.
+Needs `pip install 'remit[langgraph]'`.
 """
 
 from collections.abc import Callable

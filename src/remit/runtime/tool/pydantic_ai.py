@@ -1,7 +1,6 @@
 """The delegate tool as a toolset of pydantic-ai: `Agent(…, toolsets=[delegate_toolset(remit)])`.
 
-What an agent of pydantic-ai may do with it is what any caller of the delegate tool may. The other way round, an agent of pydantic-ai as an
-agent of remit's, is `remit.agents.pydantic_ai`. Needs `pip install 'remit[pydantic-ai]'`.
+An agent of pydantic-ai may do with it what any caller of the delegate tool may. Needs `pip install 'remit[pydantic-ai]'`.
 """
 
 from collections.abc import Callable
