@@ -302,8 +302,8 @@ class A2aApi(RequestHandler):
         """Push notifications are an optional capability that the card does not declare."""
         raise PushNotificationNotSupportedError(NO_PUSH)
 
-    on_create_task_push_notification_config = on_get_task_push_notification_config = _no_push
-    on_list_task_push_notification_configs = on_delete_task_push_notification_config = _no_push
+    on_create_task_push_notification_config = on_get_task_push_notification_config = _no_push  # type: ignore[assignment]
+    on_list_task_push_notification_configs = on_delete_task_push_notification_config = _no_push  # type: ignore[assignment]
 
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
