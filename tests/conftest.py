@@ -37,11 +37,13 @@ settings.load_profile("house")
 
 pytest_plugins = ("watchdog",)
 
+os.environ["REMIT_TRUST"] = "1"  # tests about trust remove it (`untrusted`)
+
 if threading.current_thread() is threading.main_thread():  # started in the background, a shell leaves it ignored, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("framework_suite", "support.apis.checks")  # what it finds is to be seen as well as in a test
 
-for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
+for _name in [name for name in os.environ if name.startswith("REMIT_") and name not in ("REMIT_TOOLS", "REMIT_TRUST")]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree
 
 
@@ -50,6 +52,20 @@ def _no_secret_of_the_test_before() -> None:
     """What one test passed as a password, "cancelled" say, is struck out of everything for a while: not of what the next one says."""
     redaction._recent.clear()
     redaction._refresh()
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Approvals and other state of the user: private to each test."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Projects need approval, as they do for users."""
+    monkeypatch.delenv("REMIT_TRUST")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,6 +6,7 @@ The command line, the servers, the board and the assistant translate to it; none
 import asyncio
 import contextlib
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
     from remit.runtime.lifecycle import LifecycleEvents
     from remit.runtime.telemetry.telemetry import Telemetry
+    from remit.system.trust import ProjectTrust
+
+log = logging.getLogger("remit")
 
 __all__ = ["Remit", "run"]
 
@@ -58,6 +62,9 @@ class _Given:
     policy: str | Path | Policy | None
     approver: Approver | None
     engine: "Callable[[EngineConfig], Engine] | None"
+    trust: "ProjectTrust"
+    notice: str
+    """What is left out of the project; empty where the caller has said it."""
 
 
 class Remit:
@@ -104,17 +111,20 @@ class Remit:
         policy: str | Path | Policy | None = None,
         approver: Approver | None = None,
         engine: "Callable[[EngineConfig], Engine] | None" = None,
+        trust: "ProjectTrust | bool | str | None" = None,
     ) -> "Remit":
         """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
 
         `policy`: rules instead of those of the project, as text or as a path; `approver`: asks a person where a rule says so; `engine`:
         makes another engine than the embedded one. Without `recover` the delegations of dead processes are left to the next who opens
         the project. Opened by an agent, in any process and folder, it is attached to the tree of that agent: what it delegates is the
-        agent's child, recorded where its tree is recorded.
+        agent's child, recorded where its tree is recorded. Of the project's files only what is approved is used (`remit trust`); `trust`:
+        True approves everything, a hash the content that has it.
         """
         from remit.agents.process.target import must_not_start_anything
         from remit.core.settings import Settings
         from remit.system.settings_files import load_settings
+        from remit.system.trust import ProjectTrust, load_trust
 
         must_not_start_anything()
         redact_logs()
@@ -122,11 +132,23 @@ class Remit:
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
         changed = {name: value for name, value in {"durability": durability, "slots_total": slots}.items() if value is not None}
+        is_said = isinstance(trust, ProjectTrust)
+        if not isinstance(trust, ProjectTrust):
+            trust = load_trust(folder, trust)
         if isinstance(settings, Settings):
             settings = replace(settings, **changed)  # type: ignore[arg-type]
         else:
-            settings = load_settings(folder, {**(settings or {}), **changed})
-        given = _Given(agents=tuple(agents), store=store, recover=recover, policy=policy, approver=approver, engine=engine)
+            settings = load_settings(folder, {**(settings or {}), **changed}, trust=trust)
+        given = _Given(
+            agents=tuple(agents),
+            store=store,
+            recover=recover,
+            policy=policy,
+            approver=approver,
+            engine=engine,
+            trust=trust,
+            notice="" if is_said else trust.notice,
+        )
         return cls(folder, settings, clock, given)
 
     async def __aenter__(self) -> "Remit":
@@ -142,6 +164,8 @@ class Remit:
         if token is not None:
             await self._attach(token)
             return self
+        if self._given.notice:
+            log.warning("%s", self._given.notice)
         await off_loop(make_folder, self.folder)
         self.owner = this_owner(self.clock)
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
@@ -222,6 +246,11 @@ class Remit:
     @property
     def folder(self) -> Path:
         return self.root / ".remit"
+
+    @property
+    def trust(self) -> "ProjectTrust":
+        """What was approved of the project when it was opened."""
+        return self._given.trust
 
     @property
     def is_attached(self) -> bool:
@@ -535,8 +564,8 @@ class Remit:
         for given in self._given.agents:
             directory.register(given)
         if root is not None:
-            directory.load_folder(root / ".remit" / "agents")
-            directory.load_definitions(root, self.settings)
+            directory.load_folder(root / ".remit" / "agents", self.trust)
+            directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
         offer_built_in(directory, self.settings, self.models)
         offer_assistant(directory, self.settings, self.models, self)

@@ -13,6 +13,7 @@ from remit.agents.definition import COMMA, Declaration, DefinitionTable
 from remit.agents.project_files import bytes_of
 from remit.core.agents import agent_name
 from remit.core.errors import Misused
+from remit.system.trust import ProjectTrust
 
 LARGEST_BYTES = 1024 * 1024
 """More is no instruction that anybody wrote."""
@@ -61,14 +62,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_page(path: Path, root: Path) -> Page | None:
-    """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line."""
-    return page_of(_text_of(path, root), path)
+def read_page(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page | None:
+    """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line;
+    `NotApproved` where `trust` is given and does not allow its content."""
+    return page_of(_text_of(path, root, trust), path)
 
 
-def read_with_or_without_head(path: Path, root: Path) -> Page:
+def read_with_or_without_head(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page:
     """The page at `path`; all of it is body when it has no head. Raises `Misused`, as `read_page` does."""
-    text = _text_of(path, root)
+    text = _text_of(path, root, trust)
     return page_of(text, path) or Page(path=path, head={}, body=text.strip(), lines={})
 
 
@@ -87,8 +89,8 @@ def page_of(text: str, path: Path) -> Page | None:
     return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=lines)
 
 
-def _text_of(path: Path, root: Path) -> str:
-    data = bytes_of(path, root, LARGEST_BYTES)
+def _text_of(path: Path, root: Path, trust: ProjectTrust | None) -> str:
+    data = bytes_of(path, root, LARGEST_BYTES, trust)
     if b"\0" in data:
         raise Misused("it is not text.")
     try:

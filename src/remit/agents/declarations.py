@@ -13,10 +13,11 @@ from pathlib import Path
 from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
-from remit.agents.project_files import Gone, with_schema
+from remit.agents.project_files import Gone, NotApproved, with_schema
 from remit.core.agents import agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
+from remit.system.trust import ProjectTrust, load_trust
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
 """Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
@@ -63,10 +64,12 @@ class Declarations:
         return uncarried(declared, binding.wanted)
 
 
-def declarations_of(root: Path, settings: Settings) -> Declarations:
+def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:
+    """Of agent files only those that are approved. `trust`: what is approved, where that was read already."""
+    trust = trust or load_trust(root)
     problems: list[str] = []
     known: dict[str, tuple[Declaration, Definition]] = {}
-    for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
+    for declared in (*_from_settings(settings, problems), *_from_files(root, trust, problems)):
         other = known.get(declared.name)
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
@@ -104,7 +107,7 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declarat
             problems.append(f"{source}: {error}")
 
 
-def _from_files(root: Path, problems: list[str]) -> Iterator[Declaration]:
+def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterator[Declaration]:
     """In the order in which they are taken."""
     end = time.monotonic() + MOST_SECONDS
     for folder in FOLDERS:
@@ -114,23 +117,25 @@ def _from_files(root: Path, problems: list[str]) -> Iterator[Declaration]:
                 left = len(pages) - number
                 problems.append(f"{root / folder}: to read all of it takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
                 break
-            declared, fault = _from_file(path, root, folder)
+            declared, fault = _from_file(path, root, folder, trust)
             if fault is not None:
                 problems.append(f"{path}: {fault}")
             if declared is not None:
                 yield declared
 
 
-def _from_file(path: Path, root: Path, folder: str) -> tuple[Declaration | None, Misused | None]:
+def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tuple[Declaration | None, Misused | None]:
     # Only here: reading YAML costs a program that has no such file nothing.
     from remit.agents.agent_files import claude, opencode, ours, read_page
 
     reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
     try:
-        page = read_page(path, root)
+        page = read_page(path, root, trust)
         if page is None and folder == FOLDERS[0]:
             raise Misused("line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
         return (None if page is None else reader(page)), None
+    except NotApproved:
+        return None, None  # it is among what `trust` leaves out
     except Gone as error:
         return None, error if path.is_symlink() else None
     except Misused as error:

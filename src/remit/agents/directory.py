@@ -29,6 +29,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
 from remit.system.packages import offered
+from remit.system.trust import ProjectTrust, load_trust
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -185,10 +186,13 @@ class Directory:
             self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
         return [agent.spec for agent in self._in_order]
 
-    def load_folder(self, folder: Path) -> None:
-        """The agents that the Python files of a folder declare."""
-        for path in sorted(folder.glob("[!._]*.py")):
-            self._guarded(str(path), partial(self._load_file, path))
+    def load_folder(self, folder: Path, trust: ProjectTrust | None = None) -> None:
+        """The agents that the approved Python files of `.remit/agents` declare. `trust`: what is approved, where that was read already."""
+        paths = sorted(folder.glob("[!._]*.py"))
+        trust = trust or load_trust(folder.parent.parent)
+        for path in paths:
+            if trust.allows_file(path):
+                self._guarded(str(path), partial(self._load_file, path))
 
     def _load_file(self, path: Path) -> None:
         for agent in agents_of_file(path):
@@ -198,10 +202,10 @@ class Directory:
         must_not_be_reserved(agent.spec.name)
         self.register(agent)
 
-    def load_definitions(self, root: Path, settings: Settings) -> None:
-        """The agents that agent files and settings of a project declare."""
+    def load_definitions(self, root: Path, settings: Settings, trust: ProjectTrust | None = None) -> None:
+        """The agents that approved agent files and settings of a project declare."""
         functions = [name for name, agent in self._agents.items() if not is_built_in(agent.spec)]
-        self.declarations = declarations_of(root, settings)
+        self.declarations = declarations_of(root, settings, trust)
         definitions, found = all_joined(self.declarations)
         problems = [*found, *binding_problems(self.declarations, functions)]
         for definition in definitions:

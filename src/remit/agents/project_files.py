@@ -13,6 +13,7 @@ from remit.agents.definition import Declaration
 from remit.core.errors import Misused
 from remit.runtime.output_schema import check_schema
 from remit.system.beneath import open_regular
+from remit.system.trust import ADVICE, CODE, ProjectTrust
 
 KEY = "output_schema"
 SCHEMA_BYTES = 256 * 1024
@@ -22,8 +23,14 @@ class Gone(Misused):
     """There is no such file; where it was listed, not any more."""
 
 
-def bytes_of(path: Path, root: Path, most: int) -> bytes:
-    """The content of a regular file. Raises `Misused`, without the path."""
+class NotApproved(Misused):
+    """No person approved its content."""
+
+    default_code = CODE
+
+
+def bytes_of(path: Path, root: Path, most: int, trust: ProjectTrust | None = None) -> bytes:
+    """The content of a regular file, which must be approved where `trust` is given. Raises `Misused`, without the path."""
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
@@ -38,6 +45,8 @@ def bytes_of(path: Path, root: Path, most: int) -> bytes:
         raise Misused(f"it cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if len(data) > most:
         raise Misused(f"it is larger than {most // 1024} KiB.")
+    if trust is not None and not trust.allows_content(path, data):
+        raise NotApproved("it is not approved.", advice=ADVICE)
     return data
 
 

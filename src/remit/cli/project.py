@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.cli.exits import Exit
-from remit.cli.render import say, say_json
+from remit.cli.render import say, say_aside, say_json
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ids import CALLER, decode
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from remit.core.ports import Store
     from remit.core.record import HistoryQuery, Record
     from remit.core.settings import Settings
+    from remit.system.trust import ProjectTrust
 
 SEARCHED = 5_000
 """Ends of session ids are looked up among this many newest delegations; older ones need the whole id."""
@@ -52,10 +53,20 @@ class Project:
         return folder
 
     @cached_property
+    def trust(self) -> "ProjectTrust":
+        """What is approved of the project. What is not is said once, in one line on stderr."""
+        from remit.system.trust import load_trust
+
+        trust = load_trust(self.root)
+        if notice := trust.notice:
+            say_aside(notice)
+        return trust
+
+    @cached_property
     def settings(self) -> "Settings":
         from remit.system.settings_files import load_settings
 
-        return load_settings(self.root)
+        return load_settings(self.root, trust=self.trust)
 
     @cached_property
     def directory(self) -> "Directory":
@@ -66,8 +77,8 @@ class Project:
         from remit.models.client import Models
 
         directory, models = Directory(lambda agent: agent), Models(self.settings)
-        directory.load_folder(self.folder / "agents")
-        directory.load_definitions(self.root, self.settings)
+        directory.load_folder(self.folder / "agents", self.trust)
+        directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
         offer_built_in(directory, self.settings, models)
         offer_assistant(directory, self.settings, models, None)
@@ -106,7 +117,7 @@ class Project:
         from remit.app import Remit
         from remit.cli.approval import person_here
 
-        return Remit.open(self.root, **{"recover": False, "approver": person_here(), **options})
+        return Remit.open(self.root, **{"recover": False, "approver": person_here(), "trust": self.trust, **options})
 
     def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
         """The document with `--json`, else the text. A document that is expensive to make is passed as a function."""

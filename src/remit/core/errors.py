@@ -25,6 +25,7 @@ CODES = frozenset(
         "INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS", "STORE_UNAVAILABLE", "MERGE_CONFLICT", "CALLER_REFUSED",
         "INVALID_STATUS_TRANSITION",
         "TASK_NOT_FOUND", "NOT_CANCELABLE", "UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED", "TOO_LARGE", "STOPPING",
+        "NOT_TRUSTED",
     }
 )  # fmt: skip
 """Codes we give. An agent may use others; they are kept."""
@@ -53,6 +54,7 @@ _CODE_OF_TYPE = {
     "store": "STORE_UNAVAILABLE",
     "merge_conflict": "MERGE_CONFLICT",
     "caller": "CALLER_REFUSED",
+    "not_trusted": "NOT_TRUSTED",
 }
 
 

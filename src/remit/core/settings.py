@@ -270,6 +270,8 @@ class Settings:
     search: Search = field(default_factory=Search)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
+    not_approved: tuple[str, ...] = field(default=(), compare=False)
+    """Settings of the project's files that are left out because no person approved them: `remit.toml:[models.x]`."""
 
     def limits_for(self, name: str) -> TimeLimits:
         """For an agent (`worker.read_file` is a `worker`) or a command (`/research`)."""
@@ -300,8 +302,37 @@ class Settings:
         return f"{file}:[{'tool.remit.' if place.startswith('tool.') else ''}agents.{name}]" if in_file else source
 
 
-NAMES = tuple(field.name for field in fields(Settings) if field.name != "sources")
+NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("sources", "not_approved"))
 """Of all settings."""
+
+
+# ---- what the files of a project may set without a person's approval
+
+
+_HARMLESS = frozenset({
+    "languages", "durability", "builtin_agents", "board_commits", "signals.service_name", "signals.logs", "assistant.result_characters",
+    "assistant.compact_tokens",
+})  # fmt: skip
+"""They start nothing, send nothing, and weaken no limit, whatever their value."""
+_HARMLESS_LOWER: Mapping[str, float] = {
+    "slots_total": 256, "queue_limit": 10_000, "max_depth": 3, "chunk_limit_bytes": 4 * 1024 * 1024, "approval_seconds": 120,
+    "model_requests": 50, "assistant.message_seconds": 120, "web.max_bytes": 5 * 1024 * 1024, "serve.request_bytes": 4 * 1024 * 1024,
+    "serve.requests_per_second": 200, "serve.burst": 400, "serve.streams": 2000, "budget.delegations": 1000, "budget.alive": 256,
+    "budget.tokens": float("inf"), "budget.cost": float("inf"), "budget.seconds": float("inf"),
+}  # fmt: skip
+"""Limits: harmless up to their default."""
+
+
+def is_harmless(key: tuple[str, ...], value: Any) -> bool:
+    """Whether a file of a project may set this key to this value, as it is written there, without approval."""
+    name = ".".join(key)
+    if name in _HARMLESS or (name, value) == ("policy_mode", "strict"):
+        return True
+    most = _HARMLESS_LOWER.get(name)
+    if key[0] == "timeouts" and len(key) == 3:
+        limits = DEFAULT_TIMEOUTS.get(key[1], DEFAULT_TIMEOUTS[OTHER])
+        most = {"default": limits.default_seconds, "maximum": limits.maximum_seconds}.get(key[2])
+    return most is not None and isinstance(value, int | float) and not isinstance(value, bool) and value <= most
 
 
 # ---- tables whose values are made of what is written: budget, time limits and routing

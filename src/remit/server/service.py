@@ -523,6 +523,7 @@ TABLE: dict[str, Status] = {
     "UNAUTHENTICATED": Status("UNAUTHENTICATED", 401, "InvalidRequestError"),
     "CALLER_REFUSED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
     "POLICY_DENIED": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
+    "NOT_TRUSTED": Status("FAILED_PRECONDITION", 409, "InvalidRequestError"),
     "FORBIDDEN": Status("PERMISSION_DENIED", 403, "InvalidRequestError"),
     "RATE_LIMITED": Status("RESOURCE_EXHAUSTED", 429, "InternalError"),
     "TOO_LARGE": Status("RESOURCE_EXHAUSTED", 413, "InvalidRequestError"),

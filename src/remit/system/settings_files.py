@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from remit.core.agents import ROLES
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
 from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
+from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 PREFIX = "REMIT_"
 OURS = frozenset(
     f"{PREFIX}{name}"
-    for name in ("MARK", "SESSION", "CALLER", "ROOT", "SCRATCH", "RETURN_FILE", "DEADLINE", "SOFT_DEADLINE", "PROMPT_FILE")
+    for name in ("MARK", "SESSION", "CALLER", "ROOT", "SCRATCH", "RETURN_FILE", "DEADLINE", "SOFT_DEADLINE", "PROMPT_FILE", "TRUST")
 )
-"""Set by remit itself in the processes of agents: no settings."""
+"""Set by remit itself in the processes of agents, and REMIT_TRUST: no settings."""
 
 Key = tuple[str, ...]
 
@@ -46,16 +47,15 @@ class SourcedValue:
 Layer = dict[Key, SourcedValue]
 
 
-def file_layers(root: Path) -> list[Layer]:
-    """pyproject.toml first: where both speak, remit.toml decides."""
-    tools = _parsed(root / "pyproject.toml").get("tool")
-    pyproject = tools.get("remit", {}) if isinstance(tools, dict) else {}
-    if not isinstance(pyproject, dict):
-        raise Misused(f"pyproject.toml:[tool].remit must be a table of keys, not {pyproject!r}.", advice="Write [tool.remit].")
-    own = _parsed(root / "remit.toml")
+def file_layers(trust: ProjectTrust) -> list[Layer]:
+    """What is harmless or approved. pyproject.toml first: where both set a key, remit.toml is used."""
     return [
-        {key: SourcedValue(value, _place("pyproject.toml", ("tool", "remit", *key))) for key, value in _leaves(pyproject)},
-        {key: SourcedValue(value, _place("remit.toml", key)) for key, value in _leaves(own)},
+        {
+            key: SourcedValue(value, _place(file, (*SETTINGS_FILES[file], *key)))
+            for key, value in leaves(table)
+            if trust.allows_setting(file, key)
+        }
+        for file, table in trust.settings.items()
     ]
 
 
@@ -68,7 +68,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             if parts[0] in NAMES:
                 source = f"env {variable}"
                 key = _key_of_variable(parts)
-                layer |= {(*key, *rest): SourcedValue(value, source) for rest, value in _leaves(_value(environ[variable]))}
+                layer |= {(*key, *rest): SourcedValue(value, source) for rest, value in leaves(_value(environ[variable]))}
             else:
                 _reject_misspelling(variable, parts)
     return layer
@@ -77,7 +77,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 def argument_layer(arguments: Mapping[str, Any]) -> Layer:
     """None means: not given."""
     plain = {name: _unlimited(value) if isinstance(value, Limits) else value for name, value in arguments.items()}
-    return {key: SourcedValue(value, "argument") for key, value in _leaves(plain) if value is not None}
+    return {key: SourcedValue(value, "argument") for key, value in leaves(plain) if value is not None}
 
 
 def merge_layers(layers: Iterable[Layer]) -> Layer:
@@ -99,23 +99,6 @@ def nested(layer: Layer) -> dict[str, Any]:
             table = table.setdefault(part, {})
         table[key[-1]] = said.value
     return document
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misused(f"{path} is not valid TOML: {error}.", advice="Correct it; nothing was read from it.") from None
-    except OSError as error:
-        raise Unavailable(f"Cannot read {path}: {error.strerror or error}.", advice="Check its permissions.") from error
-
-
-def _leaves(value: Any, key: Key = ()) -> list[tuple[Key, Any]]:
-    if isinstance(value, Mapping) and (value or key[:1] != ("agents",)):  # an agent may be declared by its name alone
-        return [leaf for name, inner in value.items() for leaf in _leaves(inner, (*key, str(name)))]
-    return [(key, value)]
 
 
 def _place(file: str, key: Key) -> str:
@@ -244,11 +227,20 @@ def _source(location: Key, layer: Layer) -> str:
 # ---- load and describe
 
 
-def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
-    layer = merge_layers([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
+def load_settings(
+    root: Path | str = ".",
+    arguments: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    trust: ProjectTrust | None = None,
+) -> Settings:
+    """What holds for the project at `root`: of its files what is harmless or approved. Raises `Misused` that names every unknown key and
+    bad value at once. `trust`: what is approved, where that was read already."""
+    trust = trust or load_trust(root)
+    layer = merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})])
     settings = _checked(layer) if layer else Settings()
-    return replace(settings, sources={key: source for key, _, source in describe(settings)})
+    left_out = tuple(item.name for item in trust.left_out if item.name.startswith(tuple(SETTINGS_FILES)))
+    return replace(settings, sources={key: source for key, _, source in describe(settings)}, not_approved=left_out)
 
 
 def _checked(layer: Layer) -> Settings:

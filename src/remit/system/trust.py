@@ -1,0 +1,357 @@
+"""Trust in a project: its files start nothing, send nothing and weaken no limit until a person has approved their content.
+
+Approvals are kept outside the project, in `$XDG_STATE_HOME/remit/trust.json`: for each project the names and digests of approved files and
+tables of settings. `ProjectTrust` is what holds for one project at one moment; loaders ask it with the content that they have read.
+"""
+
+import hashlib
+import json
+import os
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.redaction import redact_parameters, redact_text
+from remit.core.settings import is_harmless
+from remit.core.text import one_line
+from remit.system.beneath import open_regular
+from remit.system.files import file_lock, private_folder, read_private, write_private
+
+VARIABLE = "REMIT_TRUST"
+"""`1` approves everything in every project; otherwise the hash that `remit trust --list` prints."""
+ADVICE = "Review and approve: remit trust"
+CODE = "NOT_TRUSTED"
+SETTINGS_FILES: Mapping[str, tuple[str, ...]] = {"pyproject.toml": ("tool", "remit"), "remit.toml": ()}
+"""The table of remit in each; where both set a key, the later one is used."""
+POLICY = ".remit/policy.cedar"
+FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    ".remit/agents": ("agent", (".py", ".md")),
+    ".claude/agents": ("agent", (".md",)),
+    ".opencode/agent": ("agent", (".md",)),
+    ".opencode/agents": ("agent", (".md",)),
+    ".remit/commands": ("command", (".md",)),
+    ".claude/commands": ("command", (".md",)),
+    ".opencode/command": ("command", (".md",)),
+    ".opencode/commands": ("command", (".md",)),
+    ".remit/flows": ("flow", ("",)),
+}
+"""Folders whose files need approval: what they declare, and how their names end."""
+EFFECTS = {"command": "hands its text to an agent", "flow": "runs agents in turn", "policy": "replaces the default policy"}
+_VERBS = {
+    "agents": "declares an agent",
+    "models": "sends prompts to a model",
+    "model": "sends prompts to a model",
+    "prices": "sets prices, by which budgets are counted",
+    "search": "sends searches",
+    "signals": "sends telemetry",
+    "serve": "opens the project to callers",
+    "policy_mode": "decides whether the policy is enforced",
+    "accept_env": "passes variables to acceptance commands",
+}
+MAX_FILES = 1000
+MAX_FOLDERS = 500
+MAX_BYTES = 1024 * 1024
+MAX_SECONDS = 5.0
+LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustItem:
+    """A file, or a table of settings, that needs approval."""
+
+    kind: str
+    """agent, command, flow, policy, model (its settings) or setting."""
+    name: str
+    """`.remit/agents/x.py`, `remit.toml:[agents.x]`, `remit.toml:policy_mode`."""
+    digest: str
+    effect: str
+    """What it would run, send or weaken, in one line."""
+    text: str = field(repr=False)
+
+    def mentions(self, agent: str) -> bool:
+        """Whether it seems to declare that agent; the content is not parsed."""
+        is_named = Path(self.name).stem == agent or self.name.endswith(f"agents.{agent}]")
+        return is_named or any(quoted in self.text for quoted in (f'"{agent}"', f"'{agent}'", f"name: {agent}\n"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectTrust:
+    """What is approved in a project."""
+
+    root: Path
+    settings: Mapping[str, Mapping[str, Any]]
+    """The table of remit in each settings file, approved or not."""
+    approved: Mapping[str, str] | None
+    """Digests by name; None: everything is approved."""
+    items: tuple[TrustItem, ...] = ()
+    """All that need approval; not looked for where everything is approved."""
+    left_out: tuple[TrustItem, ...] = ()
+    """Those without approval."""
+    fault: str = ""
+    """Why approvals could not be read."""
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.left_out
+
+    def allows(self, item: TrustItem) -> bool:
+        return self.approved is None or self.approved.get(item.name) == item.digest
+
+    def allows_content(self, path: Path, data: bytes) -> bool:
+        """Whether this content of a file of the project is approved. To be asked with the bytes that are then used."""
+        return self.approved is None or self.approved.get(_relative(path, self.root)) == digest_of(data)
+
+    def allows_file(self, path: Path) -> bool:
+        """Whether a file of the project is approved as it is on disk now."""
+        data = None if self.approved is None else _content(path, self.root)
+        return self.approved is None or (data is not None and self.allows_content(path, data))
+
+    def allows_setting(self, file: str, key: Sequence[str]) -> bool:
+        """Whether a key of a settings file may be used: it is harmless, or its table is approved."""
+        name = setting_name(file, key)
+        return self.approved is None or all(item.name != name for item in self.left_out)
+
+    def left_out_agent(self, name: str) -> TrustItem | None:
+        """The item without approval that seems to declare this agent."""
+        return next((item for item in self.left_out if item.kind == "agent" and item.mentions(name)), None)
+
+    @property
+    def notice(self) -> str:
+        """One line that says what is left out and how to approve it; empty when nothing is."""
+        if self.is_complete:
+            return ""
+        why = f" ({self.fault.rstrip('.')}.)" if self.fault else ""
+        return f"Not approved: {summary_of(self.left_out)} of this project.{why} {ADVICE}"
+
+    def refused(self, what: str) -> Refused:
+        """The error of a call that needs something left out."""
+        return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")
+
+
+def summary_of(items: Iterable[TrustItem]) -> str:
+    """`2 agents, 1 command, model settings`"""
+    kinds = [item.kind for item in items]
+    counted = [(kind, kinds.count(kind)) for kind in ("agent", "command", "flow") if kind in kinds]
+    words = [f"{number} {kind}{'s' if number > 1 else ''}" for kind, number in counted]
+    words += [word for kind, word in (("policy", "the policy"), ("model", "model settings"), ("setting", "settings")) if kind in kinds]
+    return ", ".join(words)
+
+
+def hash_of(items: Iterable[TrustItem]) -> str:
+    """The overall hash, for REMIT_TRUST and `Remit.open(trust=…)`."""
+    return digest_of(json.dumps(sorted((item.name, item.digest) for item in items)).encode())
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> ProjectTrust:
+    """What is approved of the project at `root`. `trust`: True approves everything, a hash the content that has it, False nothing; None
+    leaves it to REMIT_TRUST and the approvals of this user."""
+    root = Path(root).resolve()
+    settings = {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}
+    given = environ.get(VARIABLE, "") if trust is None else trust
+    if given is True or given == "1":
+        return ProjectTrust(root=root, settings=settings, approved=None)
+    items = tuple(_items(root, settings))
+    approved: dict[str, str] = {}
+    fault = ""
+    if items and given:
+        if given == hash_of(items):
+            approved = {item.name: item.digest for item in items}
+        else:
+            fault = f"{VARIABLE if trust is None else 'trust'} is the hash of other content"
+    if items and not approved and given is not False:
+        try:
+            approved = dict(_read_approvals(environ).get(str(root), {}))
+        except RemitError as error:
+            fault = str(error)
+    left_out = tuple(item for item in items if approved.get(item.name) != item.digest)
+    return ProjectTrust(root=root, settings=settings, approved=approved, items=items, left_out=left_out, fault=fault)
+
+
+# ---- what needs approval
+
+
+def items_of(root: Path) -> tuple[TrustItem, ...]:
+    """Everything of the project that needs approval, approved or not."""
+    return tuple(_items(root, {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}))
+
+
+def _items(root: Path, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[TrustItem]:
+    for file, table in settings.items():
+        yield from _setting_items(file, table)
+    end = time.monotonic() + MAX_SECONDS
+    for folder, (kind, endings) in FOLDERS.items():
+        for path in _files(root / folder, endings, is_deep=not folder.startswith(".remit/"), end=end):
+            if (data := _content(path, root)) is not None:
+                yield _file_item(kind, path, root, data)
+    if (data := _content(root / POLICY, root)) is not None:
+        yield _file_item("policy", root / POLICY, root, data)
+
+
+def _setting_items(file: str, table: Mapping[str, Any]) -> Iterator[TrustItem]:
+    groups: dict[str, dict[tuple[str, ...], Any]] = {}
+    for key, value in leaves(table):
+        groups.setdefault(setting_name(file, key), {})[key] = value
+    for name, found in groups.items():
+        if all(is_harmless(key, value) for key, value in found.items()):
+            continue
+        first = next(iter(found))
+        kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
+        shown = redact_parameters({".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()})
+        lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
+        canonical = json.dumps(sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()))
+        effect = one_line(redact_text(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}"))
+        yield TrustItem(
+            kind=kind, name=name, digest=digest_of(canonical.encode()), effect=effect, text=redact_text("\n".join(lines) + "\n")
+        )
+
+
+def setting_name(file: str, key: Sequence[str]) -> str:
+    """The item that a key belongs to: `remit.toml:[agents.x]`, `remit.toml:[budget].cost`, `remit.toml:model`."""
+    whole = (*SETTINGS_FILES[file], *key[:2])
+    if len(key) > 2 or key[0] == "agents":
+        return f"{file}:[{'.'.join(whole)}]"
+    table = ".".join(whole[:-1])
+    return f"{file}:[{table}].{whole[-1]}" if table else f"{file}:{whole[-1]}"
+
+
+def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    """The keys of a table and of those inside it, with their values."""
+    if isinstance(value, Mapping) and (value or key[:1] != ("agents",)):  # an agent may be declared by its name alone
+        return [leaf for name, inner in value.items() for leaf in leaves(inner, (*key, str(name)))]
+    return [(key, value)]
+
+
+def _file_item(kind: str, path: Path, root: Path, data: bytes) -> TrustItem:
+    effect = EFFECTS.get(kind) or ("runs Python code" if path.suffix == ".py" else "instructs an agent")
+    return TrustItem(
+        kind=kind,
+        name=_relative(path, root),
+        digest=digest_of(data),
+        effect=f"{effect} ({len(data):,} bytes)",
+        text=data.decode("utf-8", "replace"),
+    )
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def _files(folder: Path, endings: tuple[str, ...], *, is_deep: bool, end: float) -> Iterator[Path]:
+    """In order of their names, as many as are ever loaded: a clone may contain a whole disk."""
+    found = 0
+    for number, (place, below, names) in enumerate(os.walk(folder)):
+        below[:] = sorted(below) if is_deep else []
+        for name in sorted(names):
+            if name.endswith(endings) and not name.startswith(("_", ".")):
+                found += 1
+                if found > MAX_FILES or number >= MAX_FOLDERS or time.monotonic() > end:
+                    return
+                yield Path(place, name)
+
+
+def _content(path: Path, root: Path) -> bytes | None:
+    """None for anything that is not loaded: a link out of the project, a pipe, a file that is too large or cannot be read."""
+    try:
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(root):
+            return None
+        with os.fdopen(open_regular(real), "rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except (OSError, RuntimeError):  # RuntimeError: links in a cycle, before Python 3.13
+        return None
+    return data if len(data) <= MAX_BYTES else None
+
+
+def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    """The table of remit in a settings file."""
+    try:
+        found: Any = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misused(f"{path} is not valid TOML: {error}.", advice="Correct it; nothing was read from it.") from None
+    except OSError as error:
+        raise Unavailable(f"Cannot read {path}: {error.strerror or error}.", advice="Check its permissions.") from error
+    for key in keys:
+        found = found.get(key, {}) if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise Misused(f"{path.name}:[tool].remit must be a table of keys, not {found!r}.", advice="Write [tool.remit].")
+    return found
+
+
+# ---- approvals
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where remit keeps what belongs to the user and not to a project; not made."""
+    state = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(state):
+        return Path(state) / "remit"
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise Unavailable("There is no home folder to keep approvals in.", advice="Set HOME or XDG_STATE_HOME.")
+    return Path(home) / ".local" / "state" / "remit"
+
+
+def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By project: name → digest. Raises `RemitError` for a file that is damaged or not private: it approves nothing."""
+    path = state_folder(environ) / "trust.json"
+    data = read_private(path)
+    if data is None:
+        return {}
+    try:
+        projects: Any = json.loads(data)["projects"]
+        if not all(isinstance(digest, str) for approved in projects.values() for digest in approved.values()):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unavailable(
+            f"{path} is damaged, so nothing is approved.", code="STORE_UNAVAILABLE", advice=f"Move it away: mv {path} {path}.damaged"
+        ) from None
+    return dict(projects)
+
+
+def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str], *, keep: bool) -> None:
+    folder = private_folder(state_folder(environ))
+    with file_lock(folder / "trust.lock", timeout=LOCK_SECONDS):
+        projects = _read_approvals(environ)
+        name = str(root.resolve())
+        approved = {**(projects.pop(name, {}) if keep else {}), **{item.name: item.digest for item in items}}
+        if not keep:
+            projects.pop(name, None)
+        if approved:
+            projects[name] = approved
+        texts = private_folder(folder / "approved")
+        for item in items:
+            write_private(texts / item.digest, item.text.encode("utf-8", "replace"), fsync=False)
+        write_private(folder / "trust.json", json.dumps({"version": 1, "projects": projects}, indent=1).encode())
+        used = {digest for approved in projects.values() for digest in approved.values()}
+        for text in texts.iterdir():
+            if text.name not in used:
+                text.unlink(missing_ok=True)
+
+
+def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
+    """Approve these items as they are here. Items of the same name that were approved before are replaced; others stay approved."""
+    _change_approvals(root, tuple(items), environ, keep=True)
+
+
+def forget(root: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Approve nothing of the project."""
+    _change_approvals(root, (), environ, keep=False)
+
+
+def approved_text(item_digest: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """What was approved under this digest, to show the difference; None where it is not kept."""
+    try:
+        data = read_private(state_folder(environ) / "approved" / item_digest)
+    except RemitError:
+        return None
+    return None if data is None else data.decode("utf-8", "replace")
