@@ -41,6 +41,8 @@ EXECUTORS: Mapping[str, str] = {
 _IN_PROCESSES = (Kind.COMMAND, Kind.ACP, Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
 """Kinds that start a program: the fork server for commands is started ahead if an agent of these is declared."""
 _OURS = "remit.builtin."
+_KEYED = ("worker.web_search",)
+"""Ours that need keys of the environment: providers of web searches."""
 """Modules whose functions may ask the models of the Remit process."""
 
 
@@ -67,7 +69,7 @@ class ProcessAgent:
         self.spec: AgentSpec = agent.spec
         self.target: Target = target_of(agent.function)
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        self._job = Job(self.target, models if is_ours else None)
+        self._job = Job(self.target, models if is_ours else None, is_listed=is_ours and agent.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)

@@ -18,6 +18,7 @@ from remit.cli.render import console, count, cut, duration, harmless, one_line, 
 from remit.cli.results import agent_document, definition_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused, Unavailable
+from remit.system.interpreter import BASIC, DESKTOP, EDITOR, TOOLCHAINS, listed_environment
 
 if TYPE_CHECKING:
     from remit.agents.coding.detect import DetectedAgent, KnownAgent
@@ -305,7 +306,9 @@ def new(
     place = write_agent_file(project, name, text)
     if edit:
         try:
-            subprocess.run([*editor, str(project.root / place)], check=False)
+            subprocess.run(
+                [*editor, str(project.root / place)], env=listed_environment((*BASIC, *TOOLCHAINS, *DESKTOP, *EDITOR)), check=False
+            )
         except OSError as error:
             raise Unavailable(f"Cannot start {editor[0]}: {error.strerror or error}.", advice=f"The file is written: {place}") from None
     problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]

@@ -23,6 +23,7 @@ from remit.cli.project import Project
 from remit.cli.render import harmless, painted
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
+from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 
 if TYPE_CHECKING:
     from remit.cli.models import ConfiguredModel
@@ -176,7 +177,7 @@ def _version(path: str) -> str:
     try:
         ran = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS,
-            start_new_session=True, check=False,
+            start_new_session=True, check=False, env=listed_environment((*BASIC, *TOOLCHAINS)),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return "unknown version"

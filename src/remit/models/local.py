@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +21,14 @@ from typing import Any, Literal
 
 from remit.core.errors import Unavailable
 from remit.core.model_messages import SpendSink
-from remit.core.redaction import is_secret_name
 from remit.core.settings import ModelAddress, Settings
+from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"
 DEFAULT_CONTEXT_TOKENS = 8192
 """Context size unless the settings say otherwise; llama.cpp lowers it to what the model was trained for."""
+_ACCELERATORS = ("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*", "HSA_*", "VK_*", "GGML_*", "LLAMA_*", "OMP_*", "OPENBLAS_*", "MKL_*")
 _ADVICE = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in remit.toml.'
 
 
@@ -71,8 +71,6 @@ class LocalModels:
         settings = settings or Settings()
         self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
         self._root = root or Path.cwd()
-        named = {one.key_variable for one in settings.models.values()}
-        self._environment = {name: value for name, value in os.environ.items() if name not in named and not is_secret_name(name)}
         self._servers: dict[tuple[Path, int], _Server] = {}
         self._lock = threading.Lock()
         self._is_closed = False
@@ -108,7 +106,7 @@ class LocalModels:
                 raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
             server = self._servers.get((path, context_tokens))
             if server is None or server.has_ended:
-                server = self._servers[path, context_tokens] = _Server(path, context_tokens, self._environment)
+                server = self._servers[path, context_tokens] = _Server(path, context_tokens)
             return server
 
     async def close(self) -> None:
@@ -123,7 +121,7 @@ class LocalModels:
 class _Server:
     """One server process, from start to end. All callers wait for the same start."""
 
-    def __init__(self, path: Path, context_tokens: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, context_tokens: int) -> None:
         self.key = secrets.token_urlsafe(32)
         self.facts: Future[dict[str, Any]] = Future()
         """What the process reported once it was loaded."""
@@ -131,7 +129,8 @@ class _Server:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-m", "remit.models.local_server"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True, env=environment, cwd="/",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True, cwd="/",
+            env=listed_environment((*BASIC, *TOOLCHAINS, *_ACCELERATORS)),
         )  # fmt: skip
         order = {"parent": os.getpid(), "file": str(path.resolve()), "key": self.key, "context_tokens": context_tokens}
         threading.Thread(target=self._load, args=(json.dumps(order) + "\n",), daemon=True).start()

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from remit.core.errors import Failed, Unavailable
-from remit.system.processes import kill_tree
+from remit.system.interpreter import BASIC, DESKTOP, NETWORK, TOOLCHAINS, listed_environment
+from remit.system.processes import MARK, kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
 REPOSITORY_LOCK = "remit.lock"
@@ -47,9 +48,13 @@ _AS_USER = {
     "i18n.commitEncoding": "utf-8",
 }
 """What is ours even then: no tidying or packing at length while a person waits, and the words we give are UTF-8."""
-_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
-_KEPT_AS_USER = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_CEILING_DIRECTORIES")
-_CONFIGURES = ("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
+_KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH", "GIT_SSH", "GIT_SSH_COMMAND", "GNUPGHOME")
+_KEPT_AS_USER = (
+    "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_CEILING_DIRECTORIES",
+    "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_CONFIG_PARAMETERS", "PRE_COMMIT_*", "SKIP", "HUSKY",
+)  # fmt: skip
+_WHOSE = (MARK, "REMIT_SESSION", "REMIT_ROOT", "REMIT_CALLER", "REMIT_BOARD_COMMITS")
+"""By which a hook is known to belong to an agent, if one started us."""
 _TERM_GRACE_SECONDS = 0.5
 """Between SIGTERM, at which git takes its lock files away, and SIGKILL."""
 _COMMAND_SETTINGS = (
@@ -174,13 +179,12 @@ class Git:
         return [*command, *arguments]
 
     def _environment(self) -> Mapping[str, str]:
-        """Ours without what a git that started us would tell its children."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
+        """Without keys, which hooks and filters would see, and without what a git that started us would tell its children."""
+        environment = listed_environment((*BASIC, *TOOLCHAINS, *NETWORK, *DESKTOP, *_KEPT))
+        environment |= {name: os.environ[name] for name in _WHOSE if name in os.environ}
         environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
         if self.as_user:
-            theirs = (name for name in os.environ if name in _KEPT_AS_USER or name.startswith(_CONFIGURES))
-            environment |= {name: os.environ[name] for name in theirs}
-            environment.pop("GPG_TTY", None)  # a question for a passphrase must fail at once, not lay itself over the terminal
+            environment |= listed_environment(_KEPT_AS_USER)  # without GPG_TTY: a question for a passphrase must fail at once
         else:
             environment["LC_ALL"] = "C"
         if self.index is not None:

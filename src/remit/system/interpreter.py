@@ -5,7 +5,7 @@ A provider's key in our environment is for the one part that needs it."""
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -39,16 +39,36 @@ BASIC = (
 TOOLCHAINS = (
     "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS",
     "PYENV_ROOT", "CONDA_PREFIX", "UV_CACHE_DIR", "NVM_DIR", "NODE_PATH", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "GOROOT", "GOCACHE",
-    "JAVA_HOME", "CC", "CXX", "MAKEFLAGS", "CI",
+    "JAVA_HOME", "CC", "CXX", "MAKEFLAGS", "CI", "LD_LIBRARY_PATH", "LOCALE_ARCHIVE",
+    "VOLTA_HOME", "FNM_DIR", "ASDF_DIR", "ASDF_DATA_DIR", "MISE_DATA_DIR", "RBENV_ROOT", "PNPM_HOME",
 )  # fmt: skip
 """What compilers, interpreters and test runners need to find their parts."""
+NETWORK = (
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+    "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+"""What programs need to reach the network from here. A proxy's address may contain a password."""
+DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "SSH_AGENT_PID")
+"""What programs need that ask the user something: windows, keyrings, agents of ssh and GnuPG."""
+EDITOR = (
+    "EDITOR", "VISUAL", "VIM*", "NVIM*", "EMACS*", "VSCODE_*", "TERM_*", "TERMINFO*", "TMUX*", "STY", "SSH_TTY", "SSH_CONNECTION",
+    "WINDOWID", "COLUMNS", "LINES",
+)  # fmt: skip
+"""What an editor needs that the user starts from their terminal."""
 OWN = "REMIT_"
 
 
-def listed_environment(patterns: Iterable[str]) -> dict[str, str]:
+def listed_environment(patterns: Iterable[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables of these names, or that match these patterns (`LC_*`). Never one of remit's: a child gets its own."""
     names = tuple(patterns)
     known = {name for name in names if not any(sign in name for sign in "*?[")}
     shapes = [name for name in names if name not in known]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(OWN)}
+    ours = {name: value for name, value in environ.items() if not name.startswith(OWN)}
     return {name: value for name, value in ours.items() if name in known or any(fnmatchcase(name, shape) for shape in shapes)}
+
+
+def drop_unlisted(patterns: Iterable[str]) -> None:
+    """Remove from this process's environment what is neither listed nor remit's own. For a process that serves one purpose."""
+    kept = listed_environment(patterns)
+    for name in [name for name in os.environ if name not in kept and not name.startswith(OWN)]:
+        del os.environ[name]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import Kind
+from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import kill_tree_async, process_start
 
 # ---- known coding agents
@@ -175,7 +176,7 @@ async def _version_of(path: str, environment: Mapping[str, str]) -> tuple[str, s
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**_QUIET, **environment},
+            env={**listed_environment((*BASIC, *TOOLCHAINS), environment), **_QUIET},
             start_new_session=True,
         )
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from remit.agents.command import SERVER_NAME, server_command
 from remit.agents.definition import Definition
 from remit.core.agents import WorkspaceKind
+from remit.system.interpreter import NETWORK
 
 # ---- dialects and their events
 
@@ -105,10 +106,7 @@ class Dialect(Protocol):
     def read(self, line: Mapping[str, Any], to: VendorListener) -> None: ...
 
 
-NETWORK_VARIABLES = (
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "XDG_*",
-)  # fmt: skip
+NETWORK_VARIABLES = (*NETWORK, "XDG_*")
 
 
 def told_names(turn: Turn) -> list[str]:

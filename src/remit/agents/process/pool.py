@@ -256,12 +256,14 @@ _LEAVE_LIMIT = 1.0
 class Job:
     """What a worker is to run."""
 
-    __slots__ = ("models", "target")
+    __slots__ = ("is_listed", "models", "target")
 
-    def __init__(self, target: Target, models: TextModel | None = None) -> None:
-        """`models`: what it may ask (`models_of`); the asking is done in the Remit process."""
+    def __init__(self, target: Target, models: TextModel | None = None, *, is_listed: bool = False) -> None:
+        """`models`: what it may ask (`models_of`); the asking is done in the Remit process.
+        `is_listed`: it gets no key of the environment; else it is the user's own code, and sees what it would see in this process."""
         self.target = target.to_wire()
         self.models = models
+        self.is_listed = is_listed
 
 
 class ProcessPool:
@@ -401,6 +403,7 @@ class ProcessPool:
             "sys_path": self._sys_path[1],
             "folder": os.getcwd(),
             "environment": self._environment,
+            "is_listed": job.is_listed,
             "facts": {**facts_to_wire(facts), "has_model": job.models is not None and job.models.is_configured()},
         }
         try:

@@ -31,6 +31,7 @@ from remit.core.context import BlockingContext, Context
 from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
 from remit.system.framing import encode_frame, receive_frame, send_frame
+from remit.system.interpreter import BASIC, TOOLCHAINS, drop_unlisted
 from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
 
 BROKEN = 70
@@ -152,6 +153,8 @@ class Worker:
         job = self._job["body"]
         try:
             _enter(job)
+            if job["is_listed"]:
+                drop_unlisted((*BASIC, *TOOLCHAINS))
             os.environ.update(job["environment"])
             os.environ.update(job["facts"]["environment"])
             found = Target.from_wire(job["target"]).load()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.languages import NAMES, plain_name
+from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 
 MEBIBYTE = 1 << 20
 LIMIT_NAMES = ("time", "memory", "processes", "output", "disk")
@@ -147,7 +148,7 @@ def _named_by(found: str) -> Path | None:
     try:
         ran = subprocess.run(
             [found, "-p", "process.execPath"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS,
-            start_new_session=True, check=False,
+            start_new_session=True, check=False, env=listed_environment((*BASIC, *TOOLCHAINS)),
         )  # fmt: skip
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None

@@ -25,6 +25,7 @@ from remit.builtin.coder.review.report import Finding, Review, Severity, sort_fi
 from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
 from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
+from remit.system.interpreter import listed_environment
 
 LINES_LIMIT = 400
 """Changed lines beyond which a reviewer misses most faults."""
@@ -268,7 +269,7 @@ class Checks:
         limits = f'ulimit -v {RUFF_MEMORY_KB}; ulimit -f {RUFF_OUTPUT_BLOCKS}; exec "$@"'
         command = ["/bin/sh", "-c", limits, "sh", ruff, *_RUFF, "--select", _SELECTED, "--ignore", _IGNORED, "."]
         seconds = min(RUFF_SECONDS, max(0.1, self.stop_at - time.monotonic()))
-        environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+        environment = listed_environment(("PATH", "LANG", "LC_ALL", "TMPDIR"))
         with open(folder / "found.jsonl", "w+b") as output:
             try:
                 subprocess.run(
