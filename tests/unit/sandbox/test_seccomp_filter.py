@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, NEWEST, OWN_PID, WATCHED, WATCHING, Filter, program
+from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, NEWEST, OWN_PID, WATCHED, WATCHING, WITHIN, Filter, program
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -37,10 +37,12 @@ def judged(filter_: Filter, machine: str, number: int, *arguments: int, architec
 @each_machine
 def test_every_forbidden_call_is_refused_and_ordinary_ones_are_not(machine: str) -> None:
     column = ARCHITECTURES[machine][1]
-    named = {numbers[column] for table in (FORBIDDEN, WATCHED, BY_PATH, WATCHING, GROUPS) for numbers in table.values()}
-    for name, numbers in FORBIDDEN.items():
+    named = {numbers[column] for table in (FORBIDDEN, WITHIN, WATCHED, BY_PATH, WATCHING, GROUPS) for numbers in table.values()}
+    for name, numbers in (FORBIDDEN | WITHIN).items():
         if numbers[column] is not None:
             assert judged(Filter(), machine, numbers[column]) == ERRNO | errno.EPERM, name
+            allowed = judged(Filter(allows_within=True), machine, numbers[column]) == ALLOW
+            assert allowed == (name in WITHIN)
     for number in set(range(NEWEST + 1)) - named:
         assert judged(Filter(), machine, number) == ALLOW
         assert judged(SHARED, machine, number) == ALLOW

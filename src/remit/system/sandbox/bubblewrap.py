@@ -9,6 +9,7 @@ from pathlib import Path
 
 from remit.system.sandbox import recipes
 from remit.system.sandbox.identity import changes_user
+from remit.system.sandbox.profile import VISIBLE_FILES, Profile
 from remit.system.sandbox.recipes import Grants, Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
@@ -16,6 +17,8 @@ MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 """Each is kept in memory and of limited size; together they are watched."""
 SHARED_MEMORY_BYTES = 64 << 20
 _NOBODY = "65534"
+_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
+"""Settings of the machine: files of root, which root may write without any capability."""
 
 
 def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], *, locks_namespaces: bool) -> list[str]:
@@ -55,6 +58,39 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
         if any(path.is_relative_to(place) for place in MOUNTS):
             argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
+
+
+def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_fd: int | None = None) -> list[str]:
+    """Up to the program to be run inside, which keeps its user id and has no capability. `filter_fd`: an open file with a seccomp program.
+
+    An ordinary user gets a user namespace with the same id in it; root needs none."""
+    argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", *([] if profile.network else ["--unshare-net"])]
+    if not changes_user():
+        argv += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
+        argv += ["--disable-userns"] if locks_namespaces else []
+    elif profile.workspace.stat().st_uid != 0:  # root over a user's files, in a container
+        argv += ["--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER"]
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for name in _KERNEL:
+        argv += ["--ro-bind-try", name, name]
+    for _, mount in sorted(_mounts(profile).items(), key=lambda one: len(one[0].parts)):
+        argv += mount
+    for place in (*(path for path in profile.hidden if path.is_dir()), Path("/dev"), Path("/")):
+        argv += ["--remount-ro", str(place)]
+    argv += ["--seccomp", str(filter_fd)] if filter_fd is not None else []
+    return [*argv, "--chdir", str(profile.workspace), "--"]
+
+
+def _mounts(profile: Profile) -> dict[Path, list[str]]:
+    """By the path that they show something at."""
+    mounts = {Path(folder): _system(Path(folder)) for folder in recipes.SYSTEM_FOLDERS}
+    mounts |= {Path(name): ["--ro-bind-try", name, name] for name in VISIBLE_FILES}
+    for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, "0700")):
+        mounts[place] = ["--perms", rights, "--size", str(profile.temporary_bytes), "--tmpfs", str(place)]
+    mounts |= {path: ["--ro-bind-try", str(path), str(path)] for path in profile.read_only}
+    mounts |= {path: ["--bind", str(path), str(path)] for path in (profile.workspace, *profile.writable)}
+    return mounts | {path: ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)] for path in profile.hidden}
 
 
 def _system(folder: Path) -> list[str]:

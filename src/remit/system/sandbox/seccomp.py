@@ -5,6 +5,7 @@ memory that no limit counts. Calls of another architecture (32 bit, x32) do not 
 """
 
 import errno
+import os
 import platform
 import socket
 import struct
@@ -18,9 +19,6 @@ NEWEST = 462
 
 FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     # Other processes.
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
     "kcmp": (312, 272),
@@ -88,6 +86,13 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     "set_mempolicy": (238, 237),
+}
+
+WITHIN: dict[str, tuple[int | None, int | None]] = {
+    # Processes of the same user and namespace.
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
     # Memory that belongs to no process, so that no limit and no watch would see it.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -105,6 +110,7 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
+"""These reach nothing outside of their namespaces. Test suites and debuggers need them."""
 
 WATCHED: dict[str, tuple[int, int]] = {
     "clone": (56, 220),
@@ -186,6 +192,8 @@ class Filter:
     which none of them can leave."""
     shares_user: bool = False
     """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
+    allows_within: bool = False
+    """Whether calls that stay inside the namespaces (`WITHIN`) are allowed."""
 
 
 def is_supported(machine: str = "") -> bool:
@@ -206,13 +214,21 @@ def program(wanted: Filter, machine: str = "") -> bytes:
     ]
     for name, check in _checks(wanted).items():
         steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
-    steps += _each(FORBIDDEN, column, errno.EPERM)
+    steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN | WITHIN, column, errno.EPERM)
     if not wanted.signals:
         steps += _each(GROUPS, column, 0)  # reported as done: programs give up when it fails
     if wanted.shares_user:
         # Copying a file sets its rights and times. It is reported as done, because programs give up when it fails.
         steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+def open_program(wanted: Filter) -> int:
+    """An open file that contains it, for `bwrap --seccomp`: each run reads one of its own, and it is closed by the caller."""
+    file = os.memfd_create("seccomp")
+    os.write(file, program(wanted))
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: int) -> list[bytes]:
@@ -237,6 +253,8 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
         # A process that cannot be dumped cannot be looked at either, by the one that counts what it uses.
         "prctl": _none_of(0, (_PR_SET_DUMPABLE,), errno.EPERM),
     }
+    if wanted.allows_within:
+        del checks["prctl"]
     if not wanted.signals:
         checks |= {name: _only(0, (0, OWN_PID), errno.EPERM) for name in ("kill", "tgkill")}
         checks |= {

@@ -1,0 +1,154 @@
+"""A sandbox in which a person's own tools work: the workspace at its own path, their toolchain read-only, nothing else of their home.
+
+For acceptance commands and contained coding agents. `coder.execute_code` has a stricter one of its own (`boxes`).
+
+    profile = Profile(workspace=folder, read_only=(*toolchain(folder, environment), *git_directories(folder)), hidden=(folder / ".remit",))
+    argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=fd) + ["/bin/sh", "-c", command]
+
+Mounts are made from the outermost path to the innermost, so a deeper path may always be writable, read-only or hidden inside another.
+Anything found through a file in the workspace (`.venv`, `.git`) is checked first: an agent may have written that file.
+"""
+
+import contextlib
+import glob
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from remit.system.sandbox.recipes import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS
+
+TEMPORARY = "/tmp"
+VISIBLE_FILES = (*SYSTEM_FILES, *NETWORK_FILES, "/etc/passwd", "/etc/group", "/etc/protocols", "/etc/os-release", "/etc/ld.so.conf")
+_PARTS = ("bin", "lib", "lib64", "libexec", "include")
+"""Of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
+_TOOLCHAINS = (
+    ("PYENV_ROOT", ".pyenv", ()),
+    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv", ()),
+    ("PIPX_HOME", ".local/share/pipx", ()),
+    ("NVM_DIR", ".nvm", ()),
+    ("VOLTA_HOME", ".volta", ()),
+    ("CARGO_HOME", ".cargo", ("bin", "registry", "git")),  # not credentials.toml
+    ("RUSTUP_HOME", ".rustup", ()),
+    ("GOROOT", "/usr/local/go", ()),
+    ("GOPATH", "go", ("bin", "pkg")),
+    ("JAVA_HOME", ".sdkman/candidates", ()),
+    ("ASDF_DATA_DIR", ".asdf", ()),
+    ("MISE_DATA_DIR", ".local/share/mise", ()),
+    ("BUN_INSTALL", ".bun", ("bin", "install")),
+)
+"""The variable that says where it is, where it is without one, and the parts of it that are needed (none: all)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    workspace: Path
+    """Read and written, at its own path."""
+    home: Path = field(default_factory=Path.home)
+    """Empty, writable and gone afterwards, as is /tmp; `private_home` chooses it."""
+    writable: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+    """Beside the system's own directories. Must exist."""
+    hidden: tuple[Path, ...] = ()
+    """Directories and files that look empty and cannot be written."""
+    network: bool = False
+    """Whether it shares the network of the host. Otherwise it has a loopback interface of its own."""
+    temporary_bytes: int = 1 << 30
+    """The most that is kept in each of home, /tmp and /dev/shm: they are in memory."""
+
+
+def private_home(workspace: Path) -> Path:
+    """The person's home directory, to be covered by an empty one; another path where that would cover the workspace or the system."""
+    home = Path.home()
+    is_unfit = home == Path("/") or home.is_relative_to(workspace) or any(home.is_relative_to(folder) for folder in SYSTEM_FOLDERS)
+    return Path(TEMPORARY, "home") if is_unfit else home
+
+
+def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """What the programs on PATH, this interpreter, virtual environments and version managers consist of."""
+    home, inside = str(Path.home()), str(workspace)
+    named = [entry for name in ("PATH", "PYTHONPATH", "NODE_PATH") for entry in environ.get(name, "").split(os.pathsep) if entry]
+    named += [part for entry in named if os.path.basename(entry) in ("bin", "sbin") for part in _parts_of(os.path.dirname(entry))]
+    named += _parts_of(sys.base_prefix)
+    for variable, usual, parts in _TOOLCHAINS:
+        root = environ.get(variable) or os.path.join(home, usual)
+        named += [os.path.join(root, part) for part in parts] or [root]
+    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")])
+    for folder in filter(None, environments):
+        named += [path for path in _editable_installs(folder) if path in sys.path or not _is_within(folder, inside)]
+    named = [path for path in named if not _is_within(path, inside)]  # the workspace is shown anyway, and may be written
+    for folder in filter(None, dict.fromkeys([*environments, f"{inside}/.venv", f"{inside}/venv"])):
+        named += _virtual_environment(folder)
+    found = dict.fromkeys(path for one in dict.fromkeys(named) for path in _spellings(one))
+    fit = [path for path in found if _is_fit(path, inside, home)]
+    # Without those that another one shows already.
+    return tuple(
+        Path(path)
+        for path in fit
+        if not any(path != other and _is_within(path, other) and _is_within(path, inside) == _is_within(other, inside) for other in fit)
+    )
+
+
+def git_directories(workspace: Path) -> tuple[Path, ...]:
+    """Of the repository that the workspace is in; of a worktree also those in its main checkout. None above the home directory."""
+    above = [workspace, *(folder for folder in workspace.parents if not Path.home().is_relative_to(folder))]
+    dot = next((folder / ".git" for folder in above if os.path.lexists(folder / ".git")), None)
+    if dot is None or dot.is_symlink():
+        return ()
+    if dot.is_dir():
+        return (dot,)
+    try:
+        told = Path(dot.parent, dot.read_text().removeprefix("gitdir:").strip()).resolve()
+        names_us = Path(told, (told / "gitdir").read_text().strip()).resolve() == dot.resolve()
+    except (OSError, ValueError):
+        return (dot,)
+    main = told.parent.parent
+    is_worktree = names_us and told.parent.name == "worktrees" and (main / "objects").is_dir() and not told.is_relative_to(workspace)
+    return (dot, main) if is_worktree else (dot,)
+
+
+def _virtual_environment(folder: str) -> Iterator[str]:
+    """The environment and the installation that it was made from. Its files may be an agent's, so the latter must really be a Python."""
+    try:
+        lines = Path(folder, "pyvenv.cfg").read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    yield folder
+    program = os.path.join(folder, "bin", "python")
+    programs = [program, *(os.path.join(line.partition("=")[2].strip(), "python") for line in lines if line.startswith("home"))]
+    with contextlib.suppress(OSError):
+        programs.append(os.path.join(folder, "bin", os.readlink(program)))
+    for prefix in dict.fromkeys(os.path.dirname(os.path.dirname(path)) for one in programs for path in _spellings(one)):
+        if glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"):
+            yield from _parts_of(prefix)
+
+
+def _editable_installs(folder: str) -> Iterator[str]:
+    """Directories that an environment names in `.pth` files."""
+    for file in glob.iglob(f"{glob.escape(folder)}/lib/python3*/site-packages/*.pth"):
+        with contextlib.suppress(OSError):
+            yield from (line for line in Path(file).read_text(errors="replace").splitlines() if line.startswith("/"))
+
+
+def _parts_of(prefix: str) -> list[str]:
+    return [os.path.join(prefix, name) for name in _PARTS] if prefix != str(Path.home()) else []
+
+
+def _spellings(path: str) -> tuple[str, str]:
+    """The path as it was given, and where it leads: links to both are in use."""
+    given = os.path.normpath(path)
+    return given, os.path.realpath(given)
+
+
+def _is_fit(path: str, workspace: str, home: str) -> bool:
+    """It exists, is not part of the system, and shows neither a whole home nor the workspace, which has a mount of its own."""
+    if not path.startswith("/") or any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, "/proc", "/dev", "/sys")):
+        return False
+    if any(_is_within(place, path) for place in (workspace, home, TEMPORARY)) or not os.path.exists(path):
+        return False
+    return not _is_within(path, workspace) or os.path.realpath(path) == path  # a link in the workspace may be an agent's
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,127 @@
+"""What a program sees in the sandbox that shows a workspace at its own path: the workspace, the toolchain, and nothing else of the home."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit.system.sandbox import bubblewrap, seccomp
+from remit.system.sandbox.probe import probe
+from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
+
+pytestmark = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    (folder / ".ssh").mkdir(parents=True)
+    (folder / ".ssh" / "id_ed25519").write_text("PRIVATE")
+    (folder / "project").mkdir()
+    (folder / "other").mkdir()
+    (folder / "other" / "secret.txt").write_text("OTHER")
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+def run(profile: Profile, script: str) -> subprocess.CompletedProcess[str]:
+    offer = probe()
+    assert offer.bubblewrap is not None
+    file = seccomp.open_program(seccomp.Filter(families=(1, 2, 10, 16), allows_within=True))
+    try:
+        argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=file)
+        return subprocess.run([*argv, "/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=30, pass_fds=(file,))
+    finally:
+        os.close(file)
+
+
+def shown(workspace: Path) -> tuple[str, ...]:
+    return tuple(map(str, (*toolchain(workspace, os.environ), *git_directories(workspace))))
+
+
+def test_workspace_is_written_and_the_rest_of_the_home_is_not_there(home: Path) -> None:
+    project = home / "project"
+    (project / ".remit").mkdir()
+    (project / ".remit" / "remit.db").write_text("STATE")
+    profile = Profile(workspace=project, home=private_home(project), hidden=(project / ".remit",))
+    script = """
+        echo made > made.txt; echo x > ~/x.txt; echo y > /tmp/y.txt; ls -A ~ /tmp .remit; pwd
+        cat ~/.ssh/id_ed25519 ../other/secret.txt .remit/remit.db; echo z > .remit/z; grep CapEff /proc/self/status
+    """
+    ran = run(profile, script)
+    assert (project / "made.txt").read_text() == "made\n"
+    assert ran.stdout.splitlines()[:3] == [".remit:", "", "/tmp:"]
+    assert str(project) in ran.stdout.splitlines()
+    assert "CapEff:\t0000000000000000" in ran.stdout
+    assert not {"PRIVATE", "OTHER", "STATE"} & set(ran.stdout.split())
+    assert ran.stderr.count("No such file") == 3
+    assert [one.name for one in (project / ".remit").iterdir()] == ["remit.db"]
+    assert sorted(one.name for one in home.iterdir()) == [".ssh", "other", "project"]
+
+
+def test_kernel_settings_cannot_be_written_even_by_root(home: Path) -> None:
+    project = home / "project"
+    ran = run(Profile(workspace=project), "for one in kernel/core_pattern kernel/hostname vm/drop_caches; do echo 1 > /proc/sys/$one; done")
+    assert ran.stderr.count("cannot create") == 3
+
+
+def test_links_in_the_workspace_show_nothing_outside_of_it(home: Path) -> None:
+    """An agent writes `.venv` and `.git` so that they lead to somebody's keys."""
+    project = home / "project"
+    (project / ".venv").symlink_to(home / ".ssh")
+    (project / ".git").symlink_to(home / ".ssh")
+    (project / "venv" / "bin").mkdir(parents=True)
+    (project / "venv" / "pyvenv.cfg").write_text(f"home = {home / '.ssh' / 'bin'}\n")
+    (project / "venv" / "bin" / "python").symlink_to(home / "other" / "bin" / "python")
+    found = shown(project)
+    assert str(project / "venv") in found
+    assert not [path for path in found if path.startswith((str(home / ".ssh"), str(home / "other")))]
+    (project / ".git").unlink()
+    (project / ".git").write_text(f"gitdir: {home / '.ssh'}\n")
+    assert git_directories(project) == (project / ".git",)
+    for folder in (project / "worktrees" / "x", home / "worktrees"):
+        folder.mkdir(parents=True)
+        (folder / ".git").write_text("gitdir: .\n")
+        (folder / "gitdir").write_text(".git\n")
+        assert git_directories(folder) == (folder / ".git",)
+
+
+@pytest.mark.parametrize("layout", [".pyenv/versions/3.11.7", ".local/share/uv/python/cpython-3.11-linux-x86_64-gnu", "elsewhere/python"])
+def test_interpreter_of_a_virtual_environment_is_shown_wherever_it_is(home: Path, layout: str) -> None:
+    project, prefix = home / "project", home / layout
+    (prefix / "bin").mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), prefix / "bin" / "python3.11")
+    (prefix / "lib").symlink_to(Path(sys.base_prefix) / "lib")
+    alias = prefix.with_name(prefix.name + "-alias")
+    alias.symlink_to(prefix)
+    (project / ".venv" / "bin").mkdir(parents=True)
+    (project / ".venv" / "bin" / "python").symlink_to(alias / "bin" / "python3.11")
+    (project / ".venv" / "pyvenv.cfg").write_text(f"home = {alias / 'bin'}\n")
+    found = toolchain(project, {"PATH": os.defpath})
+    ran = run(Profile(workspace=project, read_only=found), ".venv/bin/python -c 'import sys; print(sys.prefix)'; touch .venv/x")
+    assert ran.stdout.strip() == str(project / ".venv"), ran.stderr
+    assert "Read-only file system" in ran.stderr
+    assert str(home / "other") not in map(str, found)
+
+
+def test_git_of_a_worktree_can_be_read_and_not_written(home: Path) -> None:
+    main, worktree = home / "project", home / "other" / "worktree"
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@b", "-C", str(main)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    subprocess.run([*git, "worktree", "add", "-q", str(worktree)], check=True)
+    assert git_directories(worktree) == (worktree / ".git", main / ".git")
+    profile = Profile(workspace=worktree, read_only=git_directories(worktree))
+    script = f"git log --format=%s; echo x > a.txt; git status --short; echo evil > {main}/.git/hooks/post-checkout; echo evil > .git"
+    ran = run(profile, script)
+    assert ran.stdout.splitlines() == ["first", "?? a.txt"]
+    assert ran.stderr.count("Read-only file system") == 2
+
+
+def test_home_that_contains_everything_is_not_covered(home: Path) -> None:
+    assert private_home(home / "project") == home
+    assert private_home(home) == Path("/tmp/home")
+    assert private_home(home.parent) == Path("/tmp/home")
