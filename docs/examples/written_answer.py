@@ -12,9 +12,7 @@ HANDBOOK = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water
 
 
 def model(request: ModelRequest) -> Say:
-    """First it is asked to plan what to look for, then to write the answer from numbered passages."""
-    if "plan a search" in str(request.body):
-        return Say('{"questions": ["What makes green tea bitter?"]}')
+    """It is asked to write the answer from numbered passages."""
     passages = re.findall(r'number="(\d+)"[^>]*>\n([^<]*)', request.text)
     number = next(int(number) for number, text in passages if "Hotter water" in text)
     cited = [{"passage": number, "quote": "Hotter water makes green tea bitter"}]

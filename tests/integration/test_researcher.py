@@ -101,7 +101,7 @@ async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit
     assert (data["citations"][0]["path"], data["citations"][0]["line"]) == ("docs/quota.md", 3)
     report = report_of(project, result)
     check_citations(project, data, report)
-    order = [report.index(f"## {name}") for name in ("Answer", "Findings", "What was not found", "What was searched", "Sources")]
+    order = [report.index(f"## {name}") for name in ("Answer", "What was not found", "What was searched", "Sources")]
     assert order == sorted(order)
     assert "`docs/quota.md:3`" in report
     assert "for you to judge" in result.summary
@@ -151,7 +151,7 @@ async def test_sources_that_cannot_be_reached_are_named_and_the_others_are_searc
     assert result.status == "completed", result.errors
     assert result.data["citations"][0]["path"] == "docs/tls.md"
     assert any("search the web" in failure for failure in result.data["searched"]["failures"])
-    assert "### What could not be searched" in report_of(project, result)
+    assert "## What could not be searched" in report_of(project, result)
     assert outside.status in ("failed", "blocked")
     assert (len(outside.data["searched"]["failures"]), outside.data["citations"]) == (1, [])
 
@@ -162,7 +162,6 @@ async def test_academic_is_searched_as_the_web_and_an_unknown_word_is_an_error(p
         result = await ask(remit, "Why are plain connections refused?", sources=["code", "academic"])
         unknown = [await ask(remit, "Why?? TLS", sources=["files", one]) for one in ("acadmic", "docs:nowhere", "ftp://a.example/b")]
     assert result.data["searched"]["places"] == [".", "the web"]
-    assert "`academic` is searched as the web" in report_of(project, result)
     for one in unknown:
         assert (one.status, one.errors[0].code) == ("failed", "INVALID_PARAMETERS"), one
         assert "neither a kind of source nor a path" in one.errors[0].message
@@ -176,7 +175,6 @@ async def test_pages_are_read_and_their_links_followed_to_the_given_depth(remit:
     assert f"{server.url}/owls/feathers" in deep.data["searched"]["pages"]
     first = next(one for one in deep.data["citations"] if "no sound" in one["quote"])
     assert (first["kind"], first["url"]) == ("page", f"{server.url}/owls/feathers")
-    assert "fetched " in report_of(project, deep)
 
 
 async def test_only_documents_are_read_when_docs_are_asked_for(remit: Remit) -> None:

@@ -22,7 +22,7 @@ _WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 4
 async def deep_research(
     ctx: Context,
     query: Annotated[str, Field(min_length=1, max_length=4000, description="A question. Identifiers and text in quotes weigh most.")],
-    max_depth: Annotated[int, Field(ge=1, le=5, description="How far leads are followed: identifiers and links in passages.")] = 2,
+    max_depth: Annotated[int, Field(ge=1, le=5, description="How far links of pages are followed.")] = 2,
     sources: Annotated[list[str] | str | None, Field(description=_WHERE)] = None,
 ) -> dict[str, Any]:
     """Answer a question from files, documents and the web with quotations and their places; writes a report."""
@@ -47,7 +47,7 @@ async def synthesize_sources(
     sources: Annotated[list[str | dict[str, Any]] | str, Field(description=_WHAT)],
     format: Annotated[Literal["summary", "table", "outline", "json"], Field(description="How the report is laid out.")] = "summary",
 ) -> dict[str, Any]:
-    """Put files, pages and texts side by side: quotes the central passages of each and those that several share; writes a report."""
+    """Put files, pages and texts side by side: quotes the passages that several share and the first others of each; writes a report."""
     from remit.builtin.researcher.research import synthesize
 
     need("bm25s", "research")  # before anything is read or written

@@ -17,7 +17,6 @@ MAX_PROSE_LINES = 12
 MAX_QUOTE_CHARACTERS = 2_000
 _MAX_LINE = 20_000
 """Longer lines are not written by hand. They count as blank."""
-_SHORT_HEAD_LINES = 6
 _MODIFIERS = r"(?:(?:export|default|public|private|protected|internal|static|abstract|final|async|pub(?:\([^)]*\))?|unsafe|override)\s+)*"
 _DEFINITION = re.compile(
     rf"^(?P<indent>\s*){_MODIFIERS}(?:def|class|func|fn|function|struct|interface|enum|trait|impl|type|module|message|service)\s*\*?\s+"
@@ -78,10 +77,6 @@ class Passage:
         if self.document.kind == "page":
             return self.document.name
         return f"{self.document.name}:{self.line}" + (f"-{self.end_line}" if self.end_line > self.line else "")
-
-    def matches_source(self) -> bool:
-        """Whether the source has these very words at these lines, white space apart."""
-        return contains(self.document.lines(self.line, self.end_line), self.text)
 
 
 def contains(source: str, quote: str) -> bool:
@@ -165,7 +160,8 @@ class _Piece:
 
 def _cut_code(document: Document, lines: list[str], *, has_definitions: bool) -> Iterator[Passage]:
     for piece in _pieces(lines, has_definitions=has_definitions):
-        for start, end in _windows(lines, piece.start, piece.end):
+        for start in range(piece.start, piece.end, MAX_CODE_LINES):
+            end = min(piece.end, start + MAX_CODE_LINES)
             names = piece.names if start == piece.start else (m["name"] for m in map(_ASSIGNMENT.match, lines[start:end]) if m)
             facts = {"is_code": True, "headings": piece.headings, "names": tuple(name.removeprefix("self.") for name in names)}
             if found := _passage(document, lines, start, end, **facts):
@@ -187,15 +183,10 @@ def _pieces(lines: list[str], *, has_definitions: bool) -> list[_Piece]:
             continue
         start = attached if attached >= 0 else at
         attached = -1
-        last = pieces[-1]
         if found:
             around = [*(one for one in around if one[0] < indent), (indent, found["name"])]
             headings = tuple(name for _, name in around)
-            is_first_member = bool(last.headings) and headings[:-1] == last.headings and start - last.start <= _SHORT_HEAD_LINES
-            if is_first_member:  # the head of a class that has little more than its name goes with its first member
-                last.headings = headings
-            else:
-                pieces.append(_Piece(start, headings))
+            pieces.append(_Piece(start, headings))
             pieces[-1].names.append(found["name"])
         elif given and indent == 0 and around:
             around = []
@@ -205,13 +196,3 @@ def _pieces(lines: list[str], *, has_definitions: bool) -> list[_Piece]:
     for piece, following in pairwise([*pieces, _Piece(len(lines))]):
         piece.end = following.start
     return pieces
-
-
-def _windows(lines: list[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Pieces that are too long, cut at a blank line where there is one in the last third."""
-    while end - start > MAX_CODE_LINES:
-        cut = start + MAX_CODE_LINES
-        blank = next((at for at in range(cut, cut - MAX_CODE_LINES // 3, -1) if not lines[at].strip()), cut)
-        yield start, blank
-        start = blank
-    yield start, end

@@ -24,10 +24,8 @@ NAME_WEIGHT, HEADING_WEIGHT = 3, 2
 """How often the names that a passage defines, and its headings, count beside its text."""
 DEFINES_IDENTIFIER, INSIDE_DEFINITION, MENTIONS_IDENTIFIER = 0.8, 0.6, 0.15
 COVERAGE_WEIGHT = 0.3
-RELATED_WEIGHT = 0.2
 REPEATS = 0.75
 """Share of tokens in common from which on a passage repeats another."""
-KEEPS_UP = 0.8
 CANDIDATES = 400
 _SMOOTHING = 50
 _WORD = re.compile(r"[^\W_]+")
@@ -137,17 +135,14 @@ class Index:
         """As in BM25, smoothed: among few passages, a word that none has must not outweigh all others."""
         return math.log(1 + (len(self.passages) + _SMOOTHING) / (self._frequency[self._vocabulary.get(stem, -1)] + 1))
 
-    def rank(self, part: Part, related: Sequence[str] = ()) -> list[RankedPassage]:
-        """The best passages, best first. `related`: identifiers that earlier passages led to; they weigh little."""
-        words = pieces(part.text)
-        weights = {self._words.stem(pair): RELATED_WEIGHT for name in related for pair in split_words(name) if pair not in pieces(name)}
-        weights |= {self._words.stem(f"{one}{other}"): 1.0 for one, other in pairwise(words) if {one, other} - self._words.stop_words}
+    def rank(self, part: Part) -> list[RankedPassage]:
+        """The best passages, best first."""
+        pairs = [self._words.stem(f"{one}{other}") for one, other in pairwise(pieces(part.text)) if {one, other} - self._words.stop_words]
         stems = [self._words.stem(word) for word in part.words]
-        weights |= dict.fromkeys(stems, 1.0)
-        scored = [(token, weight) for token, weight in weights.items() if token in self._vocabulary]
+        scored = [token for token in dict.fromkeys([*pairs, *stems]) if token in self._vocabulary]
         if not scored or not self.passages:
             return []
-        scores = sum(self._bm25.get_scores([token]) * weight for token, weight in scored)
+        scores = self._bm25.get_scores(scored)
         rarity = {self._vocabulary.get(stem, -1): self.rarity(stem) for stem in stems if stem in self._vocabulary}
         asked = sum(self.rarity(stem) for stem in stems)
         ranked = []
@@ -161,18 +156,11 @@ class Index:
         return sorted(ranked, key=lambda one: (-one.score, one.passage.place))
 
     def choose(self, ranked: Sequence[RankedPassage], most: int) -> list[RankedPassage]:
-        """The best ones, without repetitions: of two passages that repeat one another, the fuller one."""
+        """The best ones, without those that repeat a better one."""
         chosen: list[RankedPassage] = []
         for one in ranked:
-            repeated = next((place for place, other in enumerate(chosen) if self._repeats(one, other)), None)
-            if repeated is None and len(chosen) < most:
+            if len(chosen) < most and not any(self._repeats(one, other) for other in chosen):
                 chosen.append(one)
-            elif (
-                repeated is not None
-                and one.score > KEEPS_UP * chosen[repeated].score
-                and len(one.passage.text) > len(chosen[repeated].passage.text)
-            ):
-                chosen[repeated] = one
         return chosen
 
     def _repeats(self, one: RankedPassage, other: RankedPassage) -> bool:
@@ -200,9 +188,3 @@ def _identifier_score(part: Part, passage: Passage) -> float:
         elif identifier.lower() in passage.text.lower():
             score += MENTIONS_IDENTIFIER
     return score
-
-
-def identifiers_near(passages: Iterable[Passage], stems: set[str], words: Words, most: int = 6) -> list[str]:
-    """Identifiers in the passages that share a word with the question; the most frequent first."""
-    counts = Counter(name for passage in passages for name in set(_IDENTIFIER.findall(passage.text)) if stems & words.stems(name))
-    return [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:most]]

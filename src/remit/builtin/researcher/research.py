@@ -1,28 +1,18 @@
-"""`deep_research`, from a question to a report in rounds (search, read, rank, follow leads, write), and `synthesize_sources`."""
+"""`deep_research`, from a question to a report in rounds (search, read, rank, follow links, write), and `synthesize_sources`."""
 
 import json
 import math
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.builtin.researcher.answers import WrittenAnswer, plan, write
+from remit.builtin.researcher.answers import WrittenAnswer, write
 from remit.builtin.researcher.passages import Document, Passage
-from remit.builtin.researcher.ranking import Index, Part, RankedPassage, Words, identifiers_near
-from remit.builtin.researcher.reports import (
-    Citation,
-    Citations,
-    Finding,
-    Result,
-    Synthesis,
-    amount_read,
-    one_line,
-    research_report,
-)
+from remit.builtin.researcher.ranking import Index, Part, RankedPassage, Words
+from remit.builtin.researcher.reports import Citation, Citations, Finding, Result, Synthesis, amount_read, one_line, research_report
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Misused
@@ -30,21 +20,20 @@ from remit.core.text import plural
 from remit.models.questions import TextModel
 
 MAX_FILES = 28
-"""Read in the first round."""
+"""Read after the search."""
 MAX_SEARCHES = 18
 MAX_WEB_PAGES = 8
-MAX_LEADS = 8
 IN_ANSWER, IN_FINDING, NEAREST = 4, 8, 4
 KEPT_FOR_WRITING = 60.0
 """Seconds, or a quarter of all there are, kept for a model that writes."""
 MAX_SOURCES = 40
 MAX_TEXT_CHARACTERS = 1_000_000
-CENTRAL_PASSAGES = 8
+QUOTED_PASSAGES = 8
+"""Of each source, in a synthesis."""
 _NEAR = 0.25
 _KEEPS_UP = 0.5
 """A passage whose score is below this share of the best one's is not part of the answer."""
 _DEFINING = "def|class|func|fn|function|struct|interface|enum|trait|type"
-_ASSET = re.compile(r"\.(?:png|jpe?g|gif|svg|css|js|zip|gz|mp[34]|woff2?|ico)(?:\?|$)", re.IGNORECASE)
 _MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 
@@ -61,43 +50,35 @@ class Research:
         self._words = words
         self._models = models
         self._warnings: list[str] = []
-        self._related: list[str] = []
         self._folders: list[str] = []
         self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
-        self._began = time.monotonic()
-        self._progress: dict[str, Any] = {"depth": 0, "leads": [], "filesListed": 0, "sentences": 0}
+        self._depth = 0
+        self._leads: list[str] = []
         self._report = ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
-        result, written, planned_by = Result(query=self._query), None, ""
+        result, written = Result(query=self._query), None
         self._folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
         self._write(result, is_final=False)
         self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
-        if self._models is not None:
-            self._parts, planned_by, fault = await plan(self._models, self._ctx, self._query, self._parts, self._words)
-            self._warnings += [f"No model planned the questions: {fault}."] if fault else []
         await self._first_round()
         for depth in range(1, self._max_depth + 1):
-            if depth > 1 and (self._gatherer.is_over or not await self._follow_leads(result)):
+            if depth > 1 and (self._gatherer.is_over or not await self._follow_links(result)):
                 break
-            result = self._rank(depth)
-            self._write(result, is_final=False)
-        self._write(result, is_final=True)
+            self._depth, result = depth, self._rank()
+            self._write(result, is_final=depth == self._max_depth)
         if self._models is not None and result.citations:
             written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
             self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
-            self._write(result, is_final=True, written=written)
+        self._write(result, is_final=True, written=written)
         data = result.data(self._searched())
         if self._models is not None:
-            data |= {"questions": [part.text for part in self._parts], "plannedBy": planned_by or "rule"}
             data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
         return self._ended(result, data, written)
 
     async def _first_round(self) -> None:
         gatherer = self._gatherer
-        files = [path for path in self._places.paths if path not in self._folders]
-        self._progress["filesListed"] = len({*gatherer.listed, *files})
-        await gatherer.read(files)
+        await gatherer.read(path for path in self._places.paths if path not in self._folders)
         if self._folders and self._parts:
             found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(self._folders), MAX_SEARCHES)), self._folders)
             await gatherer.read(self._best_files(found)[:MAX_FILES])
@@ -109,8 +90,9 @@ class Research:
         """What to search for: identifiers literally, where they are defined, and each word by its stem."""
         identifiers = dict.fromkeys(name for part in self._parts for name in part.identifiers)
         wanted = {f"“{name}”": "(?i)" + r"\s+".join(map(re.escape, name.split())) for name in identifiers}
-        if names := [re.escape(re.split(r"\.|::", name)[-1]) for name in identifiers if " " not in name]:
-            wanted = {f"definitions of {', '.join(identifiers)}": _definition_pattern(names), **wanted}
+        if either := "|".join(re.escape(re.split(r"\.|::", name)[-1]) for name in identifiers if " " not in name):
+            defined = rf"\b(?:{_DEFINING})\s+(?:{either})\b|^\s*(?:[\w.]+\.)?(?:{either})\s*(?::[^=]+)?=[^=]"
+            wanted = {f"definitions of {', '.join(identifiers)}": defined, **wanted}
         for word in (word for part in self._parts for word in part.words):
             stem = self._words.stem(word).removesuffix("i")  # the stem of "proxy" is "proxi"
             wanted.setdefault(word, f"(?i){re.escape(stem)}" if len(stem) > 3 else rf"(?i)(?:\b|_){re.escape(word)}s?(?:\b|_|\d)")
@@ -124,76 +106,67 @@ class Research:
             rarity = math.log(1 + total / (1 + len(hits))) * (1.5 if name.startswith("definitions") else 1.0)
             for path, lines in hits.items():
                 scores[path] += rarity * (1 + 0.25 * math.log(lines))
-        asked = {self._words.stem(word) for part in self._parts for word in part.words}
         for path in scores:
-            scores[path] += 1.5 * len(asked & self._words.stems(path.rpartition("/")[2]))
+            scores[path] += 1.5 * len(self._asked() & self._words.stems(path.rpartition("/")[2]))
         return sorted(scores, key=lambda path: (-scores[path] * (file_weight(path) or 0.5), path))
 
-    def _rank(self, depth: int) -> Result:
+    def _asked(self) -> set[str]:
+        return {self._words.stem(word) for part in self._parts for word in part.words}
+
+    def _rank(self) -> Result:
         documents = list(self._gatherer.documents.values())
         self._ctx.progress(f"Ranking the passages of {plural(len(documents), 'source')}")
         index = Index(documents, self._words)
-        self._progress |= {"depth": depth, "sentences": len(index.passages)}
         result, citations = Result(query=self._query), Citations()
         chosen: list[tuple[Part, list[RankedPassage]]] = []
         for part in self._parts:
-            ranked = index.rank(part, self._related)
+            ranked = index.rank(part)
             near = [one for one in ranked if one.is_supported]
             chosen.append((part, index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)))
         each = IN_ANSWER if len(chosen) == 1 else 2
         for _, own in chosen:
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
-            result.answer += [one for one in filter(None, (citations.cite(one.passage) for one in best[:each])) if one not in result.answer]
+            result.answer += [one for one in (citations.cite(one.passage) for one in best[:each]) if one not in result.answer]
         for part, own in chosen:
             missing = tuple(word for word in part.words if not index.has(word))
-            quotes = [(citation, one) for one in own if (citation := citations.cite(one.passage)) is not None]
+            quotes = [(citations.cite(one.passage), one) for one in own]
             result.findings.append(Finding(question=part.text, quotes=quotes, missing=missing))
         result.citations = citations.all()
         return result
 
-    async def _follow_leads(self, result: Result) -> bool:
-        """One round: identifiers of the best passages that share a word with the question, and links. False when nothing is new."""
-        gatherer = self._gatherer
-        passages = [citation.passage for finding in result.findings for citation, _ in finding.quotes]
-        asked = {self._words.stem(word) for part in self._parts for word in part.words}
-        names = [name for name in identifiers_near(passages, asked, self._words) if name not in self._related]
-        urls = self._links({passage.document.name: passage.document for passage in passages}.values(), asked)[:MAX_LEADS]
-        self._related += names
-        self._progress["leads"] += [*names, *urls]
-        await gatherer.fetch(urls)
-        if names and self._folders and not gatherer.is_over:
-            pattern = _definition_pattern([re.escape(re.split(r"\.|::", name)[-1]) for name in names])
-            (hits,) = (await gatherer.search({f"definitions of {', '.join(names)}": pattern}, self._folders)).values()
-            await gatherer.read(sorted(hits, key=lambda path: (-hits[path] * file_weight(path), path))[:MAX_LEADS])
-        return bool(names or urls)
-
-    def _links(self, pages: Iterable[Document], asked: set[str]) -> list[str]:
+    async def _follow_links(self, result: Result) -> bool:
+        """One round: links of the quoted pages that share a word with the question. False when nothing is new."""
         scores: dict[str, float] = {}
-        for page in pages:
+        asked = self._asked()
+        for page in {citation.passage.document.name: citation.passage.document for citation in result.citations}.values():
             for address, text in page.links:
                 url = urldefrag(address)[0]
-                parts = urlsplit(url)
-                shared = len(asked & self._words.stems(f"{text} {parts.path}"))
-                if shared and url not in self._gatherer.documents and parts.scheme in ("http", "https") and not _ASSET.search(parts.path):
-                    scores[url] = max(scores.get(url, 0.0), shared + 0.5 * (parts.netloc == urlsplit(page.name).netloc))
-        return sorted(scores, key=lambda url: (-scores[url], url))
+                shared = len(asked & self._words.stems(f"{text} {urlsplit(url).path}"))
+                if shared and url not in self._gatherer.documents and urlsplit(url).scheme in ("http", "https"):
+                    scores[url] = shared + 0.5 * (urlsplit(url).netloc == urlsplit(page.name).netloc)
+        urls = sorted(scores, key=lambda url: (-scores[url], url))[:MAX_WEB_PAGES]
+        self._leads += urls
+        await self._gatherer.fetch(urls)
+        return bool(urls)
 
     def _searched(self) -> dict[str, Any]:
         """What was done to find out, for the report and for `data`."""
         gatherer = self._gatherer
+        documents = gatherer.documents.values()
         return {
             "places": self._places.names(),
             "maxDepth": self._max_depth,
-            **self._progress,
+            "depth": self._depth,
+            "leads": self._leads,
+            "filesListed": len({*gatherer.listed, *(one.name for one in documents if one.kind == "file")}),
+            "sentences": sum(len(one.passages) for one in documents),
             "queries": gatherer.queries,
             "webQueries": gatherer.web_queries,
-            "files": [one.name for one in gatherer.documents.values() if one.kind == "file"],
-            "pages": [one.name for one in gatherer.documents.values() if one.kind == "page"],
+            "files": [one.name for one in documents if one.kind == "file"],
+            "pages": [one.name for one in documents if one.kind == "page"],
             "children": gatherer.children,
-            "seconds": round(time.monotonic() - self._began, 2),
             "failures": gatherer.failures,
             "cutShort": gatherer.cut_short,
-            **({"notes": list(self._places.notes)} if self._places.notes else {}),
         }
 
     def _write(self, result: Result, *, is_final: bool, written: WrittenAnswer | None = None) -> None:
@@ -210,19 +183,11 @@ class Research:
         elif result.answer:
             summary = f"Quotes the {plural(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
             summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
-            unanswered = sum(not finding.is_supported for finding in result.findings)
-            summary += f" {plural(unanswered, 'part')} of the question not found." if unanswered else ""
         else:
             summary = f"No passage in {read} has enough of the question's words to answer it."
             errors = errors or [_not_found(result, summary)]
         summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
         return _return("partial" if errors else "completed", summary, data, errors)
-
-
-def _definition_pattern(names: Sequence[str]) -> str:
-    """Where identifiers (already escaped) are defined, for any regular expression engine."""
-    either = "|".join(names)
-    return rf"\b(?:{_DEFINING})\s+(?:{either})\b|^\s*(?:[\w.]+\.)?(?:{either})\s*(?::[^=]+)?=[^=]"
 
 
 async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: TextModel | None) -> dict[str, Any]:
@@ -234,7 +199,6 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
-    ctx.progress(f"Comparing {plural(len(documents), 'source')}")
     synthesis = replace(_synthesis(documents), failures=gatherer.failures, without_text=gatherer.without_text)
     data, written = synthesis.data(layout), None
 
@@ -262,40 +226,32 @@ async def _read_sources(gatherer: Gatherer, given: Sequence[str | Mapping[str, A
 
 def _inline(source: Mapping[str, Any], number: int) -> Document:
     text, title = source.get("text"), source.get("title") or f"Text {number}"
-    fault = ""
-    if not isinstance(text, str) or not text.strip() or not isinstance(title, str):
-        fault, advice = "has no text", 'Give {"title": …, "text": …}, a path or an address.'
-    elif len(text) > MAX_TEXT_CHARACTERS:
-        fault, advice = f"is longer than {MAX_TEXT_CHARACTERS} characters", "Write it to a file."
-    if fault:
-        raise Misused(f"sources: number {number} {fault}.", code="INVALID_PARAMETERS", advice=advice)
-    return Document(kind="text", name=str(title), title=str(title), text=str(text), date=str(source.get("date") or ""))
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT_CHARACTERS or not isinstance(title, str):
+        fault = f"sources: number {number} has no text, or more than {MAX_TEXT_CHARACTERS} characters."
+        raise Misused(fault, code="INVALID_PARAMETERS", advice='Give {"title": …, "text": …}, a path or an address.')
+    return Document(kind="text", name=title, title=title, text=text, date=str(source.get("date") or ""))
 
 
 def _synthesis(documents: Sequence[Document]) -> Synthesis:
-    """Passages that several sources have word for word, and of each source those with most of the words that it uses most."""
-    words, citations = Words(), Citations()
+    """Passages that several sources have word for word, and the first others of each."""
+    citations = Citations()
     same: defaultdict[str, dict[str, Passage]] = defaultdict(dict)
     for document in documents:
         for passage in document.passages:
             same[" ".join(passage.text.split())].setdefault(document.name, passage)
-    repeated = [list(group.values()) for group in same.values() if len(group) > 1][: 2 * CENTRAL_PASSAGES]
-    agreed = tuple(tuple(filter(None, map(citations.cite, group))) for group in repeated)
+    repeated = [list(group.values()) for group in same.values() if len(group) > 1][: 2 * QUOTED_PASSAGES]
+    agreed = tuple(tuple(map(citations.cite, group)) for group in repeated)
     left_out = {id(passage) for group in repeated for passage in group}
-    single: dict[str, Sequence[Citation]] = {}
-    for document in documents:
-        index = Index([document], words)
-        frequent = Counter(word for passage in document.passages for word in words.part(passage.text).words)
-        topic = Part(document.title, tuple(word for word, _ in frequent.most_common(20)))
-        ranked = [one for one in index.rank(topic) if id(one.passage) not in left_out]
-        own = sorted((one.passage for one in index.choose(ranked, CENTRAL_PASSAGES)), key=lambda one: one.line)
-        single[document.name] = tuple(filter(None, map(citations.cite, own)))
+    single: dict[str, Sequence[Citation]] = {
+        document.name: tuple(citations.cite(one) for one in document.passages if id(one) not in left_out)[:QUOTED_PASSAGES]
+        for document in documents
+    }
     return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations.all())
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
     """One passage of each source in turn, so that each is heard when not all fit."""
-    first = [one for group in synthesis.agreed for one in group[:1]]
+    first = [group[0] for group in synthesis.agreed]
     lists = list(synthesis.single.values())
     return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
 
@@ -304,19 +260,16 @@ def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, A
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
     sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
-    summary = f"{sources}: {plural(quoted, 'central passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
+    summary = f"{sources}: {plural(quoted, 'passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
     summary = written.summary(sources) if written is not None and written.supported else summary
-    summary += f" Read, but not quoted: {plural(len(synthesis.unquoted), 'source')}." if synthesis.unquoted else ""
+    errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
     if gatherer.failures:
         lost = f"{plural(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
-        error = _error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")
-        return _return("partial", f"{summary} Some sources could not be read.", data, [error])
-    if gatherer.ran_out_of_time:
-        return _return("partial", f"{summary} Time ran out before all were read.", data, [_TIMEOUT])
-    return _return("completed", summary, data)
+        errors = [_error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")]
+    return _return("partial", f"{summary} Not all were read.", data, errors) if errors else _return("completed", summary, data)
 
 
-def _return(status: str, summary: str, data: Mapping[str, Any], errors: Sequence[ErrorInfo] = ()) -> dict[str, Any]:
+def _return(status: str, summary: str, data: Mapping[str, Any], errors: Iterable[ErrorInfo] = ()) -> dict[str, Any]:
     return {"status": status, "summary": summary, "data": data, "errors": [error.to_dict() for error in errors], "artifacts": []}
 
 
@@ -325,10 +278,7 @@ def _error(code: str, message: str, advice: str, type_: str = "execution") -> Er
 
 
 _TIMEOUT = _error(
-    "TIMEOUT",
-    "The soft deadline came before everything was searched.",
-    "Delegate it again with a longer timeout, or name fewer sources.",
-    "timeout",
+    "TIMEOUT", "The soft deadline came before everything was searched.", "Use a longer timeout, or name fewer sources.", "timeout"
 )
 
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,8 +25,6 @@ FILE_BYTES = 768 * 1024
 MAX_MATCHES = 1500
 MAX_LISTED = 5000
 MAX_CHARACTERS = 5_000_000
-_RANKED_A_SECOND = 240_000
-"""Characters, on a busy machine and with time to spare for writing."""
 _CHILD_SECONDS = 30.0
 _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 """Time kept for ranking and writing: a share of all there was, and at most so many seconds."""
@@ -37,8 +36,7 @@ _SCHEME = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]+)://\S+$", re.IGNORECASE)
 _DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
 _SKIPPED = re.compile(
     r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
-    r"|\.(?:lock|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|ipynb|csv|tsv|jsonl|po|min\.js|min\.css)$"
-    r"|(?:^|/)(?:package-lock\.json|pnpm-lock\.yaml|RECORD|SOURCES\.txt)$",
+    r"|\.(?:lock|map|svg|pyc|so|whl|png|jpe?g|gif|pdf|zip|gz|ipynb|csv|jsonl|min\.js|min\.css)$|(?:^|/)package-lock\.json$",
     re.IGNORECASE,
 )
 _LESS_WEIGHT = re.compile(
@@ -57,8 +55,6 @@ class Places:
     web: bool = False
     without: tuple[str, ...] = ()
     """Paths that are left out: `!specs`."""
-    notes: tuple[str, ...] = ()
-    """What the report says about the sources."""
 
     @classmethod
     def parse(cls, sources: Sequence[str], urls: Sequence[str]) -> "Places":
@@ -80,7 +76,6 @@ class Places:
             urls=tuple(dict.fromkeys([*urls, *(one for one in rest if _SCHEME.match(one))])),
             web=bool(words & {WEB, ACADEMIC}),
             without=tuple(filter(None, without)),
-            notes=("`academic` is searched as the web: no index of scholarly papers is configured.",) if ACADEMIC in words else (),
         )
 
     def names(self) -> list[str]:
@@ -223,20 +218,17 @@ class Gatherer:
                 self.without_text += [path] if "content" in data else []
                 continue
             self._characters += len(text)
-            if self._characters > MAX_CHARACTERS or self._characters > _RANKED_A_SECOND * self._ctx.remaining:
-                why = _FOR_TIME if self._characters < MAX_CHARACTERS else f"for those before it have {MAX_CHARACTERS:,} characters"
-                self.cut_short.append(f"{path}: read but not ranked, {why}")
-                continue
-            date = str(data.get("modifiedAt") or "")
-            self.documents[path] = Document(kind="file", name=path, text=text, date=date, weight=file_weight(path) or 0.5)
-            if data.get("truncated"):
-                self.cut_short.append(f"{path}: only its first {FILE_BYTES // 1024} KiB were read")
+            if self._characters > MAX_CHARACTERS or data.get("truncated"):
+                self.cut_short.append(
+                    f"{path}: only its first {FILE_BYTES // 1024} KiB, and {MAX_CHARACTERS:,} characters of all files, are read"
+                )
+            if self._characters <= MAX_CHARACTERS:
+                date = str(data.get("modifiedAt") or "")
+                self.documents[path] = Document(kind="file", name=path, text=text, date=date, weight=file_weight(path) or 0.5)
 
     async def fetch(self, urls: Iterable[str]) -> None:
         wanted = [url for url in dict.fromkeys(urls) if url not in self._tried]
         self._tried.update(wanted)
-        if wanted:
-            self._ctx.progress(f"Fetching {wanted[0]}" + (f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""))
         for url, answer in zip(wanted, await self._ask([("worker.web_fetch", {"url": url}) for url in wanted], "Fetching"), strict=True):
             data = self._data(answer, f"fetch {url}")
             if data is None or not str(data.get("text") or "").strip():
@@ -255,9 +247,6 @@ class Gatherer:
         self.web_queries += queries
         self._ctx.progress(f"Searching the web for {queries[0]}")
         answers = await self._ask([("worker.web_search", {"query": query}) for query in queries], "Searching the web")
-        lists = []
-        for query, answer in zip(queries, answers, strict=True):
-            data = self._data(answer, f"search the web for {query!r}") or {}
-            lists.append([str(result["url"]) for result in data.get("results", ()) if result.get("url")])
-        turns = max(map(len, lists), default=0)
-        return list(dict.fromkeys(urls[turn] for turn in range(turns) for urls in lists if turn < len(urls)))
+        found = [self._data(answer, f"search the web for {query!r}") or {} for query, answer in zip(queries, answers, strict=True)]
+        turns = zip_longest(*(data.get("results", ()) for data in found), fillvalue={})
+        return list(dict.fromkeys(str(result["url"]) for turn in turns for result in turn if result.get("url")))
