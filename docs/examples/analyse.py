@@ -26,7 +26,6 @@ async def main() -> None:
     print(done.status, "-", done.summary)
     print("starts at:", done.data["entryPoints"][0]["path"])
     print("untested:", [one["path"] for one in done.data["tests"]["untouchedFiles"]])
-    print("left open:", [(one["path"], one["line"], one["text"]) for one in done.data["todos"]["items"]])
     print("artifacts:", sorted(Path(artifact.path).name for artifact in done.artifacts))
 
 

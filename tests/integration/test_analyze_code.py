@@ -120,7 +120,6 @@ SOURCES = {
     "lang/a.c": C,
     "lang/tests/words.cc": CPP,
     "lang/a.rb": "# Counts words.\nclass Counter\n  def count(words)\n    if words && words.any?\n      1\n    end\n  end\nend\n",
-    "lang/run": "#!/usr/bin/env python3\ndef f(): pass\n",
     "lang/b.weird": "a\n\n  \nb",
     "lang/deep.c": "void f() {" + "if (a) {\n" * 2_000 + "}" * 2_000 + "}",
 }
@@ -182,37 +181,6 @@ PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
         {"": "internal/words/", "internal/words/": "internal/base/"},
     ),
-    "rust": (
-        {
-            "src/lib.rs": "mod words;\npub mod deep;\nuse crate::words::Count;\n",
-            "src/words.rs": "use super::deep::{inner::X, self};\n",
-            "src/deep/mod.rs": "mod inner;\n",
-            "src/deep/inner.rs": "use std::fs;\nuse crate::{words::Count, deep};\n",
-        },
-        {
-            "src/lib.rs": "src/words.rs",
-            "src/words.rs": "src/deep/inner.rs src/deep/mod.rs",
-            "src/deep/inner.rs": "src/words.rs src/deep/mod.rs",
-        },
-    ),
-    "java": (
-        {
-            "com/acme/App.java": "package com.acme;\nimport com.acme.words.Count;\nimport static com.acme.words.Tools.help;\n"
-            "import com.acme.base.*;\nimport java.util.List;\nclass App {}\n",
-            "com/acme/words/Count.java": "package com.acme.words;\nclass Count {}\n",
-            "com/acme/words/Tools.java": "package com.acme.words;\nclass Tools {}\n",
-            "com/acme/base/One.java": "package com.acme.base;\nclass One {}\n",
-        },
-        {"com/acme/App.java": "com/acme/words/Count.java com/acme/words/Tools.java com/acme/base/One.java"},
-    ),
-    "c": (
-        {
-            "src/main.c": '#include <stdio.h>\n#include "words.h"\n#include "lib/base.h"\nint main(void) { return 0; }\n',
-            "src/words.h": "",
-            "include/lib/base.h": '#include "../../src/words.h"\n',
-        },
-        {"src/main.c": "src/words.h include/lib/base.h", "include/lib/base.h": "src/words.h"},
-    ),
 }
 
 
@@ -228,7 +196,6 @@ def small_project(root: Path) -> Path:
     return grow(
         root,
         {
-            "pyproject.toml": '[project]\nname = "words"\ndescription = "Counts words."\n[project.scripts]\nwords = "words.main:main"\n',
             "src/words/__init__.py": '"""Words, counted."""\n',
             "src/words/main.py": 'from words.count import count\n\ndef main():\n    if count("a"):\n        print(1)\n',
             "src/words/count.py": "def count(text):\n    # TODO: other alphabets\n    return len(text.split())\n",
@@ -283,14 +250,13 @@ def test_imports_that_do_not_run_with_the_module_are_lazy(polyglot: dict[str, An
     javascript = [(module, lazy) for module, _, lazy in imports("lang/a.test.js")]
     assert javascript == [("./a", False), ("../b/index.js", False), ("./c", False), ("./lazy", True)]
     assert imports("lang/a.ts") == [("./types", (), True), ("@/x", (), False)]
-    assert imports("lang/a.rs")[1] == ("mod words", (), True)
+    assert imports("lang/a.rs")[1] == ("words", (), True)
 
 
-def test_lines_todo_comments_entry_points_and_tests_are_counted(polyglot: dict[str, Any]) -> None:
+def test_lines_comments_entry_points_and_tests_are_counted(polyglot: dict[str, Any]) -> None:
     files = polyglot["byPath"]
     python = files["lang/a.py"]
     assert (python["lines"], python["code"], python["comments"], python["blank"]) == (21, 17, 1, 3)
-    assert python["todos"] == [[1, "TODO", "TODO: tidy up"], [17, "FIXME", "FIXME(me) say why"]]
     assert python["entries"] == [[20, 'if __name__ == "__main__"']]
     assert files["lang/a.go"]["entries"] == [[13, "function main"]]
     assert files["lang/a.test.js"]["entries"] == [[1, "#!/usr/bin/env node"]]
@@ -299,7 +265,6 @@ def test_lines_todo_comments_entry_points_and_tests_are_counted(polyglot: dict[s
     languages = {one["language"]: one for one in polyglot["summary"]["languages"]}
     assert (languages[".weird"]["code"], languages[".weird"]["isParsed"]) == (2, False)
     assert (files["lang/a.rb"]["code"], files["lang/a.rb"]["comments"], languages["Ruby"]["isParsed"]) == (7, 1, True)
-    assert files["lang/run"]["language"] == "Python"
 
 
 @pytest.mark.parametrize("folder", PROJECTS)
@@ -308,12 +273,9 @@ def test_imports_lead_to_files_of_the_project(polyglot: dict[str, Any], folder: 
     assert edges == {(f"{folder}/{start}", f"{folder}/{end}") for start, ends in PROJECTS[folder][1].items() for end in ends.split()}
 
 
-def test_packages_of_others_and_cycles_are_listed(polyglot: dict[str, Any]) -> None:
+def test_cycles_are_listed(polyglot: dict[str, Any]) -> None:
     imports = polyglot["summary"]["imports"]
-    external = {one["name"] for one in imports["external"]}
-    assert {"requests", "react"} <= external
-    assert external.isdisjoint({"os", "random", "pkg", "std", "fmt"})
-    assert imports["cycleCount"] == 2
+    assert imports["cycleCount"] == 1
     assert sorted(imports["cycles"][0]["files"]) == ["py/src/pkg/deep/inner.py", "py/src/pkg/tools.py"]
 
 
@@ -321,15 +283,11 @@ async def test_a_project_gives_a_report_and_data(tmp_path: Path) -> None:
     done = await delegate(small_project(tmp_path))
     assert done.status == "completed", done.errors
     assert done.summary.startswith("9 lines of code in 4 files: Python (100 %)")
-    assert done.data["name"] == "words"
-    assert done.data["entryPoints"][0]["what"] == "command words = words.main:main"
     assert done.data["imports"]["mostImported"][0] == {"path": "src/words/count.py", "importedBy": 1}
-    assert done.data["todos"]["items"][0]["text"] == "TODO: other alphabets"
     artifacts = {Path(a.path).name: tmp_path / a.path for a in done.artifacts}
     assert set(artifacts) == {"analysis.md", "analysis.json"}
     report = artifacts["analysis.md"].read_text()
-    assert report.startswith("# words\n\nCounts words.")
-    assert report.index("## In short") < report.index("<!-- more -->") < report.index("## How it is built")
+    assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## How it is built")
     assert 'n1["src/words/count.py"]' in report
     assert "n2 --> n1" in report
     assert "Left out: 1 test file." in report
@@ -409,11 +367,6 @@ def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
     found = list_files(root, "", ["*.py"], lambda: False).files
     assert sorted(one.path for one in found) == ["a.py", "e.py", "keep.log.py", "sub/build/d.py"]
     assert sorted(one.path for one in list_files(root, "sub", [], lambda: False).files) == ["sub/.gitignore", "sub/build/d.py"]
-
-
-def test_a_header_is_read_as_the_language_there_is_more_of(tmp_path: Path) -> None:
-    found = list_files(grow(tmp_path, dict.fromkeys(["a.cpp", "b.cc", "c.c", "d.h"], "")), "", [], lambda: False)
-    assert {one.path: one.kind for one in found.files}["d.h"] == "C++"
 
 
 def test_history_shows_what_changes_often_and_runs_nothing_of_the_repository(tmp_path: Path) -> None:

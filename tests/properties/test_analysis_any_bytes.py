@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.builtin.coder.analysis.grammars import GRAMMARS
-from remit.builtin.coder.analysis.imports import expand_use
 from remit.builtin.coder.analysis.parsing import read_source
 from remit.builtin.coder.analysis.report import code, prose
 from remit.builtin.coder.analysis.survey import printable
@@ -61,4 +60,3 @@ def test_text_of_the_repository_cannot_write_our_markdown(text: str) -> None:
     printable(text).encode()
     assert code(text).count("`") == 2
     assert "\n" not in code(text) + prose(text)
-    expand_use(text)

@@ -47,7 +47,7 @@ class Analysis:
                 for end, count in sorted(targets.items())
             ]
             out.write(f'"imports":{json.dumps(edges)},\n"summary":{json.dumps(data)}\n}}\n')
-        title = data["name"] or printable(os.path.basename(self.below) or self.workspace.resolve().name)
+        title = printable(os.path.basename(self.below) or self.workspace.resolve().name)
         report = write_report(data, survey, import_chart(survey, graph), title)
         (self.out / "analysis.md").write_text(report, encoding="utf-8", errors="replace")
         reply: dict[str, Any] = {"status": "completed", "summary": summary(data), "data": data}

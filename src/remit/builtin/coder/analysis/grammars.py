@@ -2,7 +2,7 @@
 
 Captures that `parsing` understands: `def.KIND` and `scope` (a parent that is no symbol itself) with `name` and `receiver`; `import` with
 `what`; `lazy` (an import inside does not run with the module); `branch` (a decision that nests), `decision`, `nest`, `elif` (nests no
-deeper than its `if`); `comment`, `doc`, `entry`, `test`, `package`. To add a language, add an entry to `GRAMMARS` and to `core.languages`.
+deeper than its `if`); `comment`, `doc`, `entry`, `test`. To add a language, add an entry to `GRAMMARS` and to `core.languages`.
 """
 
 import importlib
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 class Grammar(NamedTuple):
     module: str
     query: str
-    family: str
-    """How imports are resolved: see `imports`."""
+    family: str = ""
+    """How imports are resolved to files (see `imports`); empty: they are only listed."""
     function: str = "language"
 
 
@@ -118,7 +118,6 @@ _JAVA = """
 (constructor_declaration name: (identifier) @name) @def.method
 (compact_constructor_declaration name: (identifier) @name) @def.method
 (import_declaration [(scoped_identifier) (identifier)] @import)
-(package_declaration [(scoped_identifier) (identifier)] @package)
 ((marker_annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
 ((annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
 [(if_statement) (for_statement) (enhanced_for_statement) (while_statement) (do_statement)] @branch
@@ -162,10 +161,10 @@ GRAMMARS = {
     "TypeScript": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_typescript"),
     "TSX": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_tsx"),
     "Go": Grammar("tree_sitter_go", _GO, "go"),
-    "Rust": Grammar("tree_sitter_rust", _RUST, "rust"),
-    "Java": Grammar("tree_sitter_java", _JAVA, "java"),
-    "C": Grammar("tree_sitter_c", _C, "c"),
-    "C++": Grammar("tree_sitter_cpp", _C + _CPP, "c"),
+    "Rust": Grammar("tree_sitter_rust", _RUST),
+    "Java": Grammar("tree_sitter_java", _JAVA),
+    "C": Grammar("tree_sitter_c", _C),
+    "C++": Grammar("tree_sitter_cpp", _C + _CPP),
 }
 TEST_FILE = re.compile(
     r"/(tests?|__tests__|spec|e2e|benches)/|/src/it/|/test_[^/]*$|/conftest\.py$|[._-](unit)?(tests?|spec)\.\w+$|(Tests?|TestCase|IT)\.java$"

@@ -1,4 +1,4 @@
-"""Facts about files: symbols, imports, size, complexity, TODO comments, entry points and tests.
+"""Facts about files: symbols, imports, size, complexity, entry points and tests.
 
 A language with a grammar is parsed by tree-sitter, one without by lizard. Complexity is McCabe's: one, and one more for each decision.
 Parsers run in forked processes (`ParserPool`), because a hostile file can crash one written in C or make it hang.
@@ -28,10 +28,8 @@ IMPORT_CHARACTERS = 4_000
 """A Rust `use` can name many modules."""
 IMPORTS_KEPT = 2_000
 SYMBOLS_KEPT = 20_000
-TODOS_KEPT = 200
 FUNCTIONS = frozenset({"function", "method"})
 _TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
-_TODO = re.compile(rb"\b(TODO|FIXME|XXX|HACK)\b[:( ]?[^\n]{0,160}")
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
 
@@ -70,7 +68,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
     parser, query = load(language)
     tree = parser.parse(source)
     spans: dict[tuple[int, int, str], tuple[str, dict[str, list[Any]]]] = {}
-    elifs, tests, package = set(), 0, ""
+    elifs, tests = set(), 0
     names: dict[int, list[str]] = {}
     for _, captures in tree_sitter.QueryCursor(query).matches(tree.root_node):
         for capture, nodes in captures.items():
@@ -79,8 +77,6 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
                 elifs.add(node.start_byte)
             elif capture == "test":
                 tests += 1
-            elif capture == "package":
-                package = _text(node)
             elif capture not in ("name", "receiver", "what", "word"):
                 kind = "def" if capture.startswith("def.") else capture
                 key = (node.start_byte, -node.end_byte, kind)
@@ -89,8 +85,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
             if capture == "what":
                 names.setdefault(captures["import"][0].start_byte, []).append(_text(node))
     symbols, imports, loose = _sweep(spans, elifs, names)
-    comments = sorted((start, -end) for start, end, kind in spans if kind == "comment")
-    docs = [(start, -end) for start, end, kind in spans if kind == "doc"]
+    comments = sorted((start, -end) for start, end, kind in spans if kind in ("comment", "doc"))
     what = 'if __name__ == "__main__"' if language == "Python" else "function main"
     entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
     if source.startswith(b"#!"):
@@ -98,13 +93,11 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
     functions = [symbol for symbol in symbols if symbol["kind"] in FUNCTIONS]
     tests = tests or (sum(bool(TEST_NAME.match(one["name"])) for one in functions) if is_test else 0)
     return {
-        "comments": _comment_lines(sorted(comments + docs), source),
+        "comments": _comment_lines(comments, source),
         "complexity": loose + sum(one["complexity"] for one in functions),
         "tests": tests if is_test or language == "Rust" else 0,
         "imports": imports[:IMPORTS_KEPT],
-        "package": package,
         "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
-        "todos": _todos(source, comments),
         "hasErrors": bool(tree.root_node.has_error),
         "symbols": symbols[:SYMBOLS_KEPT],
     }
@@ -134,9 +127,7 @@ def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[
         elif kind == "import":
             node = captures["import"][0]
             text = _text(node, IMPORT_CHARACTERS)
-            module = text if node.type in ("string_literal", "system_lib_string") else text.strip("\"'`")
-            module = f"mod {module}" if node.parent is not None and node.parent.type == "mod_item" else module
-            imports.append([module, names.get(start, []), _row(node), top.is_lazy])
+            imports.append([text.strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
         elif kind in ("def", "scope"):
             stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
     return symbols, imports, loose
@@ -180,15 +171,6 @@ def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
         count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
         last = source.find(b"\n", end - 1) if end > start else start
     return count
-
-
-def _todos(source: bytes, comments: list[tuple[int, int]]) -> list[list[Any]]:
-    found: list[list[Any]] = []
-    for start, end in comments:
-        for match in _TODO.finditer(source, start, end) if len(found) < TODOS_KEPT else ():
-            text = _SPACE.sub(" ", match[0].decode("utf-8", "replace")).strip(" */->")
-            found.append([source.count(b"\n", 0, match.start()) + 1, match[1].decode(), text])
-    return found
 
 
 @cache

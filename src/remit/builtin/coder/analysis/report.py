@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -103,21 +103,15 @@ def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
 
 
 def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -> str:
-    about = f"{prose(data['about'])}\n\n" if data["about"] else ""
     partial = f"\n\n**Not complete:** there was no time to read {plural(data['notReached'], 'file')}." if data["notReached"] else ""
-    tests, todos, external = data["tests"], data["todos"], data["imports"]["external"][:12]
+    tests = data["tests"]
     cycles = [
         " → ".join(map(code, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
         for one in data["imports"]["cycles"]
     ]
     sections = [
-        f"# {prose(title)}\n\n{about}{composition(data)}{partial}",
-        _bullets("In short", _points(data)),
-        MORE,
+        f"# {prose(title)}\n\n{composition(data)}{partial}",
         _bullets("Where to start", [f"{_place(one)}, {code(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
-        f"## How it is built\n\n{chart}" if chart else "",
-        _table("", ["folder", "files", "code", "complexity"], _folders(survey)),
-        f"External packages, by files that import them: {_counted(external, 'name', 'files')}." if external else "",
         _table(
             "Files that are complex and change often",
             ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
@@ -125,9 +119,11 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
         ),
         f"No history: {prose(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
         _table("The most complex functions", ["name", "path", "line", "complexity", "nesting"], data["complexFunctions"]),
+        MORE,
+        f"## How it is built\n\n{chart}" if chart else "",
+        _table("Most imported", ["path", "importedBy"], data["imports"]["mostImported"]),
         _bullets("What is tangled", cycles),
         _table("What no test reaches", ["path", "code", "functions", "complexity"], tests["untouchedFiles"] if tests["functions"] else []),
-        _bullets("Left open", [f"{_place(one)} {prose(one['text'][:140])}" for one in todos["items"]], todos["count"]),
         _table("Languages", ["language", "files", "code", "comments", "blank"], data["languages"]),
         _bullets("What was not read", _left_out(data, survey)),
     ]
@@ -138,59 +134,19 @@ def _place(one: dict[str, Any]) -> str:
     return code(one["path"]) + (f":{one['line']}" if one["line"] else "")
 
 
-def _counted(rows: Sequence[dict[str, Any]], name: str, number: str) -> str:
-    return ", ".join(f"{code(one[name])} ({one[number]:,})" for one in rows)
-
-
-def _bullets(heading: str, lines: Sequence[str], count: int = 0) -> str:
-    more = max(len(lines), count) - _ROWS
-    shown = [f"- {line}" for line in (*lines[:_ROWS], *([f"and {more:,} more, see the data"] if more > 0 else []))]
-    return f"## {heading}\n\n" + "\n".join(shown) if lines else ""
+def _bullets(heading: str, lines: Sequence[str]) -> str:
+    return f"## {heading}\n\n" + "\n".join(f"- {line}" for line in lines[:_ROWS]) if lines else ""
 
 
 def _table(heading: str, keys: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     lines = [[re.sub(r"([A-Z])", r" \1", key).lower() for key in keys], ["---"] * len(keys)]
     lines += [[_cell(row[key]) for key in keys] for row in list(rows)[:_ROWS]]
     drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "" if len(lines) == 2 else f"## {heading}\n\n{drawn}" if heading else drawn
+    return f"## {heading}\n\n{drawn}" if len(lines) > 2 else ""
 
 
 def _cell(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else code(value)
-
-
-def _points(data: dict[str, Any]) -> list[str]:
-    points = []
-    if starts := list(dict.fromkeys(code(one["path"]) for one in data["entryPoints"])):
-        points.append(f"**It starts** at {', '.join(starts[:3])}{' and other places' if len(starts) > 3 else ''}.")
-    if top := data["imports"]["mostImported"][:3]:
-        points.append(f"**Most imported**: {_counted(top, 'path', 'importedBy')}.")
-    for one in data["hotSpots"][:1]:
-        tested = ", and no test reaches it" if one["isUntested"] else ""
-        points.append(
-            f"**Most likely to break**: {code(one['path'])}: {plural(one['commits'], 'commit')}, complexity {one['complexity']:,}{tested}."
-        )
-    if data["complexFunctions"]:
-        one = data["complexFunctions"][0]
-        points.append(f"**Most complex function**: {code(one['name'])} in {code(one['path'])} ({one['complexity']:,}).")
-    if count := data["imports"]["cycleCount"]:
-        largest = plural(data["imports"]["cycles"][0]["size"], "module")
-        points.append(f"**Tangled**: {plural(count, 'group')} of modules import one another in a circle; the largest has {largest}.")
-    elif data["imports"]["edges"]:
-        points.append("**Not tangled**: no modules import one another in a circle.")
-    if count := data["tests"]["functions"]:
-        points.append(
-            f"**Tests**: {plural(count, 'test')}; by imports and names, no test reaches {plural(data['tests']['untouched'], 'file')}."
-        )
-    return points
-
-
-def _folders(survey: Survey) -> list[dict[str, Any]]:
-    totals: dict[str, Counter[str]] = defaultdict(Counter)
-    folders = group_by_folder([file.path for file in survey.code_files])
-    for file in survey.code_files:
-        totals[folders[file.path]].update({"files": 1, "code": file.code, "complexity": file.complexity})
-    return sorted(({"folder": folder, **counts} for folder, counts in totals.items()), key=lambda row: -int(row["code"]))
 
 
 def _left_out(data: dict[str, Any], survey: Survey) -> list[str]:

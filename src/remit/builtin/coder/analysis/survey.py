@@ -2,13 +2,11 @@
 
 import contextlib
 import heapq
-import json
 import os
 import posixpath
 import re
 import shlex
 import time
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +30,6 @@ FILES_IN_COMMIT = 200
 GIT_SECONDS = 15.0
 _FUNCTIONS_KEPT = 20_000
 _MANIFEST_BYTES = 512 * 1024
-_MANIFESTS = frozenset({"pyproject.toml", "package.json", "Cargo.toml"})
 _TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
 _ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
 _LOG = shlex.split(
@@ -79,8 +76,6 @@ class Survey:
     functions: list[Function] = field(default_factory=list)
     """Those that can come into a list, not all."""
     entries: list[dict[str, Any]] = field(default_factory=list)
-    todos: list[dict[str, Any]] = field(default_factory=list)
-    todo_count: int = 0
     broken: int = 0
     """Files with parts that the grammar could not parse."""
 
@@ -111,11 +106,7 @@ class Survey:
             self.code_files.append(CodeFile(path, language, *numbers, is_test))
         if "imports" in facts:
             imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
-            self.modules.append(Module(path, language, str(facts["package"]), imports))
-            for line, tag, text in facts["todos"]:
-                self.todo_count += 1
-                if len(self.todos) < LISTED:
-                    self.todos.append({"path": printable(path), "line": int(line), "tag": str(tag), "text": str(text)})
+            self.modules.append(Module(path, language, imports))
             self.broken += bool(facts["hasErrors"])
             self.entries += [_entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
         self.files += 1
@@ -129,15 +120,15 @@ class Survey:
         return heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line))
 
     def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
-        """Bounded data, and the graph. Reads the history, and the manifests among these paths."""
+        """Bounded data, and the graph. Reads the history, and go.mod among these paths."""
         self.code_files.sort()
-        project = read_manifests(self.workspace, self.path, paths)
-        graph = ImportGraph(sorted(self.modules), project["goModules"])
+        graph = ImportGraph(sorted(self.modules), read_go_modules(self.workspace, paths))
         both = graph.both()
         tests = {file.path for file in self.code_files if file.is_test}
         code_nodes = {module.node for module in self.modules if module.path not in tests}
         cycles = sorted((one for one in cyclic_components(graph.eager) if one & code_nodes), key=lambda one: (-len(one), min(one)))
         imported_by = Counter(target for node in both if node in code_nodes for target in both[node])
+        most_imported = heapq.nsmallest(LISTED, imported_by.items(), key=lambda item: (-item[1], item[0]))
         test_data, untested = self._test_data(both)
         churn, history = read_history(self.workspace, self.path)
         entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
@@ -146,12 +137,10 @@ class Survey:
         ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
         data = {
             "path": printable(self.path or "."),
-            "name": project["name"],
-            "about": project["about"],
             "files": self.files,
             "parsedFiles": len(self.code_files),
             "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
-            "entryPoints": [*project["commands"], *entries][:LISTED],
+            "entryPoints": entries[:LISTED],
             "largestFiles": [as_data(file) for file in largest],
             "complexFunctions": [as_data(one) for one in self._complex_functions()],
             "imports": {
@@ -159,10 +148,8 @@ class Survey:
                 "lazyEdges": sum(map(len, graph.lazy.values())),
                 "cycleCount": len(cycles),
                 "cycles": [_cycle(one, graph.eager) for one in cycles[:LISTED]],
-                "mostImported": _ranked(imported_by, "path", "importedBy"),
-                "external": _ranked(graph.external, "name", "files"),
+                "mostImported": [{"path": printable(path), "importedBy": count} for path, count in most_imported],
             },
-            "todos": {"count": self.todo_count, "items": self.todos},
             "tests": test_data,
             "hotSpots": self._hot_spots(churn, untested),
             "history": history,
@@ -219,32 +206,17 @@ class Survey:
         return heapq.nlargest(LISTED, spots, key=lambda spot: (spot["score"], spot["path"]))
 
 
-def read_manifests(workspace: Path, top: str, paths: Iterable[str]) -> dict[str, Any]:
-    """Name, description and commands of the project, and folders by Go module path. A manifest that is broken is ignored."""
-    found: dict[str, Any] = {"name": "", "about": "", "commands": [], "goModules": {}}
+def read_go_modules(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Folders by the module path in their go.mod."""
+    found = {}
     with Root(workspace) as root:
         for path in paths:
             folder, _, name = path.rpartition("/")
-            if name == "go.mod" or (name in _MANIFESTS and folder == top):
-                with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-                    _read_manifest(found, path, read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace"))
+            with contextlib.suppress(OSError):
+                text = read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace") if name == "go.mod" else ""
+                if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
+                    found[match[1].strip('"`')] = folder
     return found
-
-
-def _read_manifest(found: dict[str, Any], path: str, text: str) -> None:
-    folder, _, name = path.rpartition("/")
-    if name == "go.mod":
-        if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
-            found["goModules"][match[1].strip('"`')] = folder
-        return
-    document: dict[str, Any] = json.loads(text) if name == "package.json" else tomllib.loads(text)
-    fields = document if name == "package.json" else document.get("project") or document.get("package") or {}
-    for key, field_name in (("name", "name"), ("about", "description")):
-        if not found[key] and isinstance(fields.get(field_name), str):
-            found[key] = printable(fields[field_name])
-    commands = fields.get("bin" if name == "package.json" else "scripts") or {}
-    commands = {found["name"]: commands} if isinstance(commands, str) else commands
-    found["commands"] += [_entry(path, 0, f"command {command} = {target}") for command, target in list(commands.items())[:LISTED]]
 
 
 @dataclass(slots=True)
@@ -287,11 +259,6 @@ def as_data(record: NamedTuple) -> dict[str, Any]:
     """The fields of a record with names in camel case."""
     fields = record._asdict().items()
     return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): printable(value) if isinstance(value, str) else value for name, value in fields}
-
-
-def _ranked(counts: Counter[str], name: str, number: str) -> list[dict[str, Any]]:
-    most = heapq.nsmallest(LISTED, counts.items(), key=lambda item: (-item[1], item[0]))
-    return [{name: printable(key), number: count} for key, count in most]
 
 
 def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:
