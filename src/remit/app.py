@@ -171,7 +171,7 @@ class Remit:
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
         self._telemetry = await self._open_telemetry()
-        self._load_directory(self.root)
+        await self._load_directory(self.root)
         self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
         self._deps = await self._make_deps()
         self._reader = self.engine = self._make_engine()
@@ -201,7 +201,7 @@ class Remit:
         self._is_open = True
         try:
             is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
-            self._load_directory(opened_at if is_elsewhere else None)
+            await self._load_directory(opened_at if is_elsewhere else None)
             self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
             self._reader = EventStreams(self.store, self.folder / "run")
@@ -545,11 +545,12 @@ class Remit:
         limit = self.settings.slots_for(spec.name)
         self.engine.limit_slots(spec.name, spec.slots if limit is None else limit)
 
-    def _load_directory(self, root: Path | None) -> None:
+    async def _load_directory(self, root: Path | None) -> None:
         """The agents given, and those of the project at `root`, if one is named."""
         from remit.agents.directory import Directory
         from remit.agents.executors import Executors
         from remit.agents.process.pool import ProcessPool
+        from remit.agents.python_files import describe_project
         from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
@@ -564,9 +565,11 @@ class Remit:
         for given in self._given.agents:
             directory.register(given)
         if root is not None:
-            directory.load_folder(root / ".remit" / "agents", self.trust)
+            described = await off_loop(describe_project, root / ".remit", self.trust.allows_content)
+            directory.load_files(described)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
+            directory.list_unapproved(described)
         offer_built_in(directory, self.settings, self.models)
         offer_assistant(directory, self.settings, self.models, self)
         routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go
