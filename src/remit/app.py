@@ -565,7 +565,7 @@ class Remit:
         for given in self._given.agents:
             directory.register(given)
         if root is not None:
-            described = await off_loop(describe_project, root / ".remit", self.trust.allows_content)
+            described = await off_loop(describe_project, root / ".remit", self.trust.allows_content, self.settings.describe_seconds)
             directory.load_files(described)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()

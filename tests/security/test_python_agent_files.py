@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from remit import Remit, RemitError
-from remit.agents import python_files
 from remit.agents.directory import Directory
 from remit.agents.python_files import Descriptions, FolderDescription
 from support import cli
@@ -87,7 +86,7 @@ async def test_the_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Pat
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_that_misbehaves_at_import_is_named_and_holds_up_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_files, "LOAD_SECONDS", 1.0)
+    monkeypatch.setenv("REMIT_DESCRIBE_SECONDS", "1")
     project(tmp_path, hostile=HOSTILE[name], fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
     begun = time.monotonic()
     listed = cli.run_json("agents", cwd=tmp_path)
@@ -129,7 +128,7 @@ async def test_bytecode_that_a_clone_ships_is_not_run(tmp_path: Path) -> None:
 
 
 def describe(root: Path, *, approved: bool) -> tuple[FolderDescription, Directory]:
-    found = Descriptions(root / "descriptions").describe(root / ".remit" / "agents", root, lambda path, data: approved)
+    found = Descriptions(root / "descriptions", 30.0).describe(root / ".remit" / "agents", root, lambda path, data: approved)
     directory = Directory(lambda agent: agent)
     directory.load_files(found)
     directory.list_unapproved(found)

@@ -43,8 +43,6 @@ LARGEST_BYTES = 1024 * 1024
 LARGEST_LISTED = 64 * 1024
 """Of a file that nobody approved: more is not parsed for names."""
 LARGEST_DESCRIPTION = 4 * 1024 * 1024
-LOAD_SECONDS = 3.0
-"""How long the files of a project may take to load for their descriptions. They load at the same time."""
 START_SECONDS = 10.0
 """For the interpreter that loads them: it runs no code of theirs itself."""
 LATE_KEPT_SECONDS = 60.0
@@ -182,9 +180,9 @@ def _declared_name(decorator: ast.expr, default: str) -> str:
 # ---- descriptions of a folder
 
 
-def describe_project(folder: Path, is_approved: Approval) -> "FolderDescription":
+def describe_project(folder: Path, is_approved: Approval, seconds: float) -> "FolderDescription":
     """The agents that the Python files in `agents` below `.remit` declare."""
-    return Descriptions(state_folder() / "descriptions").describe(folder / "agents", folder.parent, is_approved)
+    return Descriptions(state_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +196,8 @@ class Descriptions:
     """Descriptions by the hash of a file's name and content, in a folder of the user. A description is no code: a file is loaded only
     from the content that was approved."""
 
-    def __init__(self, folder: Path, seconds: float = LOAD_SECONDS) -> None:
+    def __init__(self, folder: Path, seconds: float) -> None:
+        """`seconds`: how long files may take to load; they load at the same time."""
         self._folder = folder
         self._seconds = seconds
 
@@ -344,7 +343,7 @@ def main() -> None:
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
-    late = {"error": f": it did not load within {plan['seconds']:g} s.", "late": time.time()}
+    late = {"error": f": it did not load within {plan['seconds']:g} s (the setting describe_seconds).", "late": time.time()}
     sys.stdout.buffer.write(to_json([_read(answers.get(reader), late) for reader in readers]))
 
 

@@ -78,7 +78,7 @@ class Project:
         from remit.models.client import Models
 
         directory, models = Directory(lambda agent: agent), Models(self.settings)
-        described = describe_project(self.folder, self.trust.allows_content)
+        described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
         directory.load_files(described)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()

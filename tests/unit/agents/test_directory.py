@@ -30,7 +30,7 @@ def directory() -> Directory:
 
 
 def describe(folder: Path) -> FolderDescription:
-    return Descriptions(folder / "descriptions").describe(folder, folder, lambda path, data: True)
+    return Descriptions(folder / "descriptions", 30.0).describe(folder, folder, lambda path, data: True)
 
 
 def test_two_agents_of_one_name_are_refused_and_the_same_twice_is_not() -> None:

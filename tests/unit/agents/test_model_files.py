@@ -249,7 +249,7 @@ def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path
     (tmp_path / ".remit/agents/helper.py").write_text(
         "from remit import agent\n@agent('helper.look')\nasync def look() -> str:\n    return ''\n"
     )
-    directory.load_files(describe_project(tmp_path / ".remit", lambda path, data: True))
+    directory.load_files(describe_project(tmp_path / ".remit", lambda path, data: True, 30.0))
     (left,) = directory.problems
     assert "'helpr'" in left
     assert "'helper.look'" in second

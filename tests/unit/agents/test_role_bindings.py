@@ -23,7 +23,7 @@ def directory(root: Path, toml: str = "", environ: dict[str, str] | None = None)
     (root / "remit.toml").write_text(toml)
     settings = load_settings(root, environ=environ or {})
     made = Directory(lambda agent: agent)
-    made.load_files(describe_project(root / ".remit", lambda path, data: True))
+    made.load_files(describe_project(root / ".remit", lambda path, data: True, 30.0))
     made.load_definitions(root, settings)
     made.offer_roles()
     return made
