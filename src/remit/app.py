@@ -179,7 +179,7 @@ class Remit:
         self._is_open = True
         try:
             self._attach_server = self._make_attach_server()
-            self.recovered = await self.engine.open(recover=self._given.recover)
+            self.recovered = await self.engine.open(recover=self._given.recover and self.trust.is_complete)
             self._executors.warm_up()
         except BaseException:
             await self.close(hand_over=True)  # the next process continues what was resumed already
@@ -308,8 +308,11 @@ class Remit:
     async def recover(self) -> "Recovered":
         """Resume or settle the delegations of dead processes, and kill the processes that they left."""
         from remit.runtime.engine import Recovered
+        from remit.system.trust import summary_of
 
         self._must_be_open()
+        if not self.trust.is_complete:
+            raise self.trust.refused(f"To recover is to run agents of this project again, and {summary_of(self.trust.left_out)} of it")
         return Recovered() if self._attachment is not None else await self.engine.recover()
 
     # ---- agents and policy
@@ -469,6 +472,7 @@ class Remit:
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
             accept_env=settings.accept_env,
+            trust=self.trust,
         )
 
     def _make_engine(self) -> "Engine":
@@ -558,7 +562,12 @@ class Remit:
         from remit.system.settings_files import environment_of
 
         grace = self.settings.kill_grace_seconds
-        pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment_of(self.settings))
+        pool = ProcessPool(
+            project=self._project,
+            owner_id=self.owner.owner_id,
+            term_grace=grace,
+            environment={**environment_of(self.settings), **self.trust.environment},
+        )
         self.models = Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
         self._executors = Executors(pool, grace, self.models, self, self.root)
         directory = self.directory = Directory(self._executors, self._executors.define)
@@ -590,7 +599,8 @@ class Remit:
         given = self._given.policy
         if given is not None and not isinstance(given, str | Path):
             return given
-        return open_policy(self.folder, self.settings.policy_mode, owner=self.owner.owner_id, clock=self.clock, given=given)
+        mode, owner = self.settings.policy_mode, self.owner.owner_id
+        return open_policy(self.folder, mode, owner=owner, clock=self.clock, given=given, trust=self.trust)
 
     def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
         """Into the error ledger; a cancellation that was asked for is not an error."""

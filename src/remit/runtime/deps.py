@@ -17,6 +17,7 @@ from remit.core.routing import RoutingTable
 
 if TYPE_CHECKING:
     from remit.runtime.workspaces import Workspace
+    from remit.system.trust import ProjectTrust
 
 
 class Agents(Protocol):
@@ -53,6 +54,8 @@ class RuntimeDeps:
     """How long a person is waited for."""
     accept_env: tuple[str, ...] = ()
     """Variables that acceptance commands get besides the usual ones."""
+    trust: "ProjectTrust | None" = None
+    """What is approved of the project's files."""
 
 
 class Tree:
