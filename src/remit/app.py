@@ -471,9 +471,16 @@ class Remit:
             policy=await off_loop(self._open_policy),
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
+            principal_of=self._principal_of,
             accept_env=settings.accept_env,
             trust=self.trust,
         )
+
+    def _principal_of(self, session_id: str) -> str | None:
+        from remit.runtime.authorize import on_behalf_of
+
+        record = self.store.get(session_id)
+        return None if record is None else on_behalf_of(record.caller_info)
 
     def _make_engine(self) -> "Engine":
         from remit.engines.embedded.embedded import EmbeddedEngine

@@ -410,7 +410,7 @@ def _authorized(
         asked = delegation_requests(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
-    about, decision = decide_all(deps.policy, asked, workspace) if known is None else (asked[0], known)
+    about, decision = decide_all(deps, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None

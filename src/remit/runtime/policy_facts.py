@@ -16,6 +16,7 @@ from remit.core.errors import Misused
 from remit.core.languages import plain_name
 from remit.core.parameters import declared_name
 from remit.core.policy import Fact
+from remit.core.protected_paths import protection_of
 
 LONGEST_TEXT = 2000
 LONGEST_PATH = 4096
@@ -31,7 +32,9 @@ OURS = frozenset(
 )
 """Facts about the caller: agents cannot set them."""
 COMPUTED = frozenset(
-    OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
+    OURS
+    | {"path", "name", "parts", "inside", "protected", "own_scratch"}
+    | {"url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
 """Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
 
@@ -101,6 +104,9 @@ def path_facts(value: Any, workspace: Path) -> Facts:
     inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path or len(path) > LONGEST_PATH)
     parts = [part for part in path.split("/") if part]
     facts = {"path": path[:LONGEST_PATH], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+    protection = protection_of(path)
+    if protection is not None:
+        facts["protected"] = str(protection)
     return facts if ".." not in given or not inside else _ambiguous(given, root, facts)
 
 
