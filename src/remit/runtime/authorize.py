@@ -4,9 +4,10 @@ Asked for a delegation before it runs (`accept`), and for what an agent does on 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,13 +163,18 @@ async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]
     """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
     if not all(isinstance(path, str) for path in paths):
         raise Misused("Paths are texts.")
-    allowed: list[str] = []
     (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    for start in range(0, len(paths), _AT_ONCE):
-        some = paths[start : start + _AT_ONCE]
-        says = deps.policy.filter_allowed([_with_session(deps, replace(alike, facts=path_facts(path, workspace))) for path in some])
-        allowed += [path for path, is_allowed in zip(some, says, strict=True) if is_allowed]
+    requests = (replace(alike, facts=path_facts(path, workspace)) for path in paths)
+    return [path for path, is_allowed in zip(paths, await filter_allowed(deps, requests), strict=True) if is_allowed]
+
+
+async def filter_allowed(deps: RuntimeDeps, requests: Iterable[PolicyRequest]) -> list[bool]:
+    """Which of many similar requests are allowed, without asking a person and without keeping the loop."""
+    allowed: list[bool] = []
+    rest = iter(requests)
+    while some := list(islice(rest, _AT_ONCE)):
+        allowed += deps.policy.filter_allowed([_with_session(deps, one) for one in some])
         await asyncio.sleep(0)  # others have their turn
     return allowed
 
