@@ -158,16 +158,16 @@ class Tool:
             if not document[servers]:
                 document.pop(servers)
         made = tomlkit.dumps(document) if self.is_toml else write_json(document, text)
-        if self._rest(self.read(made)) != self._rest(before) or self.entry_in(made) != entry:
+        if self.rest(self.read(made)) != self.rest(before) or self.entry_in(made) != entry:
             raise Unfit(f"{servers}.{name} cannot be changed without touching the rest")
         return made
 
-    def _rest(self, document: Entry) -> tuple[Entry, Entry]:
+    def rest(self, document: Entry) -> tuple[Entry, Entry]:
         servers = {name: value for name, value in document.get(self.path[0], {}).items() if name != self.path[1]}
         return {key: value for key, value in document.items() if key not in (self.path[0], "$schema")}, servers
 
     def is_empty(self, text: str) -> bool:
-        return not any(self._rest(self.read(text))) and "#" not in text
+        return not any(self.rest(self.read(text))) and "#" not in text
 
 
 TOOLS = {
@@ -241,8 +241,9 @@ class Change:
                 shutil.copy2(self.file, self.backup)
             if self.after is None:
                 Path(os.path.realpath(self.file)).unlink()  # the file that a link leads to; the link was there before
-                with contextlib.suppress(OSError):  # something else is in the folder, or it is the project
-                    self.file.parent.rmdir()
+                if self.file.parent != self.root:
+                    with contextlib.suppress(OSError):  # something else is in the folder
+                        self.file.parent.rmdir()
             else:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(self.file, self.after)
@@ -292,10 +293,7 @@ def plan_undo(tool: Tool, root: Path) -> Change:
             after = tool.write(text, tool.entry_in(old))
         except HasComments:
             return replace(change, does=Does.PASTE, paste=".".join(tool.path))
-        if original is not None and tool.read(after) == {
-            **tool.read(old),
-            **({"$schema": tool.schema} if not old.strip() and tool.schema else {}),
-        }:
+        if original is not None and tool.rest(tool.read(after)) == tool.rest(tool.read(old)):
             return replace(change, does=Does.RESTORE, after=original)
         if original is None and tool.is_empty(after):
             return replace(change, does=Does.DELETE, after=None)
