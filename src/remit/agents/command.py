@@ -1,6 +1,7 @@
 """Commands as agents: what is started, the environment and prompt it gets, and what is made of its output.
 
-`environment_for`, `folder_of`, `set_aside`, `feed`, `out_of_time` and `session_prompt` are shared with `agents.coding` and `agents.acp`.
+What `agents.coding` and `agents.acp` share with it: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
+`session_prompt`.
 The process pool kills a command with all it started when its delegation ends.
 """
 
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters
 from remit.agents.placeholders import filled, places_in
-from remit.agents.process.command_process import CommandProcess, Program
-from remit.agents.process.pool import ProcessPool
+from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, repair_prompt
 from remit.agents.transcript import TextBuffer
 from remit.core.agents import Answers
@@ -69,6 +69,15 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
         **ctx.environment(),
         **_told(ctx),
     }
+
+
+def programs_of(definition: Definition, deps: "ExecutorDeps") -> ProgramStarter:
+    """What starts the programs of this agent: contained or not."""
+    if not definition.contain:
+        return deps.processes
+    from remit.agents.containment.container import Container
+
+    return Container(definition, deps.processes, deps.root)
 
 
 def return_file_of(ctx: Context) -> Path:
@@ -216,7 +225,7 @@ class CommandAgent:
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self._definition = definition
-        self._pool = deps.processes
+        self._pool = programs_of(definition, deps)
         self.spec = definition.spec
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +255,7 @@ class _Run:
         self._is_told = False
         self._stderr = ""
 
-    async def to_the_end(self, pool: ProcessPool, start: ProgramStart) -> int:
+    async def to_the_end(self, pool: ProgramStarter, start: ProgramStart) -> int:
         """Its exit code."""
         tasks: list[asyncio.Task[None]] = []
         try:

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -80,6 +80,7 @@ Names = Annotated[
 """Names with commas between them, or a list of names."""
 
 
+Contain = Annotated[bool, Field(strict=True)] | Literal["auto"]
 Short = Annotated[str, Field(strict=True, min_length=1, max_length=2000)]
 
 MODELS_ALONE = ("tools", "requests", "temperature")
@@ -96,6 +97,8 @@ _STARTED = (
     "delegates",
     "runs_on",
     "built_in",
+    "contain",
+    "hosts",
 )
 """Keys that only an agent started as a process uses, or one that runs on it."""
 _REMOTE_ALONE = ("remote", "token_variable", "ca_file", "parameters")
@@ -120,6 +123,8 @@ class DefinitionTable(BaseModel):
     delegates: bool = False
     hand_in: Text = "SIGTERM"
     options: Words = ()
+    contain: Contain = False
+    hosts: Words = ()
     runs_on: Text | None = None
     built_in: Text | None = None
     timeout: Seconds | None = None
@@ -198,6 +203,15 @@ class DefinitionTable(BaseModel):
                 raise ValueError(f"{name!r} is no variable that a program can be given")
         return environment
 
+    @field_validator("hosts")
+    @classmethod
+    def _valid_hosts(cls, hosts: Words) -> Words:
+        if hosts:
+            from remit.agents.containment.hosts import HostList
+
+            HostList(hosts)
+        return hosts
+
     @field_validator("folder")
     @classmethod
     def _valid_path(cls, folder: str) -> str:
@@ -227,6 +241,8 @@ class DefinitionTable(BaseModel):
             self._refuse(MODELS_ALONE, "it is for language models; what a coding agent may use is its allow")
             if self.model is not None and len(self.model) > 1:
                 raise ValueError("model: only a language model takes several; name one")
+        if self.hosts and not self.contain and kind is not Kind.PROFILE:
+            raise ValueError("hosts: they limit a contained agent; write contain = true, or leave them out")
         if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
             raise ValueError('merge = true needs workspace = "worktree"')
         if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
@@ -341,6 +357,8 @@ class Definition:
     delegates: bool = False
     hand_in: str = "SIGTERM"
     options: tuple[str, ...] = ()
+    contain: bool | Literal["auto"] = False
+    hosts: tuple[str, ...] = ()
     runs_on: str | None = None
     built_in: str | None = None
     address: str = ""
@@ -358,7 +376,7 @@ class Definition:
 
 _SAME = (
     "prompt", "folder", "pass_environment", "environment", "instructions", "tools", "requests", "temperature", "allow", "delegates",
-    "hand_in", "options", "runs_on", "built_in", "remote", "token_variable", "ca_file",
+    "hand_in", "options", "contain", "hosts", "runs_on", "built_in", "remote", "token_variable", "ca_file",
 )  # fmt: skip
 _SAME_OF_SPEC = (
     "description", "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages",

@@ -121,6 +121,7 @@ EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 INHERIT = "inherit"
 BUILT_IN = "built-in"
 """In `[roles]` and `runs_on`: what comes with remit."""
+_STRICTNESS = [False, "auto", True]
 _NO_SETTINGS = Settings()
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
@@ -225,6 +226,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
         model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, executor),
         allow=_left(profile, tuple(own.get("allow", executor.allow)), executor.kind),
         runs_on=executor.name,
+        contain=max(executor.contain, own.get("contain", False), key=_STRICTNESS.index),
     )
     table["model"] = table["model"] or executor.model
     notes = (*profile.notes, *(f"{key}: it is left to {executor.name}" for key in left))

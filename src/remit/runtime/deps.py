@@ -17,7 +17,6 @@ from remit.core.routing import RoutingTable
 
 if TYPE_CHECKING:
     from remit.runtime.workspaces import Workspace
-    from remit.system.trust import ProjectTrust
 
 
 class Agents(Protocol):
@@ -52,12 +51,8 @@ class RuntimeDeps:
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
     approval_seconds: float = 120.0
     """How long a person is waited for."""
-    principal_of: Callable[[str], str | None] = lambda _session_id: None
-    """Who asked for the tree of a delegation; None: it is not on record."""
     accept_env: tuple[str, ...] = ()
     """Variables that acceptance commands get besides the usual ones."""
-    trust: "ProjectTrust | None" = None
-    """What is approved of the project's files."""
 
 
 class Tree:

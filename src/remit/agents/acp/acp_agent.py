@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.command import check_own_tools, out_of_time, return_file_of, session_prompt, set_aside
+from remit.agents.command import check_own_tools, out_of_time, programs_of, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import holds_return
@@ -35,7 +35,7 @@ class AcpAgent:
         """`start_seconds`: how long its process may take to say that it speaks the protocol."""
         self.spec: AgentSpec = definition.spec
         self._definition = definition
-        self._pool = deps.processes
+        self._pool = programs_of(definition, deps)
         self._start_seconds = start_seconds
         self._parked: dict[str, Session] = {}
         """Conversations whose answer is going to be refused: the same session is asked again at once."""

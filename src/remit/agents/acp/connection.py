@@ -23,8 +23,7 @@ from remit.agents.acp.updates import OWN_TOOLS, Listener
 from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED, items_of, mapping_of
 from remit.agents.command import SERVER_NAME, environment_for, exit_words, folder_of, server_command
 from remit.agents.definition import Definition
-from remit.agents.process.command_process import Program
-from remit.agents.process.pool import ProcessPool
+from remit.agents.process.command_process import Program, ProgramStarter
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
 
@@ -281,7 +280,7 @@ class Session:
 
     # ---- beginning and end
 
-    async def open(self, pool: ProcessPool, *, start_seconds: float = START_SECONDS) -> None:
+    async def open(self, pool: ProgramStarter, *, start_seconds: float = START_SECONDS) -> None:
         """The process runs and has said that it speaks the protocol; or nothing is left, and the error says why."""
         try:
             told = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))

@@ -17,10 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.dialects import Claude, Codex, Dialect, OpenCode, Scope, Turn
-from remit.agents.command import check_own_tools, environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
+from remit.agents.command import (
+    check_own_tools,
+    environment_for,
+    exit_words,
+    feed,
+    folder_of,
+    programs_of,
+    return_file_of,
+    session_prompt,
+    set_aside,
+)
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
-from remit.agents.process.command_process import CommandProcess, Program
-from remit.agents.process.pool import ProcessPool
+from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.agents import AgentSpec, Answers
@@ -303,7 +312,7 @@ class Run:
         self._is_told = is_told and not ctx.hand_in
         self._was_interrupted = False
 
-    async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> ProgramExit:
+    async def to_the_end(self, pool: ProgramStarter, program: Program, prompt: str) -> ProgramExit:
         tasks: list[asyncio.Task[Any]] = []
         code, stderr, is_whole = None, "", False
         spawned: CommandProcess | None = None
@@ -401,7 +410,7 @@ class CodingAgent:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
         self._dialect = DIALECTS[definition.kind]
-        self._pool = deps.processes
+        self._pool = programs_of(definition, deps)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
@@ -444,9 +453,10 @@ class CodingAgent:
     ) -> tuple[Listener, ProgramExit]:
         listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted)
         run = Run(self._dialect, ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last)
-        return listener, await run.to_the_end(self._pool, self._program(ctx, session), prompt)
+        program = self._program(ctx, session, is_contained=await self._pool.contains())
+        return listener, await run.to_the_end(self._pool, program, prompt)
 
-    def _program(self, ctx: Context, session: str | None) -> Program:
+    def _program(self, ctx: Context, session: str | None, *, is_contained: bool) -> Program:
         environment = self._environment(ctx)
         turn = Turn(
             definition=self.definition,
@@ -455,6 +465,7 @@ class CodingAgent:
             scratch=ctx.scratch,
             delegation_id=ctx.session_id,
             session=session,
+            is_contained=is_contained,
         )
         line = self._dialect.command_line(turn)
         program = line.argv[0]

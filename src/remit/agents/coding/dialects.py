@@ -36,6 +36,8 @@ class Turn:
     delegation_id: str
     session: str | None = None
     """The vendor's session to go on in."""
+    is_contained: bool = False
+    """Whether it runs in a container of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,6 +444,8 @@ class Codex:
         definition = turn.definition
         is_writer = may_change(definition.allow) and definition.spec.workspace is not WorkspaceKind.NONE
         settings: dict[str, Any] = {"approval_policy": "never", "sandbox_mode": "workspace-write" if is_writer else "read-only"}
+        if turn.is_contained:  # which is a sandbox, and no other can be made inside it
+            settings["sandbox_mode"], is_writer = "danger-full-access", False
         if is_writer:
             settings["sandbox_workspace_write.writable_roots"] = [str(turn.scratch)]
         if is_writer and may_fetch(definition.allow):

@@ -8,9 +8,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from remit.agents.process.worker_client import SupervisorLink
+from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
 from remit.system.framing import encode_frame
 from remit.system.processes import look, send_signal
@@ -29,6 +30,8 @@ class Program:
     folder: Path
     takes_input: bool = False
     """Whether it is written to; its standard input is empty otherwise."""
+    seccomp: bytes | None = None
+    """Of bubblewrap, with another program inside: the filter that it reads from `FILTER_FD`; may be empty. None: of any other."""
 
 
 def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
             "argv": [_to_wire(word) for word in program.argv],
             "environment": {_name_to_wire(name): _to_wire(value) for name, value in environment.items()},
             "folder": _to_wire(str(program.folder)),
+            "seccomp": None if program.seccomp is None else program.seccomp.decode("latin-1"),
         }
     except ValueError as error:
         raise Misused(
@@ -112,6 +116,11 @@ class CommandProcess:
         self._started: str | None = None
 
     # ---- for the adapter
+
+    def become(self, pid: int | None) -> None:
+        """Signals go to this process from now on: the program inside a container."""
+        if pid is not None and (process := look(pid)) is not None:
+            self.pid, self._started = pid, process.started
 
     async def wait(self) -> int:
         """Its exit code (negative: the signal that ended it), once it and everything it left behind are dead."""
@@ -213,6 +222,16 @@ class CommandProcess:
         self._transports.append(transport)
         self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
         return end
+
+
+class ProgramStarter(Protocol):
+    async def contains(self) -> bool:
+        """Whether its programs are contained."""
+        ...
+
+    def spawn(self, program: Program, ctx: Context) -> "contextlib.AbstractAsyncContextManager[CommandProcess]":
+        """A command that runs. When the block is left, by whatever way, it and all its descendants are dead."""
+        ...
 
 
 def _file(fd: int, mode: str) -> Any:

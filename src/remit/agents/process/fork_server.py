@@ -27,6 +27,10 @@ from remit.system.processes import adopt_orphans, children, find_mark, kill_tree
 # ---- starting a command below its supervisor: a session of its own, only its three streams, then the program itself
 
 
+FILTER_FD = 100
+"""Where bubblewrap finds its seccomp filter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
     stdin: int | None
@@ -37,6 +41,7 @@ class Streams:
 def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
     """Its pid, and the report: pid and start, or the step that failed with its error number."""
     folder = _from_wire(program["folder"])
+    passed = () if program["seccomp"] is None else _prepare_container(program["seccomp"])
     try:
         process = subprocess.Popen(
             [_from_wire(word) for word in program["argv"]],
@@ -46,11 +51,26 @@ def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, di
             cwd=folder,
             env={_from_wire(name): _from_wire(value) for name, value in program["environment"].items()},
             start_new_session=True,
+            pass_fds=passed,
         )
     except OSError as error:
         return None, {"step": "folder" if error.filename == folder else "program", "errno": error.errno or 0}
     process.returncode = 0  # its end is seen by the supervisor, who waits for whatever is below it
     return process.pid, {"pid": process.pid, "started": process_start(process.pid)}
+
+
+def _prepare_container(seccomp: str) -> tuple[int, ...]:
+    """For bubblewrap with another program inside: the descriptor of its filter. Ended by a signal it would take that program along at once,
+    so it ignores those by which the program is asked to end."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if not seccomp:
+        return ()
+    file = os.memfd_create("seccomp")
+    os.write(file, _from_wire(seccomp))
+    os.lseek(file, 0, os.SEEK_SET)
+    os.dup2(file, FILTER_FD)
+    return (FILTER_FD,)
 
 
 def leave_no_signal_ignored() -> None:

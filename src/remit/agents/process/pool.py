@@ -327,6 +327,9 @@ class ProcessPool:
             patience.cancel()
             _settle(answered, failure)
 
+    async def contains(self) -> bool:
+        return False
+
     @contextlib.asynccontextmanager
     async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
         """A command that runs. When the block is left, by whatever way, it and all its descendants are dead.

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +18,6 @@ from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, kill_tree_async
 from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
-from remit.system.sandbox.cgroup import make_group
 from remit.system.sandbox.keeper import STOP_OUTPUT
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD
@@ -124,30 +123,8 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
             "abi": offer.landlock,
             "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
             "uid": box.uid,
-            "group": None,
-            "socket_bytes": _socket_bytes(),
         }
-        group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
-        if group is None:
-            return await _started(job, box, orders, hear, choose, out)
-        stack.callback(group.remove)
-        orders["group"] = group.open()
-        stack.callback(os.close, orders["group"])
-        ran = await _started(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
-        return replace(ran, ended=_with_memory(ran.ended)) if group.was_exceeded() else ran
-
-
-def _with_memory(ended: ExitReport) -> ExitReport:
-    """Of one that the kernel has killed processes of, for its group had too much memory."""
-    return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
-
-
-def _socket_bytes() -> int:
-    """The most that one socket holds: it takes one more message while it is not full."""
-    try:
-        return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
-    except (OSError, ValueError):
-        return 2 * 212_992
+        return await _started(job, box, orders, hear, choose, out)
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:

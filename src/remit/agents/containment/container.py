@@ -1,0 +1,299 @@
+"""Containers: a program of an agent inside bubblewrap, with the files, the network and the environment that it needs and no more.
+
+The workspace and the scratch directory are writable at their own paths, the system is readable, everything else does not exist inside.
+The supervisor, deadlines and the killing of the whole tree are those of any command: bubblewrap is merely put before the program.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from remit.agents.coding.dialects import may_change
+from remit.agents.containment.gateway import Gateway
+from remit.agents.containment.hosts import VENDOR_HOSTS, HostList
+from remit.agents.containment.vendor_home import HIDDEN_VARIABLES, VendorHome, vendor_home
+from remit.agents.definition import Definition, Kind
+from remit.agents.process.command_process import CommandProcess, Program, start_error
+from remit.agents.process.fork_server import FILTER_FD
+from remit.agents.process.pool import ProcessPool
+from remit.core.agents import WorkspaceKind
+from remit.core.context import Context
+from remit.core.errors import Stopped, Unavailable
+from remit.core.ids import decode
+from remit.policy.audit import note_access
+from remit.system.sandbox import recipes, seccomp
+from remit.system.sandbox.bubblewrap import enclose
+from remit.system.sandbox.probe import Offer, probe
+from remit.system.sandbox.profile import Profile, git_directories, toolchain
+from remit.system.threads import off_loop
+from remit.system.unix_sockets import listen_at, peer_of
+
+PROXY_PORT = 3128
+_NETLINK = 16
+_NEAR = "127.0.0.1,localhost,::1"
+_FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True)
+_START_SECONDS = 20.0
+_ENTRY = """
+import os, sys
+from _signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, signal
+from _socket import AF_INET, AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
+link_path, ports, *argv = sys.argv[1:]
+listeners = []
+for port in ports.split(","):
+    listeners.append(socket(AF_INET, SOCK_STREAM))
+    listeners[-1].bind(("127.0.0.1", int(port)))
+    listeners[-1].listen(128)
+link = socket(AF_UNIX, SOCK_STREAM)
+link.connect(link_path)
+numbers = b"".join(one.fileno().to_bytes(4, sys.byteorder) for one in listeners)
+link.sendmsg([b"L"], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
+if link.recv(1) != b"G":
+    sys.exit(125)
+for number in (SIGHUP, SIGINT, SIGTERM):
+    signal(number, SIG_DFL)
+try:
+    os.execvp(argv[0], argv)
+except OSError as error:
+    sys.exit(f"{argv[0]} cannot be started in the container: {error.strerror}")
+"""
+"""The first program inside: opens the listening sockets, hands them over, and becomes the agent's program. It imports what `socket` and
+`signal` are made of, because those take 13 ms."""
+
+
+class Container:
+    """Starts the programs of an agent that declares `contain`."""
+
+    def __init__(self, definition: Definition, pool: ProcessPool, root: Path) -> None:
+        self._definition = definition
+        self._pool = pool
+        self._root = root
+
+    @contextlib.asynccontextmanager
+    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
+        """As `ProcessPool.spawn`. Raises `Unavailable` where the agent must be contained and cannot be."""
+        if await self.contains():
+            starting = self._contained(program, ctx, probe())
+        else:
+            ctx.progress(f"Not contained: {_fault(probe())}. {self._definition.name} runs with all rights of this user.")
+            starting = self._pool.spawn(program, ctx)
+        async with starting as spawned:
+            yield spawned
+
+    async def contains(self) -> bool:
+        """Raises `Unavailable` where the agent must be contained and cannot be."""
+        offer = await off_loop(probe)
+        if self._definition.contain is True and not offer.has_bubblewrap:
+            raise Unavailable(
+                f"{self._definition.name} must be contained (contain = true), and {_fault(offer)}: it is not started.",
+                code="TOOL_UNAVAILABLE",
+                advice=f'{offer.advice()} Or declare contain = "auto", which runs it uncontained and says so.',
+            )
+        return offer.has_bubblewrap
+
+    @contextlib.asynccontextmanager
+    async def _contained(self, program: Program, ctx: Context, offer: Offer) -> AsyncIterator[CommandProcess]:
+        definition = self._definition
+        vendor = vendor_of(definition)
+        owner = (str(self._root), definition.name)
+        async with contextlib.AsyncExitStack() as stack:
+            home = await _entered(stack, vendor_home(vendor, owner, program.environment))
+            hosts = HostList([*VENDOR_HOSTS.get(vendor or "", ()), *definition.hosts, *_own_hosts(program.environment, home)])
+            ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT))
+            handover = Handover(home.link)
+            stack.callback(handover.close)
+            inside = _Inside(definition, program, ctx, home, offer)
+            gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
+            stack.push_async_callback(gateway.close)
+            ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
+            spawned = await stack.enter_async_context(self._pool.spawn(inside.enclosed(ports), ctx))
+            proxy, *forwarded = await handover.take(spawned, len(ports))
+            await gateway.serve(proxy, dict(zip(ports[1:], forwarded, strict=True)))
+            await handover.go()
+            yield spawned
+
+    def _refusals_of(self, ctx: Context) -> Callable[[Mapping[str, Any], str], Awaitable[None]]:
+        delegation = ctx.backend.delegation
+
+        async def note(facts: Mapping[str, Any], because: str) -> None:
+            entry = {
+                "event": "egress",
+                "verdict": "deny",
+                "caller": delegation.agent,
+                "action": "network",
+                "facts": dict(facts),
+                "because": because,
+                "sessions": [delegation.session_id],
+            }
+            with contextlib.suppress(Stopped):
+                ctx.progress(f"Refused: {because}")
+            await off_loop(note_access, self._root / ".remit", entry)
+
+        return note
+
+
+async def _entered(stack: contextlib.AsyncExitStack, manager: "contextlib.AbstractContextManager[VendorHome]") -> VendorHome:
+    """On a thread: files are written when it is entered and left."""
+    made = await off_loop(manager.__enter__)
+
+    async def leave() -> None:
+        await off_loop(manager.__exit__, None, None, None)
+
+    stack.push_async_callback(leave)
+    return made
+
+
+def _fault(offer: Offer) -> str:
+    return f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "bubblewrap is not installed"
+
+
+def vendor_of(definition: Definition) -> str | None:
+    """Whose directory it needs. Of an agent that speaks the Agent Client Protocol, by its program."""
+    if definition.kind in VENDOR_HOSTS:
+        return str(definition.kind)
+    name = Path(definition.command[0]).name if definition.command and definition.kind is Kind.ACP else ""
+    return next((vendor for vendor in VENDOR_HOSTS if name == vendor or name.startswith(f"{vendor}-")), None)
+
+
+def _own_hosts(environment: Mapping[str, str], home: VendorHome) -> Iterator[str]:
+    """Where the user's own settings say that the model is."""
+    named = [value for name, value in environment.items() if name.endswith("_BASE_URL")]
+    for address in (*named, *home.addresses):
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(address)
+            if parts.hostname:
+                host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+                yield f"{host}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+
+
+# ---- the first process inside
+
+
+class Handover:
+    """A socket by which the first process inside hands over the sockets that it listens at, once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._listener = listen_at(path)
+        self._link: socket.socket | None = None
+
+    async def take(self, spawned: CommandProcess, count: int) -> list[socket.socket]:
+        loop = asyncio.get_running_loop()
+        accepting = loop.create_task(loop.sock_accept(self._listener))
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await asyncio.wait((accepting, spawned.link.lost), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        if not accepting.done():
+            accepting.cancel()
+            words = spawned.stderr_tail() or f"nothing came of it within {_START_SECONDS:g} s"
+            raise Unavailable(f"The container could not be made: {words}.", code="TOOL_UNAVAILABLE", advice="`remit doctor` tries it.")
+        self._link, _ = accepting.result()
+        spawned.become(peer_of(self._link).pid)
+        ready = asyncio.Event()
+        loop.add_reader(self._link, ready.set)
+        try:
+            await asyncio.wait_for(ready.wait(), _START_SECONDS)
+        finally:
+            loop.remove_reader(self._link)
+        _, numbers, _, _ = socket.recv_fds(self._link, 1, count)
+        sockets = [socket.socket(fileno=number) for number in numbers]
+        for one in sockets:
+            one.setblocking(False)
+        return sockets
+
+    async def go(self) -> None:
+        """From here on it is the agent's program; nothing more is taken."""
+        assert self._link is not None
+        await asyncio.get_running_loop().sock_sendall(self._link, b"G")
+        self.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        if self._link is not None:
+            self._link.close()
+
+
+# ---- what there is inside
+
+
+class _Inside:
+    """What one run sees, and its command line."""
+
+    def __init__(self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer) -> None:
+        self._program = program
+        self._home = home
+        self._offer = offer
+        workspace, scratch = ctx.workspace.resolve(), ctx.scratch.resolve()
+        is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others keep to their lists themselves
+        is_written = definition.spec.workspace not in (WorkspaceKind.NONE, WorkspaceKind.SCRATCH) and not is_reader
+        self.writes = (workspace, scratch) if is_written else (scratch,)
+        own = workspace / ".remit"
+        self._profile = Profile(
+            workspace=self.writes[0],
+            home=home.home,
+            writable=(scratch, *home.writable, *self._sockets()),
+            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git_directories(workspace)),
+            hidden=(own,) if scratch.is_relative_to(own) else (),
+        )
+
+    def enclosed(self, ports: Sequence[int]) -> Program:
+        """The program inside bubblewrap."""
+        assert self._offer.bubblewrap is not None
+        has_filter = self._offer.seccomp
+        bubblewrap = enclose(
+            self._offer.bubblewrap,
+            self._profile,
+            locks_namespaces=self._offer.locks_namespaces,
+            filter_fd=FILTER_FD if has_filter else None,
+        )
+        entry = [str(recipes.python().program), "-I", "-S", "-B", "-c", _ENTRY, str(self._home.link), ",".join(map(str, ports))]
+        argv = (*bubblewrap[:-3], "--chdir", str(self._program.folder), "--", *entry, self._name, *self._program.argv[1:])
+        filter_program = seccomp.program(_FILTER) if has_filter else b""
+        return replace(self._program, argv=argv, environment=self._environment(), seccomp=filter_program)
+
+    def _environment(self) -> dict[str, str]:
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        proxies = {name: proxy for upper in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (upper, upper.lower())}
+        told = {"TMPDIR": "/tmp", "NO_PROXY": _NEAR, "no_proxy": _NEAR, "NODE_USE_ENV_PROXY": "1"}
+        kept = {name: value for name, value in self._program.environment.items() if name not in HIDDEN_VARIABLES}
+        return {**kept, **self._home.environment(), **told, **proxies}
+
+    def _sockets(self) -> Iterator[Path]:
+        """By which the first program hands over, and that of the owner of the tree, for what it delegates."""
+        yield self._home.link
+        token = self._program.environment.get("REMIT_CALLER")
+        if token and (path := Path(decode(token).address)).is_socket():
+            yield path
+
+    def _tools(self, definition: Definition, workspace: Path) -> list[Path]:
+        """The toolchain, the program, and files that its declaration names, as far as nothing shows them already."""
+        shown = list(toolchain(workspace, self._program.environment))
+        self._name, parts = _installed(self._program)
+        named = [Path(word) for word in definition.command[1:] if os.path.isabs(word) and os.path.isfile(word)]
+        for path in (*parts, *named):
+            if not any(path.is_relative_to(folder) for folder in (workspace, *map(Path, recipes.SYSTEM_FOLDERS), *shown)):
+                shown.append(path)
+        return shown
+
+
+def _installed(program: Program) -> tuple[str, list[Path]]:
+    """The program as it is called inside, and where it is: with the packages of one of Node, the virtual environment of one of Python."""
+    name = program.argv[0]
+    found = shutil.which(name, path=program.environment.get("PATH")) if "/" not in name else str(program.folder / name)
+    if found is None or not os.path.exists(found):
+        raise start_error(program, {"step": "program", "errno": errno.ENOENT})
+    real = Path(os.path.realpath(found))
+    packages = [folder for folder in real.parents if folder.name == "node_modules"][-1:]
+    if packages:  # by its real path: links among packages are relative
+        return str(real), packages
+    environment = Path(found).parent.parent
+    return found, [*([environment] if (environment / "pyvenv.cfg").is_file() else []), Path(found), real]

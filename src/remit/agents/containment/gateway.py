@@ -1,0 +1,173 @@
+"""The way out of a container: a CONNECT proxy with a list of hosts, and ports of this machine's loopback address.
+
+A container has a network namespace of its own. Its first process opens listening sockets there and hands them to us: whoever connects to
+one inside is answered here. Names are looked up and connected to on this side, so that a name cannot lead to another address later.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from remit.agents.containment.hosts import HostList
+from remit.core.errors import Misused, Refused, RemitError
+from remit.system.http import Address, AddressKind, Target, UnreachableError, classify_address, parse_target, resolve
+
+HEAD_BYTES = 16 * 1024
+HEAD_SECONDS = 10.0
+CONNECT_SECONDS = 20.0
+CONNECTIONS_AT_ONCE = 256
+_PIECE = 64 * 1024
+_REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway", 503: "Service Unavailable"}
+
+log = logging.getLogger("remit.containment")
+
+
+class Permit(Protocol):
+    """`ctx.permit`."""
+
+    def __call__(self, action: str = "", /, **facts: Any) -> Awaitable[None]: ...
+
+
+class Gateway:
+    """Of one container. Every decision goes to the policy or, where the list of hosts refuses, to `note_refusal`: both write the audit
+    log."""
+
+    def __init__(
+        self,
+        hosts: HostList,
+        permit: Permit,
+        note_refusal: Callable[[Mapping[str, Any], str], Awaitable[None]],
+        *,
+        resolve: Callable[[str, int], Awaitable[Sequence[Address]]] = resolve,
+    ) -> None:
+        self._hosts = hosts
+        self._permit = permit
+        self._note_refusal = note_refusal
+        self._resolve = resolve
+        self._servers: list[asyncio.Server] = []
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def serve(self, proxy: socket.socket, forwarded: Mapping[int, socket.socket]) -> None:
+        """Answer at these sockets; `forwarded` by the port of this machine that each stands for."""
+        self._servers.append(await asyncio.start_server(self._begin(self._answer), sock=proxy, limit=HEAD_BYTES))
+        for port, sock in forwarded.items():
+            self._servers.append(await asyncio.start_server(self._begin(self._forwarder(port)), sock=sock))
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _begin(self, answer: "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]") -> Any:
+        async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._open.add(task)
+            try:
+                if len(self._open) > CONNECTIONS_AT_ONCE:
+                    await _refuse(writer, 503, f"{CONNECTIONS_AT_ONCE} connections are open already.")
+                else:
+                    await answer(reader, writer)
+            except (OSError, asyncio.CancelledError):
+                pass  # one of the two ends is gone, or the container is
+            finally:
+                self._open.discard(task)
+                writer.close()
+
+        return run
+
+    def _forwarder(self, port: int) -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]":
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async with _connected(("127.0.0.1",), port) as far:
+                await _join(reader, writer, *far)
+
+        return forward
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One CONNECT, to its end."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        method, authority = (*head.split(b"\r\n", 1)[0].decode("latin-1").split(" "), "")[:2]
+        if method != "CONNECT":
+            await _refuse(writer, 405, 'Only https passes this proxy (CONNECT). List a local server as hosts = ["127.0.0.1:PORT"].')
+            return
+        try:
+            target = parse_target(f"https://{authority}/")
+            addresses = await self._admit(target)
+            async with _connected(addresses, target.port) as far:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await _join(reader, writer, *far)
+        except Misused as error:
+            await _refuse(writer, 400, error.message)
+        except UnreachableError as error:
+            await _refuse(writer, 502, str(error))
+        except RemitError as error:
+            await _refuse(writer, 403, f"{error.message} {error.advice or ''}")
+
+    async def _admit(self, target: Target) -> Sequence[Address]:
+        """The addresses to connect to. Raises `Refused`."""
+        facts = {"host": target.host, "port": target.port, "method": "CONNECT"}
+        if not self._hosts.allows(target):
+            await self._refused(facts, f"{target.host}:{target.port} is not in the list of hosts of this agent.")
+        addresses = [target.address] if target.address is not None else await self._resolve(target.host, target.port)
+        for address in addresses:
+            kind = classify_address(address)
+            if kind is not AddressKind.PUBLIC and not self._hosts.lists_address(address, target.port):
+                await self._refused(facts, f"{target.host} leads to {address}, which is not a public address ({kind}).")
+        await self._permit("network", effects=["network"], scheme="https", **facts)
+        return addresses
+
+    async def _refused(self, facts: Mapping[str, Any], because: str) -> None:
+        await self._note_refusal(facts, because)
+        raise Refused(because, code="POLICY_DENIED", advice=f'Have a person add it: hosts = ["{facts["host"]}"].')
+
+
+@contextlib.asynccontextmanager
+async def _connected(addresses: Sequence[object], port: int) -> "AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]":
+    fault: object = "it has no address"
+    for address in addresses:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(str(address), port)
+        except (OSError, TimeoutError) as error:
+            fault = error or "no answer"
+            continue
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+        return
+    raise UnreachableError(f"Port {port} cannot be connected to: {fault}.")
+
+
+async def _join(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, far_reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter
+) -> None:
+    """Pass on bytes in both directions until both have ended."""
+    async with asyncio.TaskGroup() as both:
+        both.create_task(_pass_on(reader, far_writer))
+        both.create_task(_pass_on(far_reader, writer))
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(_PIECE):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError, RuntimeError):
+        writer.write_eof()
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: int, words: str) -> None:
+    body = f"remit: {words}\n".encode()
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()

