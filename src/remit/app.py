@@ -450,7 +450,7 @@ class Remit:
         )
 
     async def _make_deps(self) -> "RuntimeDeps":
-        from remit.runtime.deps import Rules, RuntimeDeps
+        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps
 
         settings = self.settings
         return RuntimeDeps(
@@ -468,7 +468,7 @@ class Remit:
             policy=await off_loop(self._open_policy),
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
-            accept_env=settings.accept_env,
+            acceptance=AcceptanceRules.from_settings(settings),
         )
 
     def _make_engine(self) -> "Engine":

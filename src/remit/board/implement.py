@@ -63,7 +63,8 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.settings import Settings
-from remit.runtime.verify import acceptance_environment, run_acceptance
+from remit.runtime.deps import AcceptanceRules
+from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
@@ -285,10 +286,10 @@ class ImplementRun(TaskRun):
         """Everything is done: verified once more where no agent ran just now, then written down and committed."""
         task = await off_loop(self.task)
         if task.accept and not commits:
-            env = acceptance_environment(self.remit.settings.accept_env)
-            proof = await run_acceptance(task.accept, cwd=self.board.root, seconds_left=max(0.0, self.seconds_left), env=env)
+            site = AcceptanceSite(folder=self.board.root, root=self.board.root, rules=AcceptanceRules.from_settings(self.remit.settings))
+            proof = await run_acceptance(task.accept, site, seconds_left=max(0.0, self.seconds_left))
             if proof.error is not None:
-                error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {self.number}")
+                error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {self.number}. {proof.hidden}")
                 words = f"All phases are done, but the task is not accepted. {error.message}"
                 return await off_loop(self._halt, "partial", words, error, Status.PARTIAL)
         self.must_hold()

@@ -34,7 +34,8 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line
-from remit.runtime.verify import acceptance_environment, run_acceptance
+from remit.runtime.deps import AcceptanceRules
+from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -167,7 +168,9 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         record = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            record = await check_record(board, task, besides=write_to, seconds=ACCEPT_SECONDS, accept_env=remit.settings.accept_env)
+            record = await check_record(
+                board, task, besides=write_to, seconds=ACCEPT_SECONDS, rules=AcceptanceRules.from_settings(remit.settings)
+            )
         done = Review(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
         return await off_loop(_file, board, done)
 
@@ -460,7 +463,7 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, accept_env: Sequence[str] = ()) -> RecordCheck:
+async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> RecordCheck:
     """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
     plan = await off_loop(_plan_of, board.root, task)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
@@ -473,10 +476,12 @@ async def check_record(board: Board, task: Task, *, besides: str = "", seconds: 
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
-        acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds, env=acceptance_environment(accept_env))
+        site = AcceptanceSite(folder=board.root, root=board.root, rules=rules)
+        acceptance = await run_acceptance(commands, site, seconds_left=seconds)
         for check in acceptance.checks:
             ended = check.trouble or f"exited {check.exit_code}"
-            gap = (f"`{check.command}` {ended}.", f"Make it exit 0, then run `remit review {task.number}` again.")
+            advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
+            gap = (f"`{check.command}` {ended}.", advice)
             found.append(f"`{check.command}` exits 0." if check.is_met else gap)
     gaps = tuple(one for one in found if not isinstance(one, str))
     return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))

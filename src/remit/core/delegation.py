@@ -153,6 +153,13 @@ class Delegation(NamedTuple):
         return self.lineage.session_id
 
     @property
+    def is_asked_here(self) -> bool:
+        """A person or a program of this project wrote it: not an agent, a command of the board, nor a caller of a server."""
+        info = self.caller_info
+        is_outside = info is not None and (info.principal != ROOT_CALLER or bool(info.door))
+        return self.lineage.parent_id is None and self.command is None and not is_outside
+
+    @property
     def deadline_wall(self) -> float:
         return self.created_at + self.deadline.timeout_seconds
 

@@ -27,6 +27,7 @@ def _one_or_several(value: Any) -> Any:
 
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=1)]
+CountOrNone = Annotated[int | None, Field(strict=True, ge=1), BeforeValidator(_none)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
 Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Waiting = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -251,8 +252,16 @@ class Settings:
     """Whether what the policy refuses is refused, only logged, or not even asked."""
     approval_seconds: Seconds = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    accept_in: Literal["sandbox", "host"] = "sandbox"
+    """Where acceptance commands run. Those of a plan, of a model or of a caller from outside run in the sandbox either way."""
     accept_env: Names = ()
     """Variables of the environment that acceptance commands get beside the usual ones."""
+    accept_read: Names = ()
+    """Paths that acceptance commands may read in the sandbox beside the toolchain; relative ones start at the project's root."""
+    accept_memory_mb: CountOrNone = None
+    """Memory of an acceptance command in the sandbox; None: half of the machine's."""
+    accept_processes: Count = 4096
+    """Processes and threads of an acceptance command in the sandbox."""
     board_commits: Flag = True
     """Whether commands of the board commit what they write, in a git checkout; `board.commits` reads it by itself."""
     model: Names = ()

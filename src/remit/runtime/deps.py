@@ -16,6 +16,7 @@ from remit.core.result import Return
 from remit.core.routing import RoutingTable
 
 if TYPE_CHECKING:
+    from remit.core.settings import Settings
     from remit.runtime.workspaces import Workspace
 
 
@@ -38,6 +39,31 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceRules:
+    """The settings of acceptance commands, as plain values."""
+
+    is_on_host: bool = False
+    """Whether commands that a person or a program of the project wrote run outside of the sandbox."""
+    variables: tuple[str, ...] = ()
+    """Names of variables beside the usual ones."""
+    read: tuple[str, ...] = ()
+    """Paths beside the toolchain, to be read in the sandbox."""
+    memory_mb: int | None = None
+    """In the sandbox; None: half of the machine's."""
+    processes: int = 4096
+
+    @classmethod
+    def from_settings(cls, settings: "Settings") -> "AcceptanceRules":
+        return cls(
+            is_on_host=settings.accept_in == "host",
+            variables=settings.accept_env,
+            read=settings.accept_read,
+            memory_mb=settings.accept_memory_mb,
+            processes=settings.accept_processes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeDeps:
     root: Path
     agents: Agents
@@ -51,8 +77,8 @@ class RuntimeDeps:
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
     approval_seconds: float = 120.0
     """How long a person is waited for."""
-    accept_env: tuple[str, ...] = ()
-    """Variables that acceptance commands get besides the usual ones."""
+    acceptance: AcceptanceRules = field(default_factory=AcceptanceRules)
+    """Where acceptance commands run and what they see."""
 
 
 class Tree:

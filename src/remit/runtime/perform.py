@@ -44,6 +44,8 @@ async def perform(work: Work) -> Return:
     if work.pending is not None and (refusal := await await_admission(work, work.pending)) is not None:
         return refusal
     try:
+        if work.delegation.accept:  # refused before the work, not after it
+            await work.acceptance_site().require()
         if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
             from remit.runtime.workspace_session import OWN_FOLDER, open_session
 
@@ -286,8 +288,7 @@ async def _proven(work: Work, result: Return) -> Return:
 
     work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
-    cwd = work.root if work.own_workspace is None else work.own_workspace.folder
-    acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
+    acceptance = await run_acceptance(work.delegation.accept, work.acceptance_site(), seconds_left=work.remaining())
     unmet = acceptance.error
     if unmet is not None:
         advice = f"{unmet.recommendation} Delegate it again with resume={work.delegation.session_id} to go on from what it did."

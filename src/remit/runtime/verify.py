@@ -1,22 +1,30 @@
 """Acceptance commands: the caller's own proof, run here after the agent has said that it is done.
 
-Each runs by `/bin/sh -c` in a session of its own and is killed with everything it started when its time is up, when the
-delegation is cancelled, and for what it left running in the background. Decides nothing about the return: see `Acceptance`.
+Each runs by `/bin/sh -c` in a sandbox that shows the workspace, the toolchain and git (`AcceptanceSite`), and is killed with everything it
+started when its time is up, when the delegation is cancelled, and for what it left running in the background. Decides nothing about the
+return: see `Acceptance`.
 """
 
 import asyncio
 import contextlib
 import os
+import resource
 import secrets
-import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.core.errors import ErrorInfo
+from remit.core.errors import ErrorInfo, Unavailable
+from remit.runtime.deps import AcceptanceRules
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
-from remit.system.processes import MARK, kill_tree_async, process_start
+from remit.system.processes import MARK
+from remit.system.sandbox.boxes import Box, shell_box
+from remit.system.sandbox.probe import Offer, probe, required
+from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
+from remit.system.sandbox.recipes import MEBIBYTE, Limits
+from remit.system.sandbox.run import ProgramEnd, run_program
+from remit.system.threads import off_loop
 
 OUTPUT_TAIL_BYTES = 4000
 _MESSAGE_TAIL_CHARACTERS = 400
@@ -52,6 +60,8 @@ class Check:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
     checks: tuple[Check, ...]
+    hidden: str = ""
+    """What the commands did not see, in a sentence."""
 
     @property
     def is_met(self) -> bool:
@@ -70,72 +80,138 @@ class Acceptance:
             code="VALIDATION_FAILED",
             message=f"Acceptance command `{unmet.command}` {ended}." + (f" Its output ended: {tail}" if tail else ""),
             recoverable=True,
-            recommendation=f"Make `{unmet.command}` exit 0.",
+            recommendation=f"Make `{unmet.command}` exit 0. {self.hidden}".rstrip(),
         )
 
 
-def acceptance_environment(more_names: Iterable[str] = ()) -> dict[str, str]:
-    """Of an acceptance command, which may run code that an agent wrote: no keys, no tokens. `more_names`: the setting `accept_env`."""
-    return listed_environment((*BASIC, *TOOLCHAINS, *more_names))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceSite:
+    """Where acceptance commands run: the folder, the settings, and whose commands they are."""
+
+    folder: Path
+    """The workspace, and the commands' working directory."""
+    root: Path
+    """The project, whose `.remit` they do not see."""
+    rules: AcceptanceRules = field(default_factory=AcceptanceRules)
+    is_asked_here: bool = False
+    """Whether a person or a program of the project wrote the commands. Others never run on the host."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the delegation. By its mark (`REMIT_MARK`), recovery finds what a dead run left."""
+    scratch: Path | None = None
+    """The delegation's own, which can be read."""
+
+    @property
+    def is_on_host(self) -> bool:
+        return self.rules.is_on_host and self.is_asked_here
+
+    async def require(self) -> None:
+        """Raises `Unavailable` where there is neither a sandbox nor leave to do without."""
+        if not self.is_on_host:
+            await off_loop(self._offer)
+
+    def _offer(self) -> Offer:
+        try:
+            return required(probe())
+        except Unavailable as error:
+            opt_out = 'Or set accept_in = "host" to run acceptance commands without a sandbox.' if self.is_asked_here else ""
+            message = f"Acceptance commands cannot be run in a sandbox here: {error.message}"
+            raise Unavailable(message, code=error.code, advice=f"{error.advice} {opt_out}".rstrip()) from None
+
+    def environment(self) -> dict[str, str]:
+        """No keys, no tokens: a command may run code that an agent wrote."""
+        shown = listed_environment((*BASIC, *TOOLCHAINS, *self.rules.variables))
+        if not self.is_on_host:  # they name places that do not exist there
+            shown = {name: value for name, value in shown.items() if name in self.rules.variables or not _is_place(name)}
+            shown |= {"GIT_OPTIONAL_LOCKS": "0", "UV_NO_SYNC": "1"}  # git and the virtual environment are read-only
+        return {**shown, **self.marks}
+
+    def limits(self) -> Limits:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = machine // 2 if self.rules.memory_mb is None else self.rules.memory_mb * MEBIBYTE
+        return Limits(
+            memory_bytes=memory,
+            processes=self.rules.processes,
+            disk_bytes=memory,
+            files=1_000_000,
+            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        )
+
+    def profile(self, environ: Mapping[str, str], limits: Limits) -> Profile:
+        """Blocking: looks at what is installed."""
+        folder = self.folder.resolve(strict=True)
+        given = [Path(self.root, os.path.expanduser(path)) for path in self.rules.read]
+        tools = toolchain(folder, environ)
+        state = self.root.resolve() / ".remit"
+        is_hidden = state.is_dir() and state.is_relative_to(folder)
+        scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() else []
+        return Profile(
+            workspace=folder,
+            home=private_home(folder),
+            read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *given, *scratch])),
+            hidden=(state,) if is_hidden else (),
+            temporary_bytes=limits.disk_bytes,
+        )
+
+    def describe_hidden(self, environ: Mapping[str, str]) -> str:
+        """What a command may have missed, and the settings that would show it."""
+        missed = sum(name not in environ for name in os.environ)
+        variables = f"{missed} environment variables" if missed != 1 else "1 environment variable"
+        if self.is_on_host:
+            return f"It ran without {variables}; see accept_env."
+        settings = "accept_read, accept_env and accept_in" if self.is_asked_here else "accept_read and accept_env"
+        return f"It ran in the sandbox without network, home directory and {variables}; see {settings}."
 
 
-async def run_acceptance(commands: Sequence[str], *, cwd: Path, seconds_left: float, env: Mapping[str, str] | None = None) -> Acceptance:
-    """All of `commands`, in turn, within `seconds_left` altogether; one that fails does not keep the others from being tried.
+def _is_place(name: str) -> bool:
+    return name.startswith("XDG_") or name in ("TMP", "TEMP", "GOCACHE", "UV_CACHE_DIR")
 
-    With the delegation's mark in `env` (`REMIT_MARK`), recovery finds what a dead run left of them.
-    """
+
+async def run_acceptance(commands: Sequence[str], site: AcceptanceSite, *, seconds_left: float) -> Acceptance:
+    """All of `commands`, in turn, within `seconds_left` altogether; one that fails does not keep the others from being tried."""
     stop_at = time.monotonic() + seconds_left
-    environ = acceptance_environment() if env is None else env
+    environ = site.environment()
     checks = []
     for command in commands:
         left = stop_at - time.monotonic()
         if left <= 0:
             checks.append(Check(command=command, exit_code=None, trouble="was not run: no time was left"))
         else:
-            checks.append(await _run(command, cwd, environ, left))
-    return Acceptance(checks=tuple(checks))
+            checks.append(await _run(command, site, environ, left))
+    return Acceptance(checks=tuple(checks), hidden=site.describe_hidden(environ))
 
 
-async def _run(command: str, cwd: Path, environ: Mapping[str, str], seconds: float) -> Check:
+async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], seconds: float) -> Check:
     base = environ.get(MARK, "").rstrip() or "remit"
-    mark = f"{base}:accept-{secrets.token_hex(6)}"
+    environ = {**environ, MARK: f"{base}:accept-{secrets.token_hex(6)}"}
     began = time.monotonic()
-    async with _tail_of_pipe() as (tail, writing_end):
+    limits = None if site.is_on_host else site.limits()
+    async with contextlib.AsyncExitStack() as stack:
+        tail, writing_end = await stack.enter_async_context(_tail_of_pipe())
         try:
-            process = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", command, cwd=cwd, env={**environ, MARK: mark}, start_new_session=True,
-                stdin=asyncio.subprocess.DEVNULL, stdout=writing_end, stderr=writing_end,
-            )  # fmt: skip
-        except (OSError, ValueError) as error:
+            if limits is None:
+                box = Box(argv=["/bin/sh", "-c", command], environment=environ, folder=site.folder)
+            else:
+                offer, profile = await off_loop(lambda: (site._offer(), site.profile(environ, limits)))
+                box = await stack.enter_async_context(shell_box(command, profile, offer, limits, environ))
+            ended = await run_program(box, output=writing_end, seconds=seconds, limits=limits, grace_seconds=_TERM_GRACE_SECONDS)
+        except (OSError, ValueError, Unavailable) as error:
             return Check(command=command, exit_code=None, trouble=f"could not be started: {error}")
-        exit_code = await _wait(process, mark, seconds)
         tail.read()
         return Check(
             command=command,
-            exit_code=exit_code,
+            exit_code=ended.exit_code,
             seconds=round(time.monotonic() - began, 3),
             output_tail=tail.text(),
-            trouble="" if exit_code is not None else f"was stopped after {seconds:.3g} s: no time was left",
+            trouble=_trouble(ended, seconds, limits),
         )
 
 
-async def _wait(process: asyncio.subprocess.Process, mark: str, seconds: float) -> int | None:
-    """Its exit code, or None when time ran out; whichever it is, nothing of it is left afterwards."""
-    started = process_start(process.pid)
-    grace = 0.0
-    try:
-        return await asyncio.wait_for(process.wait(), seconds)
-    except TimeoutError:
-        grace = _TERM_GRACE_SECONDS
-        return None
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):  # at once, in case we are not given the time for what follows
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
-    finally:
-        await kill_tree_async(process.pid, started=started, marker=mark, term_grace=grace)
-        with contextlib.suppress(TimeoutError):  # so that the loop has heard of its end and leaves no zombie
-            await asyncio.wait_for(process.wait(), 1.0)
+def _trouble(ended: ProgramEnd, seconds: float, limits: Limits | None) -> str:
+    if ended.killed_by == "memory" and limits is not None:
+        return f"was stopped: it used more than {limits.memory_bytes // MEBIBYTE} MB of memory (accept_memory_mb)"
+    if ended.killed_by == "processes" and limits is not None:
+        return f"was stopped: it had more than {limits.processes} processes (accept_processes)"
+    return f"was stopped after {seconds:.3g} s: no time was left" if ended.killed_by else ""
 
 
 class _Tail:

@@ -19,6 +19,7 @@ from remit.runtime.deps import RuntimeDeps, Submission
 
 if TYPE_CHECKING:
     from remit.runtime.local_context import LocalRun
+    from remit.runtime.verify import AcceptanceSite
     from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
 
@@ -165,11 +166,18 @@ class Work:
             return None  # a full or foreign disk: the errors of the return still say what was wrong
         return Artifact(type="report", path=str(relative), summary="The answer as it was handed in.")
 
-    def environment(self) -> dict[str, str]:
-        """For acceptance commands: they delegate nothing in its name."""
-        from remit.runtime.verify import acceptance_environment
+    def acceptance_site(self) -> "AcceptanceSite":
+        """Acceptance commands run here; they delegate nothing in its name."""
+        from remit.runtime.verify import AcceptanceSite
 
-        return acceptance_environment(self.deps.accept_env) | self.marks()
+        return AcceptanceSite(
+            folder=self.workspace,
+            root=self.root,
+            rules=self.deps.acceptance,
+            is_asked_here=self.delegation.is_asked_here,
+            marks=self.marks(),
+            scratch=self.scratch_path,
+        )
 
     def marks(self) -> dict[str, str]:
         """Variables by which processes are recognised as its own."""

@@ -233,7 +233,7 @@ class Service:
         longest = call.principal.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
             asked["timeout"] = min(longest, self.agent_info(request.spec).timeout_seconds)
-        with coming_from(call, await self._budget(call.principal)):
+        with coming_from(call, await self._budget(call.principal), has_commands="accept" in extras):
             return await self.remit.start(request.agent, **asked, **extras)
 
     async def _budget(self, principal: Principal) -> Budget | None:
@@ -411,9 +411,10 @@ class Service:
 
 
 @contextlib.contextmanager
-def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
-    """Work started inside belongs to this caller. A plain request of the owner is the same as one from the command line."""
-    is_plain = call.principal.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
+def coming_from(call: Call, budget: Budget | None = None, *, has_commands: bool = False) -> Iterator[None]:
+    """Work started inside belongs to this caller. A plain request of the owner is the same as one from the command line, unless it brings
+    acceptance commands: a model may have written them."""
+    is_plain = call.principal.is_local and not (call.session or call.traceparent or call.deadline_at or call.path or has_commands)
     token = ORIGIN.set(None if is_plain else _origin(call, budget))
     try:
         yield

@@ -293,7 +293,7 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
             case "web" | "search" | "assistant" | "serve" | "signals":
                 table = asdict(getattr(settings, name))
                 told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
-            case "languages" | "builtin_agents" | "accept_env":
+            case "languages" | "builtin_agents" | "accept_env" | "accept_read":
                 told.append((name, list(getattr(settings, name))))
             case "model":
                 told.append((name, list(settings.model) or None))

@@ -50,7 +50,9 @@ _VERBS = {
     "signals": "sends telemetry",
     "serve": "opens the project to callers",
     "policy_mode": "decides whether the policy is enforced",
+    "accept_in": "decides whether acceptance commands run in the sandbox",
     "accept_env": "passes variables to acceptance commands",
+    "accept_read": "shows files to acceptance commands",
 }
 MAX_FILES = 1000
 MAX_FOLDERS = 500

@@ -1,35 +1,69 @@
 """Acceptance commands: run here, bounded, killed whole."""
 
 import asyncio
+import contextlib
 import os
 import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from remit import Remit, agent
-from remit.runtime.verify import OUTPUT_TAIL_BYTES, run_acceptance
+from remit.runtime.deps import AcceptanceRules
+from remit.runtime.verify import OUTPUT_TAIL_BYTES, Acceptance, AcceptanceSite, run_acceptance
+from remit.system.sandbox import probe as probes
 from support.pace import allowed
 
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
+Verify = Callable[..., Awaitable[Acceptance]]
 
 
-async def test_commands_that_exit_0_are_met(tmp_path: Path) -> None:
+@pytest.fixture(params=["sandbox", "landlock", "host"])
+def verify(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Verify:
+    """Each way to run them."""
+    offer = probes.probe()
+    if request.param == "landlock":
+        offer = replace(offer, bubblewrap=None)
+        monkeypatch.setattr(probes, "_known", offer)
+    if request.param != "host" and not (offer.has_keeper if request.param == "landlock" else offer.has_bubblewrap):
+        pytest.skip("There is no such sandbox here.")
+    rules = AcceptanceRules(is_on_host=request.param == "host")
+
+    async def run(commands: list[str], *, cwd: Path, seconds_left: float) -> Acceptance:
+        return await run_acceptance(
+            commands, AcceptanceSite(folder=cwd, root=cwd, rules=rules, is_asked_here=True), seconds_left=seconds_left
+        )
+
+    return run
+
+
+@pytest.fixture
+def long() -> str:
+    """A command that sleeps for a minute, like no other: by it its processes are found, whatever their namespace calls them."""
+    return f"sleep 60.{uuid.uuid4().int % 10**9:09}"
+
+
+def is_running(command: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().split(b"\0")[:-1] == command.encode().split():
+                return True
+    return False
+
+
+async def test_commands_that_exit_0_are_met(verify: Verify, tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    acceptance = await run_acceptance(["test -f a", "echo fine >&2"], cwd=tmp_path, seconds_left=20)
+    acceptance = await verify(["test -f a", "echo fine >&2"], cwd=tmp_path, seconds_left=20)
     assert acceptance.is_met
     assert acceptance.error is None
     assert [check.exit_code for check in acceptance.checks] == [0, 0]
     assert acceptance.checks[1].output_tail == "fine\n"
 
 
-async def test_one_that_fails_gives_an_error_with_its_name_code_and_output(tmp_path: Path) -> None:
-    acceptance = await run_acceptance(["echo no such luck; exit 3", "true"], cwd=tmp_path, seconds_left=20)
+async def test_one_that_fails_gives_an_error_with_its_name_code_and_output(verify: Verify, tmp_path: Path) -> None:
+    acceptance = await verify(["echo no such luck; exit 3", "true"], cwd=tmp_path, seconds_left=20)
     assert not acceptance.is_met
     assert [check.exit_code for check in acceptance.checks] == [3, 0]
     error = acceptance.error
@@ -39,60 +73,61 @@ async def test_one_that_fails_gives_an_error_with_its_name_code_and_output(tmp_p
         assert part in error.message
 
 
-async def test_none_at_all_is_met(tmp_path: Path) -> None:
-    assert (await run_acceptance([], cwd=tmp_path, seconds_left=1)).is_met
+async def test_none_at_all_is_met(verify: Verify, tmp_path: Path) -> None:
+    assert (await verify([], cwd=tmp_path, seconds_left=1)).is_met
 
 
-async def test_one_that_hangs_is_killed_with_everything_it_started(tmp_path: Path) -> None:
-    command = "trap '' TERM; setsid sh -c 'echo $$ > daemon; exec sleep 60' & echo $$ > leader; sleep 60; sleep 60"
+async def test_one_that_hangs_is_killed_with_everything_it_started(verify: Verify, tmp_path: Path, long: str) -> None:
+    (tmp_path / "started").mkdir()
+    command = f"trap '' TERM; setsid env -i sh -c 'touch started/daemon; exec {long}' & touch started/leader; {long}; {long}"
     began = time.monotonic()
-    acceptance = await run_acceptance([command, "true"], cwd=tmp_path, seconds_left=0.5)
+    acceptance = await verify([command, "true"], cwd=tmp_path, seconds_left=0.5)
     assert time.monotonic() - began < allowed(3)
     assert [check.exit_code for check in acceptance.checks] == [None, None]
     assert acceptance.error is not None
     assert "was stopped after 0.5 s" in acceptance.error.message
     assert "was not run" in acceptance.checks[1].trouble
-    for name in ("daemon", "leader"):
-        assert not is_running(int((tmp_path / name).read_text()))
+    assert sorted(os.listdir(tmp_path / "started")) == ["daemon", "leader"]
+    assert not is_running(long)
 
 
-async def test_what_is_left_in_the_background_is_not_waited_for_and_not_left(tmp_path: Path) -> None:
+async def test_what_is_left_in_the_background_is_not_waited_for_and_not_left(verify: Verify, tmp_path: Path, long: str) -> None:
     began = time.monotonic()
-    acceptance = await run_acceptance(["sleep 60 & echo $! > pid"], cwd=tmp_path, seconds_left=20)
+    acceptance = await verify([f"{long} & sleep 0.1"], cwd=tmp_path, seconds_left=20)
     assert acceptance.is_met
     assert time.monotonic() - began < allowed(5)
-    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not is_running(long)
 
 
-async def test_output_without_end_is_read_and_only_its_tail_kept(tmp_path: Path) -> None:
+async def test_output_without_end_is_read_and_only_its_tail_kept(verify: Verify, tmp_path: Path) -> None:
     command = "head -c 20000000 /dev/zero | tr '\\0' x; echo the end"
-    (check,) = (await run_acceptance([command], cwd=tmp_path, seconds_left=20)).checks
+    (check,) = (await verify([command], cwd=tmp_path, seconds_left=20)).checks
     assert check.exit_code == 0
     assert len(check.output_tail) <= OUTPUT_TAIL_BYTES
     assert check.output_tail.endswith("xthe end\n")
 
 
-async def test_one_that_cannot_be_started_is_not_met(tmp_path: Path) -> None:
+async def test_one_that_cannot_be_started_is_not_met(verify: Verify, tmp_path: Path) -> None:
     for command, folder in (("true", tmp_path / "absent"), ("a\0b", tmp_path)):
-        acceptance = await run_acceptance([command], cwd=folder, seconds_left=5)
+        acceptance = await verify([command], cwd=folder, seconds_left=5)
         assert not acceptance.is_met
         assert "could not be started" in acceptance.checks[0].trouble
 
 
-async def test_a_cancelled_check_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path, long: str) -> None:
     os.mkfifo(tmp_path / "ready")
-    running = asyncio.create_task(run_acceptance(["echo $$ > ready; sleep 60"], cwd=tmp_path, seconds_left=60))
-    pid = int(await asyncio.to_thread((tmp_path / "ready").read_text))
+    running = asyncio.ensure_future(verify([f"{long} & echo > ready; {long}"], cwd=tmp_path, seconds_left=60))
+    await asyncio.to_thread((tmp_path / "ready").read_text)
     running.cancel()
     await asyncio.wait({running})
     assert running.cancelled()
-    assert not is_running(pid)
+    assert not is_running(long)
 
 
-async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    await run_acceptance(["true"], cwd=tmp_path, seconds_left=20)
+async def test_no_descriptor_is_left_open(verify: Verify, tmp_path: Path) -> None:
+    await verify(["true"], cwd=tmp_path, seconds_left=20)
     before = len(os.listdir("/proc/self/fd"))
-    await run_acceptance(["true", "false", "sleep 5"], cwd=tmp_path, seconds_left=0.3)
+    await verify(["true", "false", "sleep 5"], cwd=tmp_path, seconds_left=0.3)
     assert len(os.listdir("/proc/self/fd")) == before
 
 

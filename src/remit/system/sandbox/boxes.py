@@ -8,7 +8,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from remit.system.sandbox import bubblewrap, landlock, recipes, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
+from remit.system.sandbox.profile import TEMPORARY, Profile
 from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
@@ -47,10 +48,13 @@ class Box:
     """Where it runs: the command, the keeper's orders, what to keep open for it."""
 
     argv: list[str]
-    orders: dict[str, Any]
+    orders: dict[str, Any] = field(default_factory=dict)
+    """Empty: it needs no keeper."""
     uid: int = 0
     passed: tuple[int, ...] = ()
     environment: Mapping[str, str]
+    folder: Path | None = None
+    """Where it is started; the keeper and bubblewrap go to the work folder themselves."""
 
 
 def in_bubblewrap(job: Job, offer: Offer) -> Box:
@@ -119,6 +123,86 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         yield Box(argv=argv, orders=orders, uid=uid, passed=tuple(opened), environment=environment)
     finally:
         for number in (*opened, lock):
+            os.close(number)
+        await off_loop(clear, str(folder))
+
+
+# ---- programs, in a workspace that is shown at its own path
+
+_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+_PRELUDE = """\
+ulimit -c 0; ulimit -d {kibibytes}; ulimit -u {processes} || ulimit -p {processes}; echo 500 > /proc/self/oom_score_adj
+"""
+"""Limits that the kernel keeps. Shells name that on processes differently."""
+_GIT_IDENTITY = """printf '[user]\nname = sandbox\nemail = sandbox@localhost\n[safe]\ndirectory = *\n' > ~/.gitconfig"""
+
+
+@contextlib.asynccontextmanager
+async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits, environ: Mapping[str, str]) -> AsyncIterator[Box]:
+    """`/bin/sh -c command` in the profile's workspace. Without bubblewrap there is no loopback, /tmp is elsewhere (`TMPDIR`), and no file
+    can be made at the top of a workspace in which something is hidden or read-only."""
+    if offer.bubblewrap is None or not offer.has_bubblewrap:
+        async with _shell_alone(command, profile, offer, limits, environ) as box:
+            yield box
+        return
+    is_counted_alone = changes_user() or counts_by_namespace()
+    most = limits.processes + (0 if is_counted_alone else tasks_of(os.getuid()))
+    bounds = _PRELUDE.format(kibibytes=limits.memory_bytes >> 10, processes=most)
+    script = f'{{ {bounds}{_GIT_IDENTITY}; }} 2> /dev/null; exec /bin/sh -c "$0"'
+    wanted = seccomp.Filter(families=_FAMILIES, allows_within=True)
+    opened = seccomp.open_program(wanted) if offer.seccomp else None
+    try:
+        argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=opened)
+        homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
+        passed = (opened,) if opened is not None else ()
+        yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
+    finally:
+        if opened is not None:
+            os.close(opened)
+
+
+@contextlib.asynccontextmanager
+async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Limits, environ: Mapping[str, str]) -> AsyncIterator[Box]:
+    if "\0" in command:
+        raise ValueError("embedded null byte")
+    await off_loop(_sweep, tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp("", _PREFIX))
+    home, temporary = folder / "home", folder / "tmp"
+    null, lock = os.open(os.devnull, os.O_RDWR), lock_folder(folder)
+    try:
+        for place in (home, temporary):
+            place.mkdir(mode=0o700)
+        orders = {
+            "is_program": True,
+            "workspace": str(profile.workspace),
+            "mounts": [],
+            "own_folders": [str(home), str(temporary)],
+            "box": str(folder),
+            "reserve": 0,
+            "keep": [],
+            "rules": [*landlock.profile_rules(profile, offer.landlock, (home, temporary)), *((name, landlock.DEVICE) for name in _DEVICES)],
+            "filter": seccomp.program(
+                seccomp.Filter(families=(), signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=True)
+            ),
+            "process_limit": limits.processes + 1 + tasks_of(os.getuid()),
+            "report": null,
+            "files": [],
+            "script": "",
+            "argv": ["/bin/sh", "-c", f'{_GIT_IDENTITY}; exec /bin/sh -c "$0"', command],
+            "stdin": None,
+            "limits": asdict(limits),
+            "network": False,
+            "environment": {**environ, "HOME": str(home), "TMPDIR": str(temporary)},
+            "handled": landlock.handled(offer.landlock),
+            "of_files": landlock.OF_FILES,
+            "abi": offer.landlock,
+            "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
+            "uid": 0,
+        }  # fmt: skip
+        argv = [str(recipes.python().program), *_INTERPRETER, str(home), str(temporary), str(folder)]
+        yield Box(argv=argv, orders=orders, passed=(null,), environment=environ)
+    finally:
+        for number in (null, lock):
             os.close(number)
         await off_loop(clear, str(folder))
 

@@ -244,14 +244,15 @@ class Confinement:
     def give_up_rights(self) -> None:
         """The keeper: an ordinary user with no capability, which no process in the sandbox can inspect."""
         uid = self.job["uid"]
-        if uid:
+        if os.geteuid() == 0:
             for capability in range(_LAST_CAPABILITY + 1):
                 self.prctl(_PR_CAPBSET_DROP, capability)
+        if uid:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-            self._capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
-        if os.getuid() == 0 or os.geteuid() == 0:
+        self._capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
+        if not self.job.get("is_program") and (os.getuid() == 0 or os.geteuid() == 0):
             raise PermissionError("the sandbox would run as root")
         self.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
         if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
@@ -710,7 +711,11 @@ def main(job: dict[str, Any]) -> None:
         keeper.abandon()
     if child:
         try:
-            keeper.report(*keeper.watch(child))
+            status, took = keeper.watch(child)
+            if job.get("is_program"):  # its files are the workspace's own: the keeper ends as it did
+                clear(job["box"])
+                os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+            keeper.report(status, took)
             os._exit(0)
         finally:
             keeper.abandon()  # the caller is gone, or the keeper failed: nothing may outlive it

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from remit.system.sandbox.profile import VISIBLE_FILES, Profile
+from remit.system.sandbox.recipes import SYSTEM_FOLDERS
+
 CREATE_RULESET = 444
 """The number of the call, on every machine."""
 _GET_VERSION = 1
@@ -51,6 +54,16 @@ def readable(paths: Iterable[Path], hidden: Iterable[Path]) -> list[Path]:
     """The paths, a folder with something hidden in it replaced by what else is in it."""
     secret = [Path(os.path.realpath(path)) for path in hidden]
     return [found for path in paths for found in _without(Path(os.path.realpath(path)), secret)]
+
+
+def profile_rules(profile: Profile, abi: int, own: Iterable[Path]) -> list[tuple[str, int]]:
+    """The rules of a profile. Whatever is beside something hidden or read-only in a writable place can be written; nothing can be added
+    there. `own`: folders made for the program."""
+    fixed = [*map(Path, (*SYSTEM_FOLDERS, *VISIBLE_FILES)), *profile.read_only]
+    places = (profile.workspace, *profile.writable)
+    written = readable(places, [*profile.hidden, *(path for path in profile.read_only if any(path.is_relative_to(one) for one in places))])
+    rules = [*((path, READ) for path in readable(fixed, profile.hidden)), *((path, _READ_DIR) for path in places)]
+    return [(str(path), rights) for path, rights in (*rules, *((path, everything(abi)) for path in (*written, *own)))]
 
 
 def _without(path: Path, hidden: list[Path]) -> Iterator[Path]:

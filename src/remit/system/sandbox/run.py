@@ -1,29 +1,33 @@
-"""Run one piece of code in the sandbox. Nothing of it is left when `run` returns, however it returns.
+"""Run one piece of code (`run`), or one program (`run_program`), in the sandbox. Nothing of it is left afterwards, however it ends.
 
-Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the keeper; or the keeper alone, where bubblewrap does not work.
-Knows no delegation. Used by `coder.execute_code`.
+Two ways: inside bubblewrap, or the keeper alone, where bubblewrap does not work. Code has a keeper either way, which sets Landlock,
+seccomp and limits. Knows no delegation. Used by `coder.execute_code` and for acceptance commands.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
-from remit.system.processes import MARK, kill_tree_async
+from remit.system.processes import MARK, descendants, kill_tree_async, process_start
 from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
-from remit.system.sandbox.keeper import STOP_OUTPUT
+from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional
 from remit.system.sandbox.probe import Offer
-from remit.system.sandbox.recipes import FLOOD
+from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
+from remit.system.threads import off_loop
 
 END_SECONDS = 3.0
+WATCH_SECONDS = 0.25
+"""Between two looks at what a program uses."""
 
 
 class Child:
@@ -32,13 +36,16 @@ class Child:
     Not asyncio's own: cancelled while it starts a process, that kills bubblewrap in a moment when its child waits for it for ever.
     """
 
-    def __init__(
-        self, argv: Sequence[str], *, stdin: int, stdout: int, stderr: int, kept: Sequence[int], environment: Mapping[str, str]
-    ) -> None:
-        self._mark = environment.get(MARK)
+    def __init__(self, box: Box, *, stdin: int, stdout: int, stderr: int, report: tuple[int, ...] = ()) -> None:
+        self._mark = box.environment.get(MARK)
         self._process = subprocess.Popen(
-            argv, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept, env=dict(environment), start_new_session=True
+            box.argv, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(*report, *box.passed), env=dict(box.environment),
+            cwd=box.folder, start_new_session=True,
         )  # fmt: skip
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
 
     async def wait(self) -> None:
         process = self._process
@@ -63,10 +70,38 @@ class Child:
         if self._mark and (self._process.returncode or 0) < 0:  # it was killed, and could not end the others
             await kill_tree_async(None, marker=self._mark, term_grace=0, limit=END_SECONDS)
 
+    async def kill(self, grace: float) -> None:
+        """It, and all that descends from it or carries its mark, also what it left in the background."""
+        started = process_start(self._process.pid) if self._process.poll() is None else None
+        await kill_tree_async(self._process.pid if started else None, started=started, marker=self._mark, term_grace=grace)
+        await self._wait_shortly()
+
+    async def wait_or_exceed(self, limits: Limits | None) -> str:
+        """Wait for its end, or until all of its processes together pass a limit: the name of that, else nothing."""
+        ending = asyncio.ensure_future(self.wait())
+        try:
+            while not (await asyncio.wait({ending}, timeout=WATCH_SECONDS if limits else None))[0]:
+                if limits and (passed := await off_loop(_passed_limit, self._process.pid, limits)):
+                    return passed
+        finally:
+            ending.cancel()
+        return ""
+
     async def _wait_shortly(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await self.wait()
+
+
+def _passed_limit(pid: int, limits: Limits) -> str:
+    processes = descendants(pid)
+    seen = [looked_at(one) for one in processes]
+    if sum(threads for _, threads in seen) > limits.processes:
+        return "processes"
+    # What they share is counted once for each: look closer.
+    if sum(held for held, _ in seen) > limits.memory_bytes and sum(map(proportional, processes)) > limits.memory_bytes:
+        return "memory"
+    return ""
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
@@ -145,13 +180,8 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
         orders["report"] = reports.write_end
         try:
             child = Child(
-                box.argv,
-                stdin=control.read_end,
-                stdout=stdout.write_end,
-                stderr=stderr.write_end,
-                kept=(reports.write_end, *box.passed),
-                environment=box.environment,
-            )
+                box, stdin=control.read_end, stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
+            )  # fmt: skip
         except OSError as error:
             raise Unavailable(
                 f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
@@ -191,6 +221,38 @@ async def _talked(
         # Killed from outside, by a person or the kernel; the reason is unknown.
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
         return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
+
+
+# ---- one program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    exit_code: int | None
+    """None: it was killed; `killed_by` says for which limit."""
+    killed_by: str = ""
+
+
+async def run_program(
+    box: Box, *, output: int, seconds: float, limits: Limits | None = None, grace_seconds: float = 0.0
+) -> ProgramEnd:  # fmt: skip
+    """Run the program of a box. `output`: an open file for what it writes. `limits`: None where only time bounds it.
+
+    Nothing of it is left when this returns, however it returns. Raises `OSError` or `ValueError` when it cannot be started."""
+    killed_by, grace = "", 0.0
+    with _Pipe(0) as control:
+        child = Child(box, stdin=control.read_end if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            if box.orders:
+                control.send(message(box.orders))
+            async with asyncio.timeout(seconds):
+                killed_by = await child.wait_or_exceed(limits)
+        except TimeoutError:
+            killed_by, grace = "time", grace_seconds
+        finally:
+            control.hang_up()
+            await finish_despite_cancel(child.end() if box.orders else child.kill(grace))
+    return ProgramEnd(exit_code=None if killed_by else child.returncode, killed_by=killed_by)
 
 
 async def _ended(child: Child, control: "_Pipe") -> None:
@@ -275,6 +337,12 @@ class _Pipe:
             asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
         )  # fmt: skip
         return asyncio.StreamWriter(self._writing, protocol, None, loop)
+
+    def send(self, data: bytes) -> None:
+        """All at once: the other end need not read yet."""
+        fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, max(1 << 16, len(data)))
+        os.write(self.write_end, data)
+        self._close(self.read_end)
 
     def hang_up(self) -> None:
         """Close it at once; data that was not sent yet is dropped."""
