@@ -102,8 +102,8 @@ class MemoryRun(LocalRun):
         self.submission.step_times[6] = now
         self.store.apply([StartDelegation(self.delegation.session_id, now, tuple(self.submission.step_times))])
         self.started_at = self.last_heard = self.engine.loop.time()
-        self.work.started_wall = now
-        self.work.ctx = Context(LocalBackend(self))
+        self.started_wall = now
+        self.ctx = Context(LocalBackend(self))
         self.engine.bus.started(self.delegation, now)
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
@@ -121,23 +121,23 @@ class MemoryRun(LocalRun):
         self.stamp(7)
         try:
             await self.end_children()
-            foreign = frozenset(path for other in self.engine.runs.values() if other is not self for path in other.work.artifacts or ())
-            left = await collect_partial_work(self.work, self.output, late, foreign=foreign, is_quiet=not self.engine.left_behind)
+            foreign = frozenset(path for other in self.engine.runs.values() if other is not self for path in other.artifacts or ())
+            left = await collect_partial_work(self, self.output, late, foreign=foreign, is_quiet=not self.engine.left_behind)
         except Exception as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
             left = PartialWork(warnings=(repr(error),))
         if self.stopped_by.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": self._cancel_state(), "source": self.stopped_by.source})
         result = reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=self.elapsed())
-        self._settle(reply.with_agent_session(result, self.work.saved))
+        self._settle(reply.with_agent_session(result, self.saved))
 
     async def _perform(self) -> Return | None:
         try:
-            return await self.engine.perform(self.work)
+            return await self.engine.perform(self)
         except OutOfTime as early:
             reason = StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE
             self.stopped_by = self.stopped_by or Stop(reason=reason, source="the soft deadline", detail=early.message)
         except asyncio.CancelledError:
-            return self.work.held
+            return self.held
         except BaseException as error:  # noqa: BLE001 - an agent that leaves the program ends only itself
             detail = f"{self.delegation.agent} ended the program: {describe_exception(error)}."
             self.stopped_by = self.stopped_by or Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
@@ -177,9 +177,9 @@ class MemoryRun(LocalRun):
         self.store.apply([SettleDelegation(self.delegation.session_id, state, now, result, tuple(steps), tokens, cost, count)])
         self.engine.left(self)
         if self.parent is not None:
-            self.parent.work.add_failure(result)
-        if own := self.work.own_errors(result.errors):
-            self.deps.note_errors(self.delegation, own, self.work.trace)
+            self.parent.add_failure(result)
+        if own := self.own_errors(result.errors):
+            self.deps.note_errors(self.delegation, own, self.trace)
         self.done.set_result(result)
         self.engine.bus.ended(self.delegation, result, now, tokens, cost, steps)
         self.engine.spawn(self._notify())
@@ -229,7 +229,7 @@ class MemoryRun(LocalRun):
         if self.is_settled or self.remaining() < -0.6:
             raise Stopped(f"The delegation {self.delegation.session_id} has ended.", advice="Its agent must not go on.")
 
-    # ---- as the host of its work and its context
+    # ---- for its agent and its context
 
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         if kind is not EventKind.NOTICE:
@@ -419,7 +419,7 @@ class MemoryEngine:
             self.config.deps.note_errors(delegation, refusal.errors, "")
             self.bus.ended(delegation, refusal, now, 0, 0.0, steps)
         if isinstance(submission.caller, MemoryRun):
-            submission.caller.work.add_failure(refusal)
+            submission.caller.add_failure(refusal)
         return refusal
 
     async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:

@@ -2,21 +2,21 @@
 
 import asyncio
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic_core import to_json
 
 from remit.core.budget import Limits
-from remit.core.context import Context, ContextFacts, ContextFiles, Handle, Repair
+from remit.core.context import ContextFacts, ContextFiles, Handle, Repair
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.events import EventKind
 from remit.core.ids import CALLER
 from remit.core.jsonable import clean_text, to_jsonable
-from remit.core.ports import AgentPort, Store
+from remit.core.ports import Store
 from remit.core.request import Request
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason, state_of
 from remit.core.states import State
@@ -32,9 +32,6 @@ from remit.runtime.workspaces import is_recorded_diff
 from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
 
-if TYPE_CHECKING:
-    from remit.runtime.workspaces import Workspace
-
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
 ARTIFACTS_LIMIT = 10_000
@@ -44,7 +41,7 @@ SPENT_STEP = 1.01
 """Spending that has grown by so much is recorded whatever the limit of the output: a budget is not refilled by a crash."""
 
 
-class LocalRun(ABC):
+class LocalRun(Work):
     """A delegation that an engine runs in this process: what every engine knows of it, and what the engine must add."""
 
     attempt: int = 1
@@ -54,22 +51,16 @@ class LocalRun(ABC):
     parent: "Self | None"
 
     def __init__(self, submission: Submission, config: EngineConfig, bus: LifecycleBus) -> None:
-        self.submission = submission
-        self.delegation = submission.delegation
+        super().__init__(submission)
         self.budget = submission.budget
         self.config = config
         self.bus = bus
-        self.work = Work(submission, self)
         self._steps_published = 0
 
     def redrawn(self) -> None:
         """Its session id was taken: nothing has run under it, so it gets another."""
         redraw_session_id(self.submission, self.config.deps.policy)
-        self.delegation = self.work.delegation = self.submission.delegation
-
-    @property
-    def agent(self) -> AgentPort:
-        return self.work.agent
+        self.delegation = self.submission.delegation
 
     @property
     def tree(self) -> Tree:
@@ -82,22 +73,6 @@ class LocalRun(ABC):
     @property
     def store(self) -> Store:
         return self.config.store
-
-    @property
-    def ctx(self) -> Context:
-        return self.work.ctx
-
-    @property
-    def started_wall(self) -> float:
-        return self.work.started_wall
-
-    @property
-    def workspace(self) -> Path:
-        return self.work.workspace
-
-    @property
-    def own_workspace(self) -> "Workspace | None":
-        return self.work.own_workspace
 
     @property
     def scratch_root(self) -> Path:
@@ -125,7 +100,7 @@ class LocalRun(ABC):
 
     def process_environment(self) -> dict[str, str]:
         token = None if self.config.caller_token is None else self.config.caller_token(self)
-        return {**self.work.marks(), CALLER: token} if token else self.work.marks()
+        return {**self.marks(), CALLER: token} if token else self.marks()
 
     def elapsed(self) -> float:
         return self.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
@@ -140,7 +115,6 @@ class LocalRun(ABC):
         self.say(EventKind.NOTICE, {"message": message})
 
     def stamp(self, step: int, last: int = -1) -> None:
-        """Mark a step (by its position), or those up to `last`, as reached now."""
         now, steps = self.config.deps.clock.wall(), self.submission.step_times
         steps[step] = now
         while step < last:
@@ -154,9 +128,9 @@ class LocalRun(ABC):
         self._steps_published = self.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
 
     def declare(self, artifact: Artifact) -> None:
-        if self.work.artifacts is None:
-            self.work.artifacts = {}
-        self.work.artifacts[artifact.path] = artifact
+        if self.artifacts is None:
+            self.artifacts = {}
+        self.artifacts[artifact.path] = artifact
 
     # ---- what an engine adds
 
@@ -196,10 +170,6 @@ class LocalRun(ABC):
     @abstractmethod
     def stop(self, stop: Stop) -> None: ...
     @abstractmethod
-    async def end_children(self) -> None:
-        """Stop the children that still run: no child outlives its caller."""
-
-    @abstractmethod
     async def save_checkpoint(self, value: Any) -> None:
         """Durable when this returns."""
 
@@ -233,29 +203,29 @@ class LocalBackend:
 
     @property
     def root(self) -> Path:
-        return self._run.work.root
+        return self._run.root
 
     @property
     def repair(self) -> Repair | None:
-        return self._run.work.repair
+        return self._run.repair
 
     @property
     def hand_in(self) -> bool:
         return self._run.hand_in
 
     def scratch(self) -> Path:
-        return self._alive().work.scratch()
+        return self._alive().scratch()
 
     @property
     def workspace(self) -> Path:
-        return self._run.work.workspace
+        return self._run.workspace
 
     def environment(self) -> dict[str, str]:
         return self._alive().process_environment()
 
     @property
     def saved(self) -> Any:
-        return self._run.work.saved
+        return self._run.saved
 
     def remaining(self) -> float:
         return self._run.remaining()
@@ -268,8 +238,7 @@ class LocalBackend:
 
     def facts(self) -> ContextFacts:
         run = self._alive()
-        work, environment = run.work, run.process_environment()
-        return ContextFacts(run.delegation, work.root, work.workspace, work.repair, work.saved, environment)
+        return ContextFacts(run.delegation, run.root, run.workspace, run.repair, run.saved, run.process_environment())
 
     async def wait_hand_in(self) -> None:
         await self._alive().wait_hand_in()
@@ -317,14 +286,14 @@ class LocalBackend:
             return
         run.heard()
         if run.output.dropped == 1:
-            run.work.notice("The output is beyond its limit (chunk_limit_bytes); the rest is not kept.")
+            run.notice("The output is beyond its limit (chunk_limit_bytes); the rest is not kept.")
 
     def artifact(self, path: str | Path, type: str, summary: str) -> None:
         run = self._alive()
-        if len(run.work.artifacts or ()) >= ARTIFACTS_LIMIT:
+        if len(run.artifacts or ()) >= ARTIFACTS_LIMIT:
             raise Misused(f"More than {ARTIFACTS_LIMIT} artifacts were declared.", advice="Declare a folder's contents in one list.")
-        artifact = Artifact(type=_known_type(type), path=_inside(run.work, path), summary=clean_text(str(summary))[:500])
-        known = (run.work.artifacts or {}).get(artifact.path)
+        artifact = Artifact(type=_known_type(type), path=_inside(run, path), summary=clean_text(str(summary))[:500])
+        known = (run.artifacts or {}).get(artifact.path)
         run.declare(artifact)
         if known is None:
             run.say(EventKind.ARTIFACT, artifact.to_dict())
@@ -348,17 +317,17 @@ class LocalBackend:
         kept = to_jsonable(value)
         run.heard()
         await run.save_checkpoint(kept)
-        run.work.saved = kept
+        run.saved = kept
 
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
         run = self._alive()
         run.heard()
-        await permit(run.work, run.deps, action, facts)
+        await permit(run, run.deps, action, facts)
 
     async def permitted(self, paths: Sequence[str]) -> list[str]:
         run = self._alive()
         run.heard()
-        return await filter_permitted(run.work, run.deps, paths)
+        return await filter_permitted(run, run.deps, paths)
 
     async def session_diff(self, session_id: str) -> str:
         run = self._alive()
@@ -380,9 +349,9 @@ class LocalBackend:
 
     def warn(self, message: str) -> None:
         """Add a warning to the return, once; not without limit, since each is looked for among the others."""
-        work, warning = self._alive().work, clean_text(str(message))[:MESSAGE_LIMIT]
-        if len(work.warnings) < WARNINGS_LIMIT and warning not in work.warnings:
-            work.warnings = (*work.warnings, warning)
+        run, warning = self._alive(), clean_text(str(message))[:MESSAGE_LIMIT]
+        if len(run.warnings) < WARNINGS_LIMIT and warning not in run.warnings:
+            run.warnings = (*run.warnings, warning)
 
     def abandoned(self, what: str) -> Callable[[], None]:
         return self._run.abandon(what)

@@ -41,7 +41,8 @@ _AMID_PROSE = ("fence", "prose")
 async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     spec = work.agent.spec
-    if work.pending is not None and (refusal := await await_admission(work, work.pending)) is not None:
+    pending = work.submission.pending
+    if pending is not None and (refusal := await await_admission(work, pending)) is not None:
         return refusal
     try:
         if work.delegation.accept:  # refused before the work, not after it
@@ -85,10 +86,10 @@ async def _run(work: Work) -> Any:
     """The agent's answer; run again as often as it declared safe."""
     spec = work.agent.spec
     if not spec.retries:
-        return await work.agent.perform(work.ctx, work.arguments)
+        return await work.agent.perform(work.ctx, work.submission.arguments)
     for attempt in range(1, spec.retries + 1):
         try:
-            return await work.agent.perform(work.ctx, work.arguments)
+            return await work.agent.perform(work.ctx, work.submission.arguments)
         except (Misused, Stopped, InvalidReturn):
             raise
         except Exception as error:
@@ -97,7 +98,7 @@ async def _run(work: Work) -> Any:
                 raise
             work.notice(f"Attempt {attempt} failed ({describe_exception(error)}); trying again, {spec.retries - attempt + 1} left.")
             await asyncio.sleep(pause)
-    return await work.agent.perform(work.ctx, work.arguments)
+    return await work.agent.perform(work.ctx, work.submission.arguments)
 
 
 async def _received(work: Work, answer: Any) -> Return:
@@ -114,7 +115,7 @@ async def _received(work: Work, answer: Any) -> Return:
         work.notice(f"The return was not valid ({'; '.join(faults)[:300]}); asking once more.")
         work.ask_again(Repair(faults=faults, original=original))
         try:
-            second = await work.agent.perform(work.ctx, work.arguments)
+            second = await work.agent.perform(work.ctx, work.submission.arguments)
             result = await _judged(work, second)
             result = replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
             return await _with_original(work, result, original)

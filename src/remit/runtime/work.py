@@ -1,16 +1,14 @@
 """One delegation being performed: what its agent was given, and what it has produced so far. Every engine makes one per delegation."""
 
-import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import WorkspaceKind
 from remit.core.context import Context, Repair
-from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.policy import PendingApproval
 from remit.core.ports import AgentPort
 from remit.core.redaction import redact_bytes
 from remit.core.result import Artifact, Return, Status
@@ -18,7 +16,6 @@ from remit.core.tracing import VARIABLE, traceparent_of
 from remit.runtime.deps import RuntimeDeps, Submission
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import LocalRun
     from remit.runtime.verify import AcceptanceSite
     from remit.runtime.workspace_session import WorkspaceSession
     from remit.runtime.workspaces import Workspace
@@ -28,7 +25,7 @@ FAILURES_KEPT = 50
 LEAST_EVENT_BYTES = 64
 
 
-class Work:
+class Work(ABC):
     # Most delegations never have these: they stand here once, as defaults.
     ctx: Context = None  # type: ignore[assignment] # made when it starts
     workspace_session: "WorkspaceSession | None" = None
@@ -48,10 +45,11 @@ class Work:
     """Errors of children that did not complete."""
     scratch_path: Path | None = None
 
-    def __init__(self, submission: Submission, host: "LocalRun") -> None:
+    def __init__(self, submission: Submission) -> None:
+        assert submission.agent is not None
         self.submission = submission
-        self.delegation: Delegation = submission.delegation
-        self.host: LocalRun = weakref.proxy(host)  # it owns this: with no circle, both are freed at once, not by the collector
+        self.delegation = submission.delegation
+        self.agent: AgentPort = submission.agent
         self.warnings = submission.warnings
         self.started_wall = submission.delegation.created_at
         if submission.caller is not None and submission.caller.own_workspace is not None:
@@ -59,30 +57,38 @@ class Work:
         if submission.earlier is not None:
             self.saved = submission.earlier.saved
 
+    # ---- what the engine adds
+
+    @property
+    @abstractmethod
+    def deps(self) -> RuntimeDeps: ...
+    @property
+    @abstractmethod
+    def scratch_root(self) -> Path: ...
+    @property
+    @abstractmethod
+    def mark(self) -> str:
+        """By which its processes are recognised."""
+
+    @abstractmethod
+    def elapsed(self) -> float: ...
+    @abstractmethod
+    def remaining(self) -> float: ...
+    @abstractmethod
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by its position), or those up to `last`, as reached now."""
+
+    @abstractmethod
+    def notice(self, message: str) -> None: ...
+    @abstractmethod
+    async def end_children(self) -> None:
+        """Stop the children that still run: no child outlives its caller."""
+
     # ---- what it was given
 
     @property
-    def agent(self) -> AgentPort:
-        agent = self.submission.agent
-        assert agent is not None
-        return agent
-
-    @property
-    def arguments(self) -> Any:
-        return self.submission.arguments
-
-    @property
-    def pending(self) -> PendingApproval | None:
-        """What a person must approve before its agent runs."""
-        return self.submission.pending
-
-    @property
-    def deps(self) -> RuntimeDeps:
-        return self.host.deps
-
-    @property
     def root(self) -> Path:
-        return self.host.deps.root
+        return self.deps.root
 
     @property
     def workspace(self) -> Path:
@@ -93,24 +99,7 @@ class Work:
     def may_write(self) -> bool:
         return self.agent.spec.workspace is WorkspaceKind.SHARED
 
-    # ---- time and events
-
-    def elapsed(self) -> float:
-        return self.host.elapsed()
-
-    def remaining(self) -> float:
-        return self.host.remaining()
-
-    def stamp(self, step: int, last: int = -1) -> None:
-        self.host.stamp(step, last)
-
-    def notice(self, message: str) -> None:
-        self.host.say(EventKind.NOTICE, {"message": message})
-
     # ---- children
-
-    async def end_children(self) -> None:
-        await self.host.end_children()
 
     def child_errors(self) -> Sequence[ErrorInfo]:
         return self.failures or ()
@@ -147,7 +136,7 @@ class Work:
     def scratch(self) -> Path:
         """Its scratch folder, made when first asked for."""
         if self.scratch_path is None:
-            path = self.host.scratch_root / self.delegation.session_id
+            path = self.scratch_root / self.delegation.session_id
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.scratch_path = path
         return self.scratch_path
@@ -183,7 +172,7 @@ class Work:
         """Variables by which processes are recognised as its own."""
         session_id = self.delegation.session_id
         return {
-            "REMIT_MARK": self.host.mark,
+            "REMIT_MARK": self.mark,
             "REMIT_SESSION": session_id,
             "REMIT_ROOT": str(self.root),
             VARIABLE: traceparent_of(self.delegation),

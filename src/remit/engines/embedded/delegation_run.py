@@ -1,6 +1,6 @@
 """A delegation in the embedded engine: one object with one state machine, from submission to outcome.
 
-Its agent's side is `runtime.work.Work`; output and waiters are in `outcome`; slots, deadlines and the journal belong to the engine.
+What every engine knows of one is `runtime.local_context.LocalRun`; waiters are in `outcome`; slots, deadlines and the journal are the engine's.
 """
 
 import asyncio
@@ -240,12 +240,12 @@ class DelegationRun(LocalRun):
             self._notify()
 
     def _launch(self) -> None:
-        engine, work = self._engine, self.work
+        engine = self._engine
         self._move(Phase.RUNNING)
         self.started_at = self.timer.last_heard = engine.loop.time()
         if self.attempt == 1:
-            work.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
-        work.ctx = Context(LocalBackend(self))
+            self.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
+        self.ctx = Context(LocalBackend(self))
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self.timer.next_at())  # silence is counted from here
         self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
@@ -261,9 +261,9 @@ class DelegationRun(LocalRun):
         late: Return | None = None
         crash: BaseException | None = None
         try:
-            late = await self._engine.perform(self.work)
+            late = await self._engine.perform(self)
         except asyncio.CancelledError:
-            late = self.work.held
+            late = self.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         except BlockedLoop as blocked:
@@ -441,19 +441,19 @@ class DelegationRun(LocalRun):
         if self.phase is not Phase.CONCLUDING:
             self._move(Phase.CONCLUDING)
         self.stamp(7)
-        why, work = self.stopped_by, self.work
+        why = self.stopped_by
         assert why is not None
         try:
             if self.children:
                 await self.end_children()
             foreign = self._engine.artifacts_of_others(self)
-            left = await collect_partial_work(work, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
+            left = await collect_partial_work(self, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
             left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": self.cancel_state(), "source": why.source, "reason": why.detail})
         result = reply.stopped_return(self.delegation, why, left, duration_seconds=self.elapsed(), resumable=self.agent.spec.resumable)
-        self._settle(reply.with_agent_session(result, work.saved))
+        self._settle(reply.with_agent_session(result, self.saved))
         if left.removable_workspace is not None:
             self._engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
 
@@ -477,8 +477,8 @@ class DelegationRun(LocalRun):
         self._release()
         if self.started_at:
             engine.watchdog.ended()
-        if result.errors and (own := self.work.own_errors(result.errors)):
-            engine.deps.note_errors(self.delegation, own, self.work.trace)
+        if result.errors and (own := self.own_errors(result.errors)):
+            engine.deps.note_errors(self.delegation, own, self.trace)
         if is_alone:
             engine.journal.flush()
 
@@ -505,14 +505,14 @@ class DelegationRun(LocalRun):
         self.result = result
         engine.unregister(self)
         if self.parent is not None:
-            self.parent.work.add_failure(result)
+            self.parent.add_failure(result)
         self._answer(result)
         if engine.bus.has_listeners:
             self.publish_steps(self.state)
             engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
         # Each closes a circle (task, context, backend): opened here, so that memory is freed at once, not by the collector.
         self.task = None
-        self.work.ctx = None  # type: ignore[assignment]
+        self.ctx = None  # type: ignore[assignment]
 
     def _answer(self, result: Return) -> None:
         self.outcome.set(result)
@@ -548,7 +548,7 @@ class DelegationRun(LocalRun):
         self._engine.unregister(self)
         self.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
 
-    # ---- as the host of its work and its context
+    # ---- for its agent and its context
 
     @property
     def output(self) -> RunOutput:
@@ -647,7 +647,7 @@ class DelegationRun(LocalRun):
         if record.result is None:
             return await self._engine.recovery.resume(record, self)
         self.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
-        self.work.add_failure(record.result)
+        self.add_failure(record.result)
         return record.result
 
 

@@ -155,7 +155,7 @@ class EmbeddedEngine:
                 self.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
                 self.bus.ended(submission.delegation, refusal, self.deps.clock.wall(), 0, 0.0, submission.step_times)
         if isinstance(submission.caller, DelegationRun):
-            submission.caller.work.add_failure(refusal)
+            submission.caller.add_failure(refusal)
         return refusal
 
     async def _record_refusal(self, submission: Submission, refusal: Return) -> Return:
@@ -400,7 +400,7 @@ class EmbeddedEngine:
 
     def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
         """Files that other live delegations have declared."""
-        return frozenset(path for other in self._declaring if other is not run for path in other.work.artifacts or ())
+        return frozenset(path for other in self._declaring if other is not run for path in other.artifacts or ())
 
     def note_declared(self, run: DelegationRun) -> None:
         self._declaring.add(run)

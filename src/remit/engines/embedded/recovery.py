@@ -211,12 +211,12 @@ class Recovery:
 
     async def _restore(self, run: DelegationRun, record: Record, tree: list[Record]) -> None:
         """Its checkpoint, finished children, output, spending and files from before the crash are still its own."""
-        store, work = self._store, run.work
+        store = self._store
         run.attempt = record.attempt + 1
-        work.started_wall = record.started_at or record.created_at
+        run.started_wall = record.started_at or record.created_at
         earlier = await off_loop(self._earlier_run, run.submission)
         saved = await off_loop(store.checkpoint, record.session_id)
-        work.saved = earlier.saved if saved is None else saved
+        run.saved = earlier.saved if saved is None else saved
         finished = earlier.replay.finished() if earlier.replay is not None else []
         run.replay = Replay([*finished, *(r for r in tree if r.parent_id == record.session_id)])
         events = [event for event in await off_loop(store.events, record.session_id) if event.kind is not EventKind.STEP]
@@ -227,7 +227,7 @@ class Recovery:
             run.declare(artifact)
         scratch = run.scratch_root / record.session_id
         if scratch.is_dir():
-            work.scratch_path = scratch
+            run.scratch_path = scratch
 
     def _earlier_run(self, submission: Submission) -> EarlierRun:
         """Of the run that it resumed; nothing if that has been pruned since."""
