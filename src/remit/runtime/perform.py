@@ -54,7 +54,8 @@ async def perform(work: Work) -> Return:
                 await open_session(work)
         if spec.output_schema is not None:
             require_validator()
-        answer = await _run(work)
+        run = work.agent.perform(work.ctx, work.submission.arguments) if not spec.retries else _run(work)
+        answer = await run
     except OutOfTime as early:
         if early.answer is None:
             raise
@@ -66,12 +67,12 @@ async def perform(work: Work) -> Return:
         work.stamp(_MONITOR, _RECEIVE)
         return reply.with_agent_session(await _raised(work, error), work.saved)
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
-    if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.declared():
+    if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.artifacts:
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean_text(answer) if answer.__class__ is str else answer
         result = reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _VALIDATE)
-        if work.child_errors() or work.delegation.accept or work.workspace_session is not None:
+        if work.failures or work.delegation.accept or work.workspace_session is not None:
             result = await _processed(work, result)
     else:
         work.stamp(_MONITOR, _RECEIVE)
@@ -85,8 +86,6 @@ async def perform(work: Work) -> Return:
 async def _run(work: Work) -> Any:
     """The agent's answer; run again as often as it declared safe."""
     spec = work.agent.spec
-    if not spec.retries:
-        return await work.agent.perform(work.ctx, work.submission.arguments)
     for attempt in range(1, spec.retries + 1):
         try:
             return await work.agent.perform(work.ctx, work.submission.arguments)

@@ -10,7 +10,6 @@ import sys
 import sysconfig
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from pathlib import Path
@@ -104,10 +103,9 @@ class Deadlines:
 class RunTimer:
     """The one moment at which the clock next concerns a delegation, its signs of life, and its soft deadline."""
 
-    __slots__ = ("_deadlines", "_entry", "_run", "_soft", "hand_in", "last_heard")
+    __slots__ = ("_deadlines", "_entry", "_soft", "hand_in", "last_heard")
 
-    def __init__(self, run: "DelegationRun", deadlines: Deadlines) -> None:
-        self._run: DelegationRun = weakref.proxy(run)  # it owns this: no circle for the garbage collector
+    def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
         self._entry: Entry | None = None
         self._soft: asyncio.Event | None = None
@@ -115,24 +113,14 @@ class RunTimer:
         """Its soft deadline has passed."""
         self.last_heard = 0.0
 
-    @property
-    def ends_at(self) -> float:
-        return self._run.delegation.deadline.hard_at
+    def schedule(self, at: float, run: Timed) -> None:
+        """`run` is looked at then, and only then: what was scheduled before is cancelled."""
+        if self._entry is not None:
+            self._deadlines.forget(self._entry)
+        self._entry = self._deadlines.push(at, run)
 
-    def look(self, now: float) -> None:
+    def fired(self) -> None:
         self._entry = None
-        self._run.on_timer(now)
-
-    def next_at(self) -> float:
-        delegation = self._run.delegation
-        at = delegation.deadline.hard_at if self.hand_in else delegation.deadline.soft_at
-        if delegation.idle_seconds is not None and self._run.started_at:
-            at = min(at, self.last_heard + delegation.idle_seconds)
-        return at
-
-    def schedule(self, at: float) -> None:
-        self.cancel()
-        self._entry = self._deadlines.push(at, self)
 
     def cancel(self) -> None:
         if self._entry is not None:

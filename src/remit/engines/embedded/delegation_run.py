@@ -1,6 +1,6 @@
 """A delegation in the embedded engine: one object with one state machine, from submission to outcome.
 
-What every engine knows of one is `runtime.local_context.LocalRun`; waiters are in `outcome`; slots, deadlines and the journal are the engine's.
+What every engine knows of one is `runtime.local_context.LocalRun`; slots, deadlines and the journal belong to the engine.
 """
 
 import asyncio
@@ -99,10 +99,10 @@ class DelegationRun(LocalRun):
         super().__init__(submission, engine.config, engine.bus)
         self._engine = engine
         caller = submission.caller
-        self.parent = cast("Any", caller) if isinstance(caller, DelegationRun) else None
+        self.parent = cast("Any", caller) if caller is not None and isinstance(caller, DelegationRun) else None
         self.phase = Phase.RECORDING
         self.outcome = Outcome(engine.loop)
-        self.timer = RunTimer(self, engine.deadlines)
+        self.timer = RunTimer(engine.deadlines)
         if submission.earlier is not None:
             self.replay = submission.earlier.replay
 
@@ -152,28 +152,25 @@ class DelegationRun(LocalRun):
                 return
             engine.scheduler.reserve(self)
         engine.register(self)
-        self.timer.schedule(self.timer.next_at())
-        self._record()
-        if engine.scheduler.is_alone and self.outcome.waiter is not None:
-            engine.journal.flush()
+        self.timer.schedule(self.delegation.deadline.soft_at, self)
+        self._record(at_once=self.outcome.waiter is not None and engine.scheduler.is_alone)
 
     def resubmit(self) -> None:
         """It was recorded by a dead process and taken over: queued again, not recorded again."""
         self._engine.scheduler.reserve(self)
         self._engine.register(self)
-        self.timer.schedule(self.timer.next_at())
+        self.timer.schedule(self.delegation.deadline.soft_at, self)
         self._on_recorded(None)
 
-    def _record(self) -> None:
-        engine, steps = self._engine, self.submission.step_times
-        now = engine.deps.clock.wall()
-        steps[5] = now
+    def _record(self, *, at_once: bool = False) -> None:
+        engine, steps, owner_id = self._engine, self.submission.step_times, self.config.owner.owner_id
+        steps[5] = now = engine.deps.clock.wall()
         if engine.scheduler.has_slot(self):
             steps[6] = now
-            begin = BeginDelegation(self.delegation, State.RUNNING, engine.owner.owner_id, now, steps)
+            begin = BeginDelegation(self.delegation, State.RUNNING, owner_id, now, steps)
         else:
-            begin = BeginDelegation(self.delegation, State.QUEUED, engine.owner.owner_id, None, steps)
-        engine.journal.write(begin, self._on_recorded)
+            begin = BeginDelegation(self.delegation, State.QUEUED, owner_id, None, steps)
+        engine.journal.write(begin, self._on_recorded, at_once=at_once)
 
     def _on_recorded(self, problem: Problem) -> None:
         if problem is not None:
@@ -247,7 +244,7 @@ class DelegationRun(LocalRun):
             self.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
         self.ctx = Context(LocalBackend(self))
         if self.delegation.idle_seconds is not None:
-            self.timer.schedule(self.timer.next_at())  # silence is counted from here
+            self.timer.schedule(self._next_look(), self)  # silence is counted from here
         self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
         engine.watchdog.started()
         if engine.bus.has_listeners:
@@ -278,26 +275,23 @@ class DelegationRun(LocalRun):
         if self.phase is not Phase.RUNNING and self.phase is not Phase.STOPPING:
             return  # abandoned, or drained
         try:
-            await self._end(late, crash)
+            if self.stopped_by is None and late is not None:
+                self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
+                if self.children:
+                    await self.end_children()
+                self._settle(self._with_overrun(late))
+            else:
+                self.stopped_by = self.stopped_by or self._stop_by_itself(crash)
+                await self._conclude(late)
         except Exception as error:
             log.exception("The outcome of %s could not be settled", self.delegation.session_id)
             self._report_fault(error)
 
-    async def _end(self, late: Return | None, crash: BaseException | None) -> None:
-        if self.stopped_by is None and late is not None:
-            self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
-            overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
-            if overrun > LATE_SECONDS:
-                late = replace(
-                    late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked.")
-                )
-            if self.children:
-                await self.end_children()
-            self._settle(late)
-            return
-        if self.stopped_by is None:
-            self.stopped_by = self._stop_by_itself(crash)
-        await self._conclude(late)
+    def _with_overrun(self, late: Return) -> Return:
+        overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
+        if overrun <= LATE_SECONDS:
+            return late
+        return replace(late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked."))
 
     def _report_fault(self, error: Exception) -> None:
         """An error of remit's own: its caller must not wait for ever. On record it lives, and the next process settles it."""
@@ -337,9 +331,9 @@ class DelegationRun(LocalRun):
             self.timer.release_waiters()
             assert self.task is not None
             self.task.cancel()
-            self.timer.schedule(self._engine.loop.time() + self._grace())
+            self.timer.schedule(self._engine.loop.time() + self._grace(), self)
         elif self.phase is Phase.RECORDING:  # answered in any case, and settled when it is on record
-            self.timer.schedule(self._engine.loop.time() + UNRECORDED_SECONDS)
+            self.timer.schedule(self._engine.loop.time() + UNRECORDED_SECONDS, self)
         else:
             self._settle_unstarted()
 
@@ -366,8 +360,18 @@ class DelegationRun(LocalRun):
         if children:
             await asyncio.wait([child.outcome.done for child in children], timeout=CHILDREN_SECONDS)
 
-    def on_timer(self, now: float) -> None:
+    @property
+    def ends_at(self) -> float:
+        return self.delegation.deadline.hard_at
+
+    def _next_look(self) -> float:
+        deadline, idle = self.delegation.deadline, self.delegation.idle_seconds
+        at = deadline.hard_at if self.timer.hand_in else deadline.soft_at
+        return at if idle is None or not self.started_at else min(at, self.timer.last_heard + idle)
+
+    def look(self, now: float) -> None:
         """Its soft or hard deadline, its idle limit, or the end of its grace."""
+        self.timer.fired()
         if self.stopped_by is not None:
             self._give_up()
             return
@@ -382,7 +386,7 @@ class DelegationRun(LocalRun):
             self.timer.reach_soft_deadline()
             if self.started_at:
                 self.notice(f"Soft deadline: {self.remaining():.1f} s left to hand in what there is.")
-        self.timer.schedule(max(self.timer.next_at(), now))
+        self.timer.schedule(max(self._next_look(), now), self)
 
     def _give_up(self) -> None:
         """Its grace is over: its agent is left behind, and its caller gets its answer."""
@@ -464,23 +468,22 @@ class DelegationRun(LocalRun):
 
     def _settle(self, result: Return) -> None:
         """The outcome: written, then told. Once."""
-        self._say_later()
-        state = move(self.state, state_of(result))
+        if self._later:
+            self._say_later()
         self._move(Phase.SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
         steps[11] = steps[12] = now = engine.deps.clock.wall()
         said = 0 if self._output is None else self._output.count
-        settle = SettleDelegation(self.delegation.lineage.session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
-        engine.journal.write(settle, self._on_settled)
+        session_id, state = self.delegation.lineage.session_id, move(State.RUNNING if self.started_at else State.QUEUED, state_of(result))
+        settle = SettleDelegation(session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
         is_alone = engine.scheduler.is_alone
         self._release()
         if self.started_at:
             engine.watchdog.ended()
         if result.errors and (own := self.own_errors(result.errors)):
             engine.deps.note_errors(self.delegation, own, self.trace)
-        if is_alone:
-            engine.journal.flush()
+        engine.journal.write(settle, self._on_settled, at_once=is_alone)
 
     def _on_settled(self, problem: Problem) -> None:
         result = self.result

@@ -72,20 +72,20 @@ class Journal:
         self._patience_armed = False
         self._closed = False
 
-    def write(self, write: Write, then: Then | None = None) -> None:
+    def write(self, write: Write, then: Then | None = None, *, at_once: bool = False) -> None:
+        """`at_once`: commit now instead of at the end of the turn. Worth it only where nothing else can join the group."""
         if self._closed:
             if then is not None:
                 self._loop.call_soon(_call, then, CLOSED, context=self._context)
             return
         self._writes.append(write)
         self._thens.append(then)
-        self._arm()
-
-    def flush(self) -> None:
-        """Commit now instead of at the end of the turn: worth it only where nothing else can join the group."""
+        if not at_once:
+            self._arm()
+            return
         if self._armed is not None:
             self._armed.cancel()
-            self._flush()
+        self._flush()
 
     async def written(self, write: Write) -> None:
         """Until it is durable. Raises `Unavailable` if it could not be written."""

@@ -45,12 +45,13 @@ class Outcome:
         return self.result
 
     def set(self, result: Return) -> None:
-        if self.is_known:
+        if self.result is not None or self.error is not None:
             return
         self.result = result
-        for future in (self.waiter, self._done):
-            if future is not None and not future.done():
-                future.set_result(result)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(result)
+        if self._done is not None and not self._done.done():
+            self._done.set_result(result)
         self.set_recorded()
 
     def fail(self, error: Exception) -> None:
