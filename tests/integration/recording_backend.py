@@ -13,7 +13,7 @@ from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
 from remit.core.budget import Limits
 from remit.core.context import Context, ContextFacts, ContextFiles, Repair
-from remit.core.deadline import deadline_in
+from remit.core.deadline import effective_deadline
 from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.ids import new_session_id
 from remit.core.states import Priority
@@ -38,7 +38,7 @@ class RecordingBackend:
             parameters=parameters or {},
             caller="orchestrator",
             priority=Priority.NORMAL,
-            deadline=deadline_in(timeout, time.monotonic()),
+            deadline=effective_deadline(timeout, time.monotonic()),
             created_at=time.time(),
             task=TaskContext(task_number=7, title="A title", extra={"colour": "red"}),
         )

@@ -41,11 +41,6 @@ def grace_seconds(timeout_seconds: float) -> float:
     return share if share < SOFT_GRACE_MAX_SECONDS else SOFT_GRACE_MAX_SECONDS
 
 
-def deadline_in(timeout_seconds: float, now: float) -> Deadline:
-    hard_at = now + timeout_seconds
-    return Deadline(hard_at, hard_at - grace_seconds(timeout_seconds), timeout_seconds)
-
-
 def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
     """The timeout to use, before the caller's own deadline shrinks it; above the maximum is the caller's mistake."""
     if requested is None:
@@ -71,12 +66,12 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
     return float(requested)
 
 
-def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None) -> Deadline:
+def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None = None) -> Deadline:
     """`min(requested, maximum, what the caller has left)`, made absolute."""
-    if caller_hard_at is not None and now + timeout_seconds > caller_hard_at:
-        left = max(0.0, caller_hard_at - now)
-        return Deadline(hard_at=caller_hard_at, soft_at=caller_hard_at - grace_seconds(left), timeout_seconds=left)
-    return deadline_in(timeout_seconds, now)
+    hard_at = now + timeout_seconds
+    if caller_hard_at is not None and hard_at > caller_hard_at:
+        hard_at, timeout_seconds = caller_hard_at, max(0.0, caller_hard_at - now)
+    return Deadline(hard_at, hard_at - grace_seconds(timeout_seconds), timeout_seconds)
 
 
 # ---- clocks

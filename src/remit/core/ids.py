@@ -10,6 +10,7 @@ import binascii
 import os
 import re
 import secrets
+import struct
 import time
 from typing import NamedTuple
 
@@ -22,11 +23,10 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """In the order of their codes, so that larger numbers give later ids."""
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _SPACE = len(_ALPHABET) ** 6
-_DRAW_BYTES = 8
 _DRAWS = (16, 256, 4096)
 
-_pool: list[int] = []
-"""Numbers drawn ahead from the operating system's generator, largest first: handed out in rising order.
+_pool: list[str] = []
+"""Endings of ids, drawn ahead from the operating system's generator, largest first: handed out in rising order.
 
 One call of the generator for each id would be a fifth of a delegation's cost; and ids that rise keep the store's index of them
 together, where scattered ones touch another page of it each.
@@ -44,25 +44,21 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _draw() -> int:
+def _draw() -> None:
     global _drawn
-    try:
-        return _pool.pop()
-    except IndexError:
-        count = _DRAWS[min(_drawn, len(_DRAWS) - 1)]  # few for a short program, many for a busy one
-        _drawn += 1
-        fresh = os.urandom(_DRAW_BYTES * count)
-        numbers = {int.from_bytes(fresh[at : at + _DRAW_BYTES], "little") % _SPACE for at in range(0, len(fresh), _DRAW_BYTES)}
-        first, *rest = sorted(numbers)
-        _pool.extend(reversed(rest))
-        return first
+    count = _DRAWS[min(_drawn, len(_DRAWS) - 1)]  # few for a short program, many for a busy one
+    _drawn += 1
+    numbers = {number % _SPACE for (number,) in struct.iter_unpack("<Q", os.urandom(8 * count))}
+    _pool.extend(
+        _PAIRS[number // 1296**2] + _PAIRS[number // 1296 % 1296] + _PAIRS[number % 1296] for number in sorted(numbers, reverse=True)
+    )
 
 
 def new_session_id(now: float | None = None) -> str:
     """A fresh id for the second `now` (wall clock)."""
-    number, low = divmod(_draw(), 1296)
-    high, middle = divmod(number, 1296)
-    return f"sess_{int(time.time() if now is None else now)}_{_PAIRS[high]}{_PAIRS[middle]}{_PAIRS[low]}"
+    if not _pool:
+        _draw()
+    return f"sess_{int(time.time() if now is None else now)}_{_pool.pop()}"
 
 
 def is_session_id(text: object) -> bool:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
 from remit.core.budget import Budget, Limits
 from remit.core.context import level_of
-from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
+from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, effective_deadline
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
@@ -27,7 +27,7 @@ from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
 from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal
-from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, Tree
+from remit.runtime.deps import ROOT_LINEAGE, Caller, Refusals, RuntimeDeps, Submission
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,15 +55,6 @@ class GuardInput:
     """The names that exist: only asked for when the target is unknown."""
     fault: RemitError | None = None
     """What was wrong with the parameters or options."""
-
-
-def first_refusal(case: GuardInput) -> ErrorInfo | None:
-    """The reason why this delegation may not run, or None. Total: never raises, never waits."""
-    for rung in LADDER:
-        error = rung(case)
-        if error is not None:
-            return error
-    return None
 
 
 def _final(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
@@ -165,7 +156,9 @@ def not_permitted(case: GuardInput, no: Refused) -> ErrorInfo:
     return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
 
 
-LADDER: tuple[Callable[[GuardInput], ErrorInfo | None], ...] = (expired, too_deep, cycle, budget, unknown_agent, bad_parameters)
+def first_refusal(case: GuardInput) -> ErrorInfo | None:
+    """The reason why this delegation may not run, or None. Total: never raises, never waits."""
+    return expired(case) or too_deep(case) or cycle(case) or budget(case) or unknown_agent(case) or bad_parameters(case)
 
 
 log = logging.getLogger("remit.flow")
@@ -181,7 +174,7 @@ class CallerScope(NamedTuple):
     """A caller's place in its tree and its limits: what its delegation inherits."""
 
     lineage: Lineage
-    tree: Tree
+    refusals: Refusals
     budget: Budget
     hard_at: float | None
     """When the caller itself ends (monotonic); None: a root caller."""
@@ -223,7 +216,7 @@ def caller_scope(caller: Caller | None, origin: Origin | None, limits: Limits | 
             hard_at = theirs if hard_at is None else min(hard_at, theirs)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return CallerScope(lineage, Tree(budget) if caller is None else caller.tree, budget, hard_at, max_depth, principal, info)
+    return CallerScope(lineage, {} if caller is None else caller.refusals, budget, hard_at, max_depth, principal, info)
 
 
 @dataclass(slots=True)
@@ -252,8 +245,9 @@ def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: O
     steps = _BLANK_STEPS.copy()
     terms = _Terms(request.agent)
     if caller is None:
-        steps[0] = wall()
-        _read_route(request, terms, deps, steps)
+        steps[0] = steps[1] = steps[2] = steps[3] = wall()
+        if request.task is not None or terms.target.startswith("/"):
+            _read_route(request, terms, deps, steps)
     terms.agent = deps.agents.find(terms.target)
     try:
         _read_terms(request, terms, deps)
@@ -269,7 +263,7 @@ def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: O
 
 
 def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[float | None]) -> None:
-    """The first four steps: only a root caller's request has something to be routed."""
+    """The first four steps: only a root caller's request is routed."""
     wall = deps.clock.wall
     try:
         if request.task is not None:
@@ -372,10 +366,10 @@ def _submission(
         terms.limits,
         terms.command,
         terms.task,
-        request.resume if is_session_id(request.resume) else None,
+        None if request.resume is None or not is_session_id(request.resume) else request.resume,
         scope.caller_info,
     )
-    submission = Submission(delegation, terms.agent, terms.arguments, scope.tree, scope.budget, caller, steps, warnings=terms.warnings)
+    submission = Submission(delegation, terms.agent, terms.arguments, scope.refusals, scope.budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
         submission.pending = pending
     if terms.secrets is not None:
@@ -432,8 +426,6 @@ def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: B
     ends_at = budget.ends_at()
     if ends_at is not None:
         caller_hard_at = ends_at if caller_hard_at is None else min(caller_hard_at, ends_at)
-    if caller_hard_at is None:
-        return deadline_in(terms.timeout_seconds, now)
     return effective_deadline(terms.timeout_seconds, now, caller_hard_at)
 
 
@@ -443,8 +435,8 @@ def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> R
         return refusal
     fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice
     call = f"{submission.delegation.agent}\n{normalised_task(submission.delegation.parameters)}\n{code}\n{fault}"
-    earlier, times = submission.tree.refusals.get(call, (refusal, 0))
-    submission.tree.refusals[call] = (earlier, times + 1)
+    earlier, times = submission.refusals.get(call, (refusal, 0))
+    submission.refusals[call] = (earlier, times + 1)
     return reply.repeated_refusal(earlier, times + 1)
 
 

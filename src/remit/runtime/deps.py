@@ -81,14 +81,8 @@ class RuntimeDeps:
     """Where acceptance commands run and what they see."""
 
 
-class Tree:
-    """What all delegations of one root share: the budget, and the memory of refusals."""
-
-    __slots__ = ("budget", "refusals")
-
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
-        self.refusals: dict[str, tuple[Return, int]] = {}
+Refusals = dict[str, tuple[Return, int]]
+"""Refusals in one tree and how often each was given, by call: shared by all delegations of the tree."""
 
 
 class Caller(Protocol):
@@ -97,7 +91,7 @@ class Caller(Protocol):
     @property
     def delegation(self) -> Delegation: ...
     @property
-    def tree(self) -> Tree: ...
+    def refusals(self) -> Refusals: ...
     @property
     def budget(self) -> Budget: ...
     @property
@@ -125,7 +119,7 @@ class Submission:
     agent: AgentPort | None
     """None only when it was refused."""
     arguments: Any
-    tree: Tree
+    refusals: Refusals
     budget: Budget
     """The scope it draws from: its own, when it asked for limits."""
     caller: Caller | None

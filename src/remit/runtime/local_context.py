@@ -23,7 +23,7 @@ from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
-from remit.runtime.deps import RuntimeDeps, Submission, Tree
+from remit.runtime.deps import Refusals, RuntimeDeps, Submission
 from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
@@ -63,8 +63,8 @@ class LocalRun(Work):
         self.delegation = self.submission.delegation
 
     @property
-    def tree(self) -> Tree:
-        return self.submission.tree
+    def refusals(self) -> Refusals:
+        return self.submission.refusals
 
     @property
     def deps(self) -> RuntimeDeps:

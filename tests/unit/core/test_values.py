@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.deadline import TimeLimits, allowed_timeout, deadline_in, iso
+from remit.core.deadline import TimeLimits, allowed_timeout, effective_deadline, iso
 from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps
@@ -70,7 +70,7 @@ def test_an_unknown_priority_names_those_there_are(value: object) -> None:
 
 @given(st.floats(0.001, 1e5), st.floats(0, 1e6))
 def test_the_grace_is_a_tenth_and_at_most_thirty_seconds(timeout: float, now: float) -> None:
-    deadline = deadline_in(timeout, now)
+    deadline = effective_deadline(timeout, now)
     grace = deadline.hard_at - deadline.soft_at
     assert grace <= 30.0 + 1e-6
     assert grace <= timeout * 0.1 + 1e-6

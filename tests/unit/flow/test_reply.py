@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import check_return
-from remit.core.deadline import deadline_in
+from remit.core.deadline import effective_deadline
 from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
@@ -23,7 +23,7 @@ DELEGATION = Delegation(
     parameters={},
     caller="orchestrator",
     priority=Priority.NORMAL,
-    deadline=deadline_in(30, time.monotonic()),
+    deadline=effective_deadline(30, time.monotonic()),
     created_at=1_766_700_000.0,
     idle_seconds=5.0,
 )

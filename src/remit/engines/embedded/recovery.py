@@ -18,7 +18,7 @@ from remit.engines.embedded.journal import Overruled, Problem
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
-from remit.runtime.deps import Submission, Tree
+from remit.runtime.deps import Submission
 from remit.runtime.engine import Recovered
 from remit.runtime.reply import PartialWork, Stop
 from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
@@ -191,7 +191,7 @@ class Recovery:
             delegation=delegation_of(record, deps, engine.loop.time()),
             agent=agent,
             arguments=agent.check(dict(record.parameters)),
-            tree=caller.tree if caller is not None else Tree(budget),
+            refusals=caller.refusals if caller is not None else {},
             budget=budget,
             caller=caller,
             step_times=list(record.step_times),
