@@ -171,7 +171,7 @@ class Remit:
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
         self._telemetry = await self._open_telemetry()
-        self._load_directory(self.root)
+        await self._load_directory(self.root)
         self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
         self._deps = await self._make_deps()
         self._reader = self.engine = self._make_engine()
@@ -179,7 +179,7 @@ class Remit:
         self._is_open = True
         try:
             self._attach_server = self._make_attach_server()
-            self.recovered = await self.engine.open(recover=self._given.recover)
+            self.recovered = await self.engine.open(recover=self._given.recover and self.trust.is_complete)
             self._executors.warm_up()
         except BaseException:
             await self.close(hand_over=True)  # the next process continues what was resumed already
@@ -201,7 +201,7 @@ class Remit:
         self._is_open = True
         try:
             is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
-            self._load_directory(opened_at if is_elsewhere else None)
+            await self._load_directory(opened_at if is_elsewhere else None)
             self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given.agents])
             self.store = await off_loop(attachment.open_store)
             self._reader = EventStreams(self.store, self.folder / "run")
@@ -308,8 +308,11 @@ class Remit:
     async def recover(self) -> "Recovered":
         """Resume or settle the delegations of dead processes, and kill the processes that they left."""
         from remit.runtime.engine import Recovered
+        from remit.system.trust import summary_of
 
         self._must_be_open()
+        if not self.trust.is_complete:
+            raise self.trust.refused(f"To recover is to run agents of this project again, and {summary_of(self.trust.left_out)} of it")
         return Recovered() if self._attachment is not None else await self.engine.recover()
 
     # ---- agents and policy
@@ -469,7 +472,15 @@ class Remit:
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
             acceptance=AcceptanceRules.from_settings(settings),
+            principal_of=self._principal_of,
+            trust=self.trust,
         )
+
+    def _principal_of(self, session_id: str) -> str | None:
+        from remit.runtime.authorize import on_behalf_of
+
+        record = self.store.get(session_id)
+        return None if record is None else on_behalf_of(record.caller_info)
 
     def _make_engine(self) -> "Engine":
         from remit.engines.embedded.embedded import EmbeddedEngine
@@ -545,11 +556,12 @@ class Remit:
         limit = self.settings.slots_for(spec.name)
         self.engine.limit_slots(spec.name, spec.slots if limit is None else limit)
 
-    def _load_directory(self, root: Path | None) -> None:
+    async def _load_directory(self, root: Path | None) -> None:
         """The agents given, and those of the project at `root`, if one is named."""
         from remit.agents.directory import Directory
         from remit.agents.executors import Executors
         from remit.agents.process.pool import ProcessPool
+        from remit.agents.python_files import describe_project
         from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
@@ -557,16 +569,23 @@ class Remit:
         from remit.system.settings_files import environment_of
 
         grace = self.settings.kill_grace_seconds
-        pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment_of(self.settings))
+        pool = ProcessPool(
+            project=self._project,
+            owner_id=self.owner.owner_id,
+            term_grace=grace,
+            environment={**environment_of(self.settings), **self.trust.environment},
+        )
         self.models = Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
         self._executors = Executors(pool, grace, self.models, self, self.root)
         directory = self.directory = Directory(self._executors, self._executors.define)
         for given in self._given.agents:
             directory.register(given)
         if root is not None:
-            directory.load_folder(root / ".remit" / "agents", self.trust)
+            described = await off_loop(describe_project, root / ".remit", self.trust.allows_content, self.settings.describe_seconds)
+            directory.load_files(described)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
+            directory.list_unapproved(described)
         offer_built_in(directory, self.settings, self.models)
         offer_assistant(directory, self.settings, self.models, self)
         routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go
@@ -587,7 +606,8 @@ class Remit:
         given = self._given.policy
         if given is not None and not isinstance(given, str | Path):
             return given
-        return open_policy(self.folder, self.settings.policy_mode, owner=self.owner.owner_id, clock=self.clock, given=given)
+        mode, owner = self.settings.policy_mode, self.owner.owner_id
+        return open_policy(self.folder, mode, owner=owner, clock=self.clock, given=given, trust=self.trust)
 
     def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
         """Into the error ledger; a cancellation that was asked for is not an error."""

@@ -75,6 +75,68 @@ async def test_memory_that_processes_share_is_counted_once(stack: str) -> None:
 
 
 @each_stack
+@pytest.mark.parametrize(
+    "hide",
+    ["", "x.madvise(mmap.MADV_DONTNEED)", "libc.munmap(ctypes.c_void_p(address + 4096), ctypes.c_size_t((8 << 20) - 4096))"],
+    ids=["mapped", "not resident", "unmapped but for a page"],
+)
+async def test_shared_memory_without_a_file_counts_even_where_no_process_has_it_mapped(stack: str, hide: str) -> None:
+    code = f"""
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+kept = []
+for _ in range(6):
+    if os.fork() == 0:
+        for _ in range(7):
+            x = mmap.mmap(-1, 8 << 20)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(x))
+            ctypes.memset(address, 1, 8 << 20)
+            {hide or "pass"}
+            kept.append(x)
+        time.sleep(9)
+time.sleep(9)
+"""
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert ran.ended.killed_by == "memory"
+
+
+@each_stack
+async def test_a_little_shared_memory_is_no_reason_to_end_it(stack: str) -> None:
+    code = "import mmap, os\nx = mmap.mmap(-1, 4096)\nif os.fork() == 0:\n    x[0] = 7\n    os._exit(0)\nos.wait()\nimport time\ntime.sleep(0.2)\nprint(x[0])\n"
+    ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert (ran.ended.exit_code, stdout) == (0, "7\n")
+
+
+@each_stack
+async def test_buffers_of_sockets_cannot_take_more_memory_than_the_limit(stack: str) -> None:
+    code = """
+import os, socket, time
+for _ in range(8):
+    if os.fork() == 0:
+        kept = []
+        while len(kept) < 100:
+            kept.append(socket.socketpair())
+            for one in kept[-1]:
+                one.setblocking(False)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+                try:
+                    while True: one.send(bytes(1 << 16))
+                except BlockingIOError: pass
+        time.sleep(9)
+time.sleep(9)
+"""
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert ran.ended.killed_by == "memory"
+
+
+@each_stack
+async def test_a_hundred_sockets_are_no_reason_to_end_it(stack: str) -> None:
+    code = "import socket, time\nkept = [socket.socketpair() for _ in range(50)]\ntime.sleep(0.2)\nprint(len(kept))\n"
+    ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert (ran.ended.exit_code, stdout) == (0, "50\n")
+
+
+@each_stack
 async def test_one_file_cannot_fill_the_disk(stack: str) -> None:
     code = "with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))\n"
     ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=16 * MEBIBYTE))

@@ -57,7 +57,9 @@ async def test_declarations_stay_as_they_were_when_the_project_was_opened(tmp_pa
     write(tmp_path, "scout", MODEL)
     async with project(tmp_path, [DONE]) as (remit, _):
         text = COMMAND.replace("[agents.", "[tool.remit.agents.")
-        assert (await remit.delegate("worker.write_file", path="pyproject.toml", content=text)).ok
+        refused = await remit.delegate("worker.write_file", path="pyproject.toml", content=text)
+        assert refused.errors[0].code == "POLICY_DENIED"
+        (tmp_path / "pyproject.toml").write_text(text)  # as a process of an agent could
         (tmp_path / "remit.toml").write_text(COMMAND)
         write(tmp_path, "scout", "remit:\n  kind: command\n  command: touch intruded\n")
         write(tmp_path, "other", "remit:\n  kind: command\n  command: touch intruded\n")

@@ -100,7 +100,7 @@ def _script(request: ModelRequest) -> Turn:
     return Say(f"{sum(message.role == 'user' for message in request.messages)} messages. <b>\x9b31m</b>")
 
 
-def test_with_a_model_a_conversation_goes_on_is_listed_renamed_exported_and_deleted(
+def test_with_a_model_a_conversation_goes_on_is_listed_renamed_shown_and_deleted(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "notes.txt").write_text("only this\n")
@@ -130,7 +130,7 @@ def _kept(root: Path, conversation: str) -> None:
     shown = conversations("show", conversation[-6:])
     assert shown.startswith("# Notes and more")
     assert "\x9b" not in shown
-    exported = json.loads(conversations("export", conversation, "--json"))
+    exported = json.loads(conversations("show", conversation, "--json"))
     assert [message["role"] for message in exported["messages"][:4]] == ["user", "assistant", "result", "assistant"]
     conversations("delete", conversation, "zzzzzz", code=2)
     conversations("delete", conversation)

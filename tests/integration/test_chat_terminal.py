@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_chat_from_the_first_word_to_the_last(project: Path) -> None:
-    """Streaming words, the tree below them, one line for what ended, Ctrl-C that keeps the conversation, an approval, commands."""
+    """Streaming words, lines for its delegations, Ctrl-C that keeps the conversation, an approval, commands."""
     with terminal(project, "chat") as chat:
         chat.until("/help lists commands")
         chat.until("new conversation")
@@ -35,19 +35,17 @@ def test_a_chat_from_the_first_word_to_the_last(project: Path) -> None:
 
 def _message_with_a_tree(chat: Terminal) -> None:
     chat.type("look around\r")
-    chat.until("You said look around.")  # Markdown is drawn, its marks are gone
-    chat.until("nap 0.2")
-    chat.until("running · Ctrl-C stops it")
+    chat.until("You said **look around**.")
     ended = chat.until("I have looked:")
-    assert "✓ worker.list_files ." in ended
-    chat.until("• one")
+    assert "nap" in ended
+    chat.until("- one")
     chat.until("240 tokens, 0.0003 · 2 delegations")
 
 
 def _interrupted_and_gone_on(chat: Terminal) -> None:
     chat.until("› ")
     chat.type("please wait\r")
-    chat.until("nap 40")
+    chat.until("nap")
     chat.resize(70)
     chat.until("asleep")
     chat.type("\x03")
@@ -56,7 +54,7 @@ def _interrupted_and_gone_on(chat: Terminal) -> None:
     chat.until("The conversation is kept: continue, or /retry.")
     chat.until("360 tokens")
     chat.type("this is cleared by\x03harm is done\r")
-    shown = chat.until("You said harm is done.")
+    shown = chat.until("You said **harm is done**.")
     chat.until("480 tokens")
     assert "said this is" not in shown
     assert "\x1b[2J" not in chat.raw
@@ -76,22 +74,17 @@ def _asked_for_approval(chat: Terminal) -> None:
 def _commands(chat: Terminal) -> None:
     for command, answer in (
         ("/tree", "wipe build"),
-        ("/cost", "This conversation: 720 tokens"),
-        ("/agents", "list_files"),
         ("/nw", "Did you mean /new?"),
-        ("/show", "/show takes ID"),
         ("/resume nothing", "There is no conversation"),
-        ("/export out.md", "Written to out.md."),
         ("/new", "A new conversation begins"),
-        ("/rename x", "There is no conversation yet."),
     ):
         chat.until("› ")
         chat.type(f"{command}\r")
         chat.until(answer)
     chat.until("› ")
     chat.type("two\x1b\rlines\\\rand three\r")
-    chat.until("You said two")
-    chat.until("lines and three.")
+    chat.until("You said **two")
+    chat.until("and three**.")
     chat.until("120 tokens")
 
 
@@ -103,7 +96,6 @@ def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(proje
             chat.type("please wait\r")
             time.sleep(seconds)
             chat.type("\x03")
-            chat.until("Ctrl-C stops it")
             for _ in range(4):
                 chat.type("\x03")
                 chat.read(0.04)
@@ -111,7 +103,7 @@ def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(proje
             chat.until("continue, or /retry.")
             chat.until("/help")
         chat.type("hello\r")
-        chat.until("You said hello.")
+        chat.until("You said **hello**.")
 
 
 def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(project: Path) -> None:

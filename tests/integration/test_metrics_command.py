@@ -71,12 +71,6 @@ def test_json_has_the_series_and_where_there_is_nothing_zeros(counted: Path, tmp
     assert not (tmp_path / ".remit").exists()
 
 
-def test_rules_are_printed_as_they_stand_in_the_docs(tmp_path: Path) -> None:
-    printed = remit(tmp_path, "metrics", "--alert-rules").stdout
-    assert printed == (Path(__file__).parents[2] / "docs" / "alerts" / "remit.rules.yml").read_text()
-    assert len(remit_json(tmp_path, "metrics", "--alert-rules")) == 5
-
-
 def test_watching_goes_on_until_it_is_interrupted(counted: Path) -> None:
     with started(counted, "metrics", "--watch") as watching:
         assert watching.stdout is not None

@@ -21,7 +21,8 @@ from remit.agents.containment.vendor_home import refreshed, vendor_home
 from remit.agents.definition import definition_of
 from remit.core.errors import Misused
 from remit.policy.audit import entries
-from remit.system.http import Address, parse_target
+from remit.system.http import parse_target
+from remit.system.ip_addresses import Address
 from remit.system.sandbox.probe import probe
 from support.cli import run
 from support.containment import SECRET, victim

@@ -1,17 +1,13 @@
 """The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
-A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
+A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. Python files are
+described (`python_files`), and imported when one of their agents runs. The agents that come
 with remit, roles among them, are loaded when first asked for. Agents given in code may take their names; files of a project may not, except
 for those of roles. Files are read once, when the project is opened: an agent that can write files cannot give itself another definition.
 """
 
-import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,6 +17,7 @@ from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.model_agents import unreached
 from remit.agents.profiles import definition_for
+from remit.agents.python_files import FileAgent, FolderDescription, UnapprovedAgent, agents_in, fault_in
 from remit.agents.role_bindings import UnavailableAgent, binding_problems
 from remit.agents.roles import built_in_agent, declared_role
 from remit.agents.routing import operation_problems
@@ -29,7 +26,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
 from remit.system.packages import offered
-from remit.system.trust import ProjectTrust, load_trust
+from remit.system.trust import ProjectTrust
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,7 +36,7 @@ ENTRY_POINTS = "remit.agents"
 
 class Directory:
     def __init__(
-        self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
+        self, carried: Callable[[FunctionAgent | FileAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
     ) -> None:
         """`carried` gives a declared function the executor its isolation asks for, `defined` a definition the one of its kind."""
         self._carried = carried
@@ -78,7 +75,7 @@ class Directory:
         known = self._agents.get(name)
         if known is not None and known.spec.source != agent.spec.source and not is_built_in(known.spec):
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
-        self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
+        self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
         self._in_order = None
         for tell in self._told:
             tell(agent.spec)
@@ -186,19 +183,19 @@ class Directory:
             self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
         return [agent.spec for agent in self._in_order]
 
-    def load_folder(self, folder: Path, trust: ProjectTrust | None = None) -> None:
-        """The agents that the approved Python files of `.remit/agents` declare. `trust`: what is approved, where that was read already."""
-        paths = sorted(folder.glob("[!._]*.py"))
-        trust = trust or load_trust(folder.parent.parent)
-        for path in paths:
-            if trust.allows_file(path):
-                self._guarded(str(path), partial(self._load_file, path))
+    def load_files(self, described: FolderDescription) -> None:
+        """The agents that the Python files of a folder declare."""
+        self._problems += described.problems
+        for agent in described.agents:
+            self._guarded(agent.target.file, partial(self._register_of_project, agent))
 
-    def _load_file(self, path: Path) -> None:
-        for agent in agents_of_file(path):
-            self._guarded(str(path), partial(self._register_of_project, agent))
+    def list_unapproved(self, described: FolderDescription) -> None:
+        """Agents of files that nobody approved take the place of no other."""
+        for agent in described.unapproved:
+            if agent.spec.name not in ROLES and self.find(agent.spec.name) is None:
+                self._guarded(agent.spec.source, partial(self._register_of_project, agent))
 
-    def _register_of_project(self, agent: FunctionAgent) -> None:
+    def _register_of_project(self, agent: FileAgent | UnapprovedAgent) -> None:
         must_not_be_reserved(agent.spec.name)
         self.register(agent)
 
@@ -258,25 +255,7 @@ class Directory:
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
-            frames = traceback.extract_tb(error.__traceback__)
-            line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
-            self._problems.append(f"{where}{line}: {type(error).__name__}: {error}")
-
-
-def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
-    """The agents a module defines, not those it imports."""
-    found = []
-    for value in list(vars(module).values()):
-        if isinstance(value, FunctionAgent) and value.function.__module__ == module.__name__:
-            if source is not None:
-                value.spec = replace(value.spec, source=f"{source}:{value.function.__qualname__}")
-            found.append(value)
-    return found
-
-
-def agents_of_file(path: Path) -> list[FunctionAgent]:
-    """The agents a Python file declares. Whatever its code raises is raised here."""
-    return agents_in(_module(path), str(path))
+            self._problems.append(fault_in(where, error))
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:
@@ -288,20 +267,3 @@ def _agents_of(loaded: object) -> list[FunctionAgent]:
     if isinstance(loaded, list | tuple) and all(isinstance(one, FunctionAgent) for one in loaded):
         return list(loaded)
     raise Misused(f"it gives {loaded!r}.", advice="It must name a module, an agent, or a list of agents.")
-
-
-def _module(path: Path) -> ModuleType:
-    """Loaded under a name of its own, the same in every process."""
-    path = path.resolve()
-    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

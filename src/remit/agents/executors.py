@@ -15,6 +15,7 @@ from remit.agents.definition import EXECUTORS_GROUP, Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
+from remit.agents.python_files import FileAgent
 from remit.agents.thread import ThreadAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
@@ -62,12 +63,12 @@ class ProcessAgent:
 
     __slots__ = ("_agent", "_job", "_pool", "_used", "spec", "target")
 
-    def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
+    def __init__(self, agent: FunctionAgent | FileAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
         self._agent = agent
         self._pool = pool
         self._used = used
         self.spec: AgentSpec = agent.spec
-        self.target: Target = target_of(agent.function)
+        self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
         self._job = Job(self.target, models if is_ours else None, is_listed=is_ours and agent.spec.name not in _KEYED)
 
@@ -79,6 +80,29 @@ class ProcessAgent:
         self._used(self.target)
         # The worker checks the recorded parameters again: `arguments` are not all JSON.
         return await self._pool.run(self._job, ctx)
+
+
+class LazyAgent:
+    """Executes an agent of a Python file in this process. The file is imported when the agent is first delegated to."""
+
+    __slots__ = ("_carried", "_executor", "_file_agent", "spec")
+
+    def __init__(self, agent: FileAgent, carried: Callable[[FunctionAgent], AgentPort]) -> None:
+        self._file_agent = agent
+        self._carried = carried
+        self._executor: AgentPort | None = None
+        self.spec: AgentSpec = agent.spec
+
+    def _imported(self) -> AgentPort:
+        if self._executor is None:
+            self._executor = self._carried(self._file_agent.load())
+        return self._executor
+
+    def check(self, parameters: dict[str, Any]) -> Any:
+        return self._imported().check(parameters)
+
+    async def perform(self, ctx: Context, arguments: Any) -> Any:
+        return await self._imported().perform(ctx, arguments)
 
 
 class Executors:
@@ -96,17 +120,17 @@ class Executors:
         self._has_commands = False
         self._made: list[AgentPort] = []
 
-    def __call__(self, agent: FunctionAgent) -> AgentPort:
-        match agent.spec.isolation:
-            case Isolation.PROCESS:
-                executor = ProcessAgent(agent, self.processes, self._used, self._deps.models)
-                if not self._is_open:
-                    self._targets.append(executor.target)
-                return executor
-            case Isolation.THREAD:
-                return ThreadAgent(agent, self._grace_seconds)
-            case _:
-                return agent
+    def __call__(self, agent: FunctionAgent | FileAgent) -> AgentPort:
+        if agent.spec.isolation is Isolation.PROCESS:
+            executor = ProcessAgent(agent, self.processes, self._used, self._deps.models)
+            if not self._is_open:
+                self._targets.append(executor.target)
+            return executor
+        if isinstance(agent, FileAgent):
+            return LazyAgent(agent, self)
+        if agent.spec.isolation is Isolation.THREAD:
+            return ThreadAgent(agent, self._grace_seconds)
+        return agent
 
     def define(self, definition: Definition) -> AgentPort:
         self._has_commands = self._has_commands or definition.kind in _IN_PROCESSES

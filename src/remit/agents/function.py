@@ -55,7 +55,7 @@ class FunctionAgent:
         try:
             checked = self._validator.validate_python(parameters)
         except ValidationError as error:
-            raise _misused(self.spec.name, error, self._names) from None
+            raise wrong_parameters(self.spec.name, error, self._names) from None
         return {**checked.__dict__, **(checked.__pydantic_extra__ or {})}
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
@@ -189,7 +189,8 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         return {"type": "object"}  # a parameter of a type that JSON schema has no word for; it is still checked
 
 
-def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:
+def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) -> WrongParameters:
+    """What pydantic found, in plain words."""
     faults: dict[tuple[str, str], list[str]] = {}
     """What is demanded, by place and value. Where several kinds would do, pydantic finds a fault with each: told as one."""
     for fault in error.errors(include_url=False):

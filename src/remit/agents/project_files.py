@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.agents.definition import Declaration
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.runtime.output_schema import check_schema
 from remit.system.beneath import open_regular
 from remit.system.trust import ADVICE, CODE, ProjectTrust
@@ -23,7 +23,7 @@ class Gone(Misused):
     """There is no such file; where it was listed, not any more."""
 
 
-class NotApproved(Misused):
+class NotApproved(Misused, Refused):
     """No person approved its content."""
 
     default_code = CODE

@@ -14,6 +14,7 @@ from remit.core.text import shorten
 
 if TYPE_CHECKING:
     from remit.agents.agent_files import Page
+    from remit.system.trust import ProjectTrust
 
 
 OWN = ".remit/commands"
@@ -81,14 +82,18 @@ def names(root: Path) -> list[str]:
     return list(places(root))
 
 
-def find(root: Path, name: str) -> CommandFile | None:
-    """The command of that name; None when no file has it. Raises `Misused` that says what is wrong with its file."""
+def find(root: Path, name: str, trust: "ProjectTrust | None" = None) -> CommandFile | None:
+    """The command of that name; None when no file has it. Raises `Misused` that says what is wrong with its file, also that it is not
+    approved. `trust`: what is approved, where that was read already."""
     path = places(root).get(name)
-    return None if path is None else read(path, root)
+    return None if path is None else read(path, root, trust)
 
 
-def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], list[str]]:
+def every(root: Path, taken: Collection[str] = (), trust: "ProjectTrust | None" = None) -> tuple[list[CommandFile], list[str]]:
     """All that can be run, and what is wrong with the others, a line each. `taken`: names of commands that come with remit."""
+    from remit.system.trust import load_trust
+
+    trust = trust or load_trust(root)
     problems: list[str] = []
     found: dict[str, CommandFile] = {}
     for name, path in _places(root, problems):
@@ -101,7 +106,7 @@ def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], l
             problems.append(f"{where}: there is a command {name!r} in {found[name].path}, and that one is taken.")
         else:
             try:
-                found[name] = read(path, root)
+                found[name] = read(path, root, trust)
             except Misused as error:
                 problems.append(error.message)
     return list(found.values()), problems
@@ -135,15 +140,20 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     )
 
 
-def read(path: Path, root: Path) -> CommandFile:
-    """The command that a file declares. Raises `Misused`."""
+def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> CommandFile:
+    """The command that a file declares. Raises `Misused`; `NotApproved` where no person approved it."""
     # Only here: reading YAML costs a project that has no such file nothing.
     from remit.agents.agent_files import read_with_or_without_head
+    from remit.agents.project_files import NotApproved
+    from remit.system.trust import load_trust
 
+    where = path.relative_to(root).as_posix()
     try:
-        page = read_with_or_without_head(path, root)
+        page = read_with_or_without_head(path, root, trust or load_trust(root))
+    except NotApproved as error:
+        raise NotApproved(f"{where} is not approved.", advice=error.advice) from None
     except Misused as error:
-        raise Misused(f"{path.relative_to(root).as_posix()}: {error.message}", advice="Fix that file.") from None
+        raise Misused(f"{where}: {error.message}", advice="Fix that file.") from None
     return command_of(page, root)
 
 

@@ -23,6 +23,7 @@ from remit.core.routing import Rule
 from remit.core.settings import Settings
 from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
+from remit.system.trust import ProjectTrust, load_trust
 
 FILE_BYTES = 100_000
 ALL_BYTES = 300_000
@@ -42,13 +43,15 @@ class BoundCommand:
     """Why there is no agent."""
 
 
-def bind_command(root: Path, command: CommandFile) -> BoundCommand:
-    """Its agent: that of its route, the one it names, else the one that carries out agent files. Blocking; starts nothing."""
-    settings = load_settings(root)
+def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = None) -> BoundCommand:
+    """Its agent: that of its route, the one it names, else the one that carries out agent files. Blocking; starts nothing. `trust`: what
+    is approved of the project, where that was read already."""
+    trust = trust or load_trust(root)
+    settings = load_settings(root, trust=trust)
     if command.name in settings.routing.commands:
         rule = settings.routing.commands[command.name][0]
         return BoundCommand(settings=settings, agent=rule.agent)
-    declarations = declarations_of(root, settings)
+    declarations = declarations_of(root, settings, trust)
     agent: str | None = command.agent
     warnings: tuple[str, ...] = ()
     if agent is not None and not command.is_ours and agent not in declarations.known:

@@ -4,29 +4,30 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from types import TracebackType
+from typing import Annotated, Any, Protocol, TextIO
 
 import typer
+from rich.text import Text
 
 from remit.app import Remit
 from remit.builtin.assistant.stream import message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
-from remit.cli.chat_screen import REPLY_ENDS, Asides, Meter, Plain, Screen, Stage, closing_line, to_stdout
-from remit.cli.events import Spent, spent_by
+from remit.cli.events import Spent, Watch, spent_by
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import INTERRUPTS, Silence, await_return, report_dead_work
+from remit.cli.live import INTERRUPTS, Lines, Show, Silence, await_return, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import MARKS, console, duration, error_console, put, short
+from remit.cli.render import MARKS, console, count, duration, error_console, harmless, one_line, put, short
 from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
 from remit.core.context import Handle
 from remit.core.errors import Misused
-from remit.core.events import EventKind
+from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
@@ -41,6 +42,105 @@ OneConversation = Annotated[
     typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.", show_default=False),
 ]
 Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest conversation.")]
+
+
+# ---- what is shown while it answers
+
+REPLY_ENDS = "\n\n"
+"""What the assistant says on its own when a reply is whole (`assistant.stream`)."""
+VOID = "What was said above is void: another model begins anew."
+
+
+class Stage(Show, Protocol):
+    def hear(self, text: str, at: float) -> None:
+        """Words, and when they were said (wall clock)."""
+        ...
+
+    def void(self) -> None:
+        """What was said since the last delegation is void: another model begins anew."""
+        ...
+
+
+class Breaks:
+    """Puts a paragraph's break between what was said before delegations and what is said after them."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        """Line ends due before the next words; dropped at the end."""
+        self._at = 0.0
+        self.has_words = False
+
+    def noticed(self, begun: Sequence[Record]) -> bool:
+        """Of new delegations: whether they were begun after what has been said last. They may be heard of late."""
+        is_after = any(record.created_at >= self._at for record in begun)
+        if is_after:
+            self.due()
+        return is_after
+
+    def due(self) -> None:
+        self._held = "\n\n"
+
+    def joined(self, text: str, at: float) -> str:
+        self._at = max(self._at, at)
+        words = text if self.has_words else text.lstrip("\n")
+        inked = words.rstrip("\n")
+        if not inked:
+            self._held = (self._held + words)[-2:] if self.has_words else ""
+            return ""
+        before = ("\n\n" if len(self._held) > 1 else self._held) if self.has_words else ""
+        if before == "\n\n":
+            inked = inked.lstrip("\n")
+        self._held, self.has_words = words[len(words.rstrip("\n")) :], True
+        return before + inked
+
+
+class Plain:
+    """For a program, or a terminal without colours: the words on stdout as they come; what else happens goes to `aside`."""
+
+    def __init__(self, aside: Show, write: Callable[[str], None]) -> None:
+        self._aside = aside
+        self._write = write
+        self._breaks = Breaks()
+        self._seen = 0
+
+    def __enter__(self) -> "Plain":
+        self._aside.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._aside.__exit__(kind, error, trace)
+        if self._breaks.has_words:
+            self._write("\n")
+
+    def hear(self, text: str, at: float) -> None:
+        self._write(self._breaks.joined(harmless(text), at))
+
+    def void(self) -> None:
+        """It has been read already: all that can be done is to say so."""
+        self._breaks.due()
+        self._write(self._breaks.joined(f"[{VOID}]", time.time()))
+        self._breaks.due()
+
+    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
+        self._breaks.noticed(records[max(1, self._seen) :])
+        self._seen = len(records)
+        # The words of the one that was asked are the answer itself.
+        asked = records[0].session_id if records else ""
+        told = [event for event in events if event.session_id != asked or event.kind not in (EventKind.DATA, EventKind.SPENT)]
+        self._aside.show(records, watch, told)
+
+
+class Asides(Lines):
+    """Without lines for the message itself: its words are the answer."""
+
+    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
+        if record.parent_id is not None:
+            yield from super()._changes(record)
+
+
+def to_stdout(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def ask(
@@ -84,21 +184,19 @@ async def _ask(
     async with project.open(settings=settings, **options) as remit:
         if not quiet:
             await report_dead_work(remit)
-        stage = _stage(remit, quiet=quiet, as_json=project.as_json)
+        stage = _stage(quiet=quiet, as_json=project.as_json)
         answer = await answer_to(remit, message, stage, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer, quiet=quiet), code)
 
 
-def _stage(remit: Remit, *, quiet: bool, as_json: bool) -> Stage:
-    """With both streams at one terminal the answer is shown above the tree; else each stream has its own."""
+def _stage(*, quiet: bool, as_json: bool) -> Stage:
+    """Words on stdout; delegations on stderr, as a live tree where the words go elsewhere."""
     if as_json:
         return Plain(Silence(), lambda _: None)
     if quiet:
         return Plain(Silence(), to_stdout)
-    if error_console().is_terminal:
-        return Screen(console(), Meter(remit).line) if console().is_terminal else Plain(LiveTree(), to_stdout)
-    return Plain(Asides(), to_stdout)
+    return Plain(LiveTree() if error_console().is_terminal and not console().is_terminal else Asides(), to_stdout)
 
 
 def _conclude(remit: Remit, answer: "Answer", *, quiet: bool) -> None:
@@ -279,3 +377,16 @@ def picked(project: Project, named: str | None, *, latest: bool, new: bool = Fal
     if found is None:
         raise Misused("There is no conversation yet.", advice='Start one: remit ask "…", or remit chat.')
     return found.conversation_id
+
+
+def model_name(remit: Remit) -> str:
+    names = remit.settings.model
+    return f"{names[0]} (+{len(names) - 1})" if len(names) > 1 else names[0] if names else "no model"
+
+
+def closing_line(remit: Remit, answer: Answer, *, with_conversation: bool = True) -> Text:
+    """Below an answer that is whole."""
+    parts = [one_line(model_name(remit), 40), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
+    parts += [count(len(answer.delegations), "delegation")] if answer.delegations else []
+    parts += [answer.conversation] if with_conversation else []
+    return Text(" · ".join(part for part in parts if part), style="dim", no_wrap=True, overflow="ellipsis")

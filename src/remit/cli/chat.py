@@ -1,40 +1,48 @@
-"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe."""
+"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe. Each answer is shown as `remit ask` shows it."""
 
 import asyncio
 import contextlib
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversation, Conversations, reply_of
-from remit.cli.ask import Answer, Latest, Model, OneConversation, answer_to, picked, print_ending
-from remit.cli.chat_commands import carry_out, command_in, offers
-from remit.cli.chat_prompt import PromptSetup, Reader, is_terminal, no_echo, reader_for
-from remit.cli.chat_screen import (
+from remit.builtin.assistant.conversations import Conversation, Conversations, CostLine
+from remit.cli.ask import (
+    Answer,
     Asides,
-    Meter,
+    Latest,
+    Model,
+    OneConversation,
     Plain,
-    Screen,
     Stage,
+    answer_to,
     closing_line,
     model_name,
-    print_markdown,
-    spent_in,
+    picked,
+    print_ending,
     to_stdout,
 )  # fmt: skip
+from remit.cli.chat_prompt import PromptSetup, Reader, is_terminal, reader_for
+from remit.cli.conversations import print_list
 from remit.cli.events import Spent
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import advice_lines, console, count, error_console, harmless, json_text, one_line, report, say_aside, say_json_line
-from remit.core.errors import RemitError, Unavailable
-from remit.core.model_messages import Reply, UserMessage
+from remit.cli.render import advice_lines, console, harmless, json_text, one_line, report, say, say_aside, say_json_line
+from remit.cli.tree import View, draw, forest
+from remit.core.errors import Misused, RemitError, Unavailable
+
+_COMMAND = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?", re.DOTALL)
+LISTED = 20
 
 
 def chat(
@@ -54,7 +62,7 @@ async def _chat(project: Project, conversation: str | None, model: str | None) -
         try:
             while not talk.is_over:
                 async with project.open(settings={} if talk.model is None else {"model": talk.model}) as remit:
-                    if not talk.is_greeted:
+                    if talk.reader is None:
                         await report_dead_work(remit)
                     await Session(remit, talk).run()
         except (asyncio.CancelledError, OSError):
@@ -86,9 +94,6 @@ def _hanging_up() -> "Iterator[Callable[[], bool]]":
             loop.remove_signal_handler(number)
 
 
-RECAP_LINES = 12
-
-
 @dataclass(slots=True, kw_only=True)
 class Talk:
     """State of the chat."""
@@ -110,10 +115,6 @@ class Talk:
     exit: Exit = Exit.OK
     """Of a chat through a pipe: that of the first message without a good answer."""
 
-    @property
-    def is_greeted(self) -> bool:
-        return self.reader is not None
-
     def status(self) -> str:
         """The line below the prompt."""
         model = model_name(self.session.remit) if self.session is not None else ""
@@ -129,31 +130,29 @@ class Session:
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
         """The project must be opened again."""
-        self.interrupts = Interrupts(is_terminal=self.is_terminal)
+        self._loop = asyncio.get_running_loop()
         talk.session = self
 
     async def run(self) -> None:
         """Until it is over, or the project must be opened again."""
-        self.interrupts.rest()
-        try:
-            await self._run()
-        finally:
-            self.interrupts.close()
-
-    async def _run(self) -> None:
         talk = self.talk
-        if talk.reader is None:
-            self._greet()
-            talk.reader = reader_for(PromptSetup(folder=self.remit.folder, offers=lambda text: offers(talk, text), status=talk.status))
-        while not self.is_left and not talk.is_over:
-            message = await talk.reader.read()
-            self.interrupts.rest()
-            if message is None:
-                talk.is_over = True
-            elif (command := command_in(message)) is not None:
-                await self._carry_out(*command)
-            else:
-                await self.ask(message.removeprefix("/") if message.startswith("//") else message)
+        self._rest()
+        try:
+            if talk.reader is None:
+                self._greet()
+                commands = {f"/{name}": command.meaning for name, command in COMMANDS.items()}
+                talk.reader = reader_for(PromptSetup(folder=self.remit.folder, commands=commands, status=talk.status))
+            while not self.is_left and not talk.is_over:
+                message = await talk.reader.read()
+                self._rest()
+                if message is None:
+                    talk.is_over = True
+                elif (command := command_in(message)) is not None:
+                    await self._carry_out(*command)
+                else:
+                    await self.ask(message.removeprefix("/") if message.startswith("//") else message)
+        finally:
+            self._loop.remove_signal_handler(signal.SIGINT)
 
     # ---- a message
 
@@ -162,7 +161,7 @@ class Session:
         talk.message = message
         try:
             stop = asyncio.Event()
-            with no_echo(), self.interrupts.heard_by(stop.set):
+            with self._interrupted_by(stop.set):
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
         except RemitError as error:
             self._note(report(error, as_json=talk.as_json))
@@ -185,107 +184,150 @@ class Session:
             self.talk.exit = self.talk.exit or ended
 
     def _stage(self) -> Stage:
-        if self.is_terminal:
-            return Screen(console(), Meter(self.remit).line)
-        if self.talk.as_json:
-            return Plain(Silence(), lambda _: None)
-        return Plain(Asides(), to_stdout)
+        return Plain(Silence(), lambda _: None) if self.talk.as_json else Plain(Asides(), to_stdout)
 
     def _conclude(self, answer: Answer) -> None:
-        shown = console() if self.is_terminal else error_console()
         if not answer.result.ok:
             go_on = "The conversation is kept: continue, or /retry." if answer.was_interrupted else ""
             print_ending(answer, self.remit.root, go_on, sys.stdout if self.is_terminal else sys.stderr)
         elif self.is_terminal:
-            shown.print(closing_line(self.remit, answer, with_conversation=False))
+            console().print(closing_line(self.remit, answer, with_conversation=False))
         if self.is_terminal:
-            shown.print()
-
-    # ---- commands
-
-    async def _carry_out(self, name: str, rest: str) -> None:
-        try:
-            with self.interrupts.heard_by(lambda: None):  # it is for the program that has the terminal now, e.g. a pager
-                await carry_out(self, name, rest)
-        except RemitError as error:
-            report(error, as_json=False)
-        except OSError as error:  # a file to be exported to, say
-            say_aside(f"Error: {error.strerror or error}: {error.filename or ''}")
-
-    # ---- conversations
-
-    def begin(self, conversation: Conversation | None) -> None:
-        """Continue this one; None: a new one."""
-        talk = self.talk
-        talk.message, talk.answer = "", None
-        if conversation is None:
-            talk.conversation, talk.title, talk.spent = None, "", Spent()
-            return
-        talk.conversation, talk.title = conversation.conversation_id, conversation.title
-        talk.spent = spent_in(conversation)
-        self._recap(conversation)
-
-    def _greet(self) -> None:
-        if self.is_terminal:
-            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
-            console().print(line.append(" · /help lists commands, Ctrl-D leaves", style="dim"))
-            self._warn_of_no_model()
             console().print()
-        if self.talk.conversation is not None:
-            self.begin(self.kept.open(self.talk.conversation))
 
-    def _warn_of_no_model(self) -> None:
-        """Before anything is typed, so that /model can name one."""
-        try:
-            self.remit.models.choice()
-        except Unavailable as error:
-            for line in (error.message, *advice_lines(error.advice)):
-                console().print(Text(line, style="yellow"))
+    # ---- Ctrl-C
 
-    def _recap(self, conversation: Conversation) -> None:
-        """Print the last messages."""
-        spoken = [line.message for line in conversation.spoken if not line.by and isinstance(line.message, UserMessage | Reply)]
-        said = sum(isinstance(message, UserMessage) for message in spoken)
-        line = Text(conversation.title, style="bold").append(f"  {conversation.conversation_id} · {count(said, 'message')}", style="dim")
-        if not self.is_terminal:
-            return
-        console().print(line)
-        for notice in conversation.notices:
-            console().print(Text(f"! {harmless(notice)}", style="yellow"))
-        if conversation.stopped is not None:
-            spoken.append(reply_of(conversation.stopped))
-        for message in [one for one in spoken if one.text.strip()][-2:]:
-            lines = harmless(message.text).strip().split("\n")
-            shown = "\n".join(lines[:RECAP_LINES]) + (
-                f"\n\n… {count(len(lines) - RECAP_LINES, 'more line')}" if len(lines) > RECAP_LINES else ""
-            )
-            if isinstance(message, UserMessage):
-                console().print(Text(f"› {shown}", style="dim"))
-            else:
-                print_markdown(shown, console(), "dim")
-        console().print()
-
-
-class Interrupts:
-    def __init__(self, *, is_terminal: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._is_terminal = is_terminal
-
-    def rest(self) -> None:
-        """Nothing runs that could be stopped. Called again after another program, such as a line editor, had the signal."""
-        if self._is_terminal:
+    def _rest(self) -> None:
+        """Nothing runs that could be stopped. Called again after the line editor had the signal."""
+        if self.is_terminal:
             self._loop.add_signal_handler(signal.SIGINT, lambda: None)
         else:
-            self.close()
+            self._loop.remove_signal_handler(signal.SIGINT)
 
     @contextlib.contextmanager
-    def heard_by(self, act: Callable[[], object]) -> Iterator[None]:
+    def _interrupted_by(self, act: Callable[[], object]) -> Iterator[None]:
         """Every time: a second Ctrl-C stops the running work again, not the conversation."""
         self._loop.add_signal_handler(signal.SIGINT, act)
         try:
             yield
         finally:
-            self.rest()
+            self._rest()
 
-    def close(self) -> None:
-        self._loop.remove_signal_handler(signal.SIGINT)
+    # ---- commands and conversations
+
+    async def _carry_out(self, name: str, rest: str) -> None:
+        try:
+            command = COMMANDS.get(ALIASES.get(name, name))
+            if command is None:
+                close = get_close_matches(name, COMMANDS, n=1)
+                advice = f"Did you mean /{close[0]}?" if close else "/help lists them; // sends a slash."
+                raise Misused(f"There is no /{name}.", advice=advice)
+            await command.act(self, rest)
+        except RemitError as error:
+            report(error, as_json=False)
+
+    def begin(self, conversation: Conversation | None) -> None:
+        """Continue this one; None: a new one."""
+        talk = self.talk
+        talk.message, talk.answer, talk.spent = "", None, Spent()
+        talk.conversation, talk.title = (conversation.conversation_id, conversation.title) if conversation is not None else (None, "")
+        if conversation is None:
+            return
+        for line in conversation.lines:
+            if isinstance(line, CostLine):
+                talk.spent += Spent(tokens=line.tokens, cost=line.cost or 0.0, has_unknown=line.cost is None and line.tokens > 0)
+        if not talk.as_json:
+            say_aside(
+                "\n".join(
+                    [f"{conversation.conversation_id}  {conversation.title}", *(f"! {harmless(one)}" for one in conversation.notices)]
+                )
+            )
+
+    def _greet(self) -> None:
+        if self.is_terminal:
+            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
+            console().print(line.append(" · /help lists commands, Ctrl-D leaves", style="dim"))
+            try:
+                self.remit.models.choice()  # before anything is typed, so that /model can name one
+            except Unavailable as error:
+                for words in (error.message, *advice_lines(error.advice)):
+                    console().print(Text(words, style="yellow"))
+            console().print()
+        if self.talk.conversation is not None:
+            self.begin(self.kept.open(self.talk.conversation))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    takes: str
+    meaning: str
+    act: Callable[[Session, str], Awaitable[None]]
+
+
+def command_in(message: str) -> tuple[str, str] | None:
+    """The name and its argument; None for a message, which may begin with a path."""
+    found = _COMMAND.fullmatch(message)
+    return (found[1], (found[2] or "").strip()) if found else None
+
+
+async def _help(session: Session, rest: str) -> None:
+    for name, command in COMMANDS.items():
+        say(f"  {f'/{name} {command.takes}':14}  {command.meaning}")
+    say("\n  Alt-Enter, or a backslash at the end, begins a new line. Ctrl-C stops what runs, or clears the line; Ctrl-D leaves.")
+
+
+async def _new(session: Session, rest: str) -> None:
+    session.begin(None)
+    say("A new conversation begins with your next message.")
+
+
+async def _list(session: Session, rest: str) -> None:
+    print_list(session.kept.list(limit=LISTED), current=session.talk.conversation)
+
+
+async def _resume(session: Session, rest: str) -> None:
+    session.begin(session.kept.open(rest or "latest"))
+
+
+async def _model(session: Session, rest: str) -> None:
+    from remit.models.client import Models
+    from remit.system.settings_files import load_settings
+
+    if not rest:
+        say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")
+        return
+    Models(load_settings(session.remit.root, {"model": rest})).choice()  # raises where it cannot be asked
+    session.talk.model = rest
+    session.is_left = True
+    say(f"From now on {rest}.")
+
+
+async def _tree(session: Session, rest: str) -> None:
+    answer = session.talk.answer
+    if answer is None:
+        raise Misused("Nothing has been asked yet.", advice="/tree shows the delegations of the last message.")
+    for root in forest(await session.remit.tree(answer.result.session_id)):
+        console().print(draw(root, View(now=time.time())))
+
+
+async def _retry(session: Session, rest: str) -> None:
+    if not session.talk.message:
+        raise Misused("Nothing has been asked yet.", advice="/retry asks the last message once more.")
+    await session.ask(session.talk.message)
+
+
+async def _quit(session: Session, rest: str) -> None:
+    session.talk.is_over = True
+
+
+COMMANDS: dict[str, Command] = {
+    "help": Command("", "these commands", _help),
+    "new": Command("", "begin a new conversation", _new),
+    "list": Command("", "the latest conversations", _list),
+    "resume": Command("[ID]", "continue another conversation; without an id the latest", _resume),
+    "model": Command("[NAME]", "use another model in this chat; without a name: show it", _model),
+    "tree": Command("", "delegations of the last message; remit show ID has the result of one", _tree),
+    "retry": Command("", "ask the last message once more", _retry),
+    "quit": Command("", "leave; the conversation is kept", _quit),
+}
+ALIASES = {"exit": "quit", "q": "quit", "h": "help", "?": "help"}

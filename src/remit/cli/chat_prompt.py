@@ -1,11 +1,10 @@
-"""Where messages are typed: a line editor where prompt_toolkit is installed, else whole lines from the terminal or a pipe."""
+"""Where messages are typed: a line editor (prompt_toolkit) at a terminal, else whole lines from a pipe."""
 
 import asyncio
 import contextlib
 import os
 import sys
-import termios
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,22 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from remit.cli.render import harmless
 from remit.core.redaction import redact_text
 from remit.system.beneath import open_regular
+from remit.system.packages import need
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.document import Document
-
 
 PROMPT = "› "
 MORE = "· "
 HISTORY = "chat_history"
 HISTORY_BYTES = 400_000
 """A larger one loses its older half."""
-MISSING = "prompt_toolkit is not installed: line editing is limited. pip install 'remit[models]'"
 _READ_BYTES = 65_536
-
-Offers = Callable[[str], Iterable[tuple[str, str, str]]]
-"""For the text before the cursor: completions of its last word, how each is shown, and its meaning."""
 
 
 class Reader(Protocol):
@@ -43,21 +37,13 @@ class PromptSetup:
 
     folder: Path
     """`.remit`"""
-    offers: Offers
+    commands: Mapping[str, str]
+    """`/help` and the like, with their meaning."""
     status: Callable[[], str]
 
 
 def reader_for(setup: PromptSetup) -> Reader:
-    if not is_terminal():
-        return LineReader("")
-    try:
-        import prompt_toolkit  # noqa: F401 - whether it is there
-    except ImportError:
-        from remit.cli.render import say_aside
-
-        say_aside(MISSING)
-        return LineReader(PROMPT)
-    return Editor(setup)
+    return Editor(setup) if is_terminal() else LineReader()
 
 
 def is_terminal() -> bool:
@@ -68,15 +54,14 @@ def is_terminal() -> bool:
 class LineReader:
     """A line is a message; a backslash at its end continues it in the next line."""
 
-    def __init__(self, prompt: str) -> None:
-        self._prompt = prompt
+    def __init__(self) -> None:
         self._kept = b""
         self._has_ended = False
 
     async def read(self) -> str | None:
         parts: list[str] = []
         while True:
-            line = await self._line(self._prompt if not parts else MORE if self._prompt else "")
+            line = await self._line()
             if line is None:
                 return "\n".join(parts).strip() or None
             parts.append(line.removesuffix("\\"))
@@ -85,10 +70,7 @@ class LineReader:
                     return message
                 parts = []
 
-    async def _line(self, prompt: str) -> str | None:
-        if prompt:
-            sys.stdout.write(prompt)
-            sys.stdout.flush()
+    async def _line(self) -> str | None:
         while b"\n" not in self._kept and not self._has_ended:
             data = await _read_stdin()
             self._has_ended = not data
@@ -111,55 +93,44 @@ async def _read_stdin() -> bytes:
         await ready.wait()
     finally:
         loop.remove_reader(descriptor)
-    try:
-        return os.read(descriptor, _READ_BYTES)
-    except OSError:  # the terminal was closed
-        return b""
+    return os.read(descriptor, _READ_BYTES)
 
 
 class Editor:
     """A line editor with history and completion. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
 
     def __init__(self, setup: PromptSetup) -> None:
-        self._setup = setup
-        self._session: PromptSession[str] | None = None
+        need("prompt_toolkit", "models")
+        self._session = _session(setup)
 
     async def read(self) -> str | None:
-        session = self._session = self._session or self._made()
         while True:
             try:
-                typed = await session.prompt_async()
+                typed = await self._session.prompt_async()
             except (EOFError, OSError):  # Ctrl-D, or the terminal has gone
                 return None
-            except KeyboardInterrupt:
-                continue
             if message := typed.strip():
                 return message
 
-    def _made(self) -> "PromptSession[str]":
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-        from prompt_toolkit.filters import Condition
-        from prompt_toolkit.history import InMemoryHistory
-        from prompt_toolkit.styles import Style
 
-        file = history_file(self._setup.folder)
-        history = InMemoryHistory() if file is None else _history(file)
-        style = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"})
-        session: PromptSession[str] = PromptSession(
-            [("class:prompt", PROMPT)],
-            multiline=True,
-            prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
-            history=history,
-            auto_suggest=AutoSuggestFromHistory(),
-            completer=_completer(self._setup.offers),
-            complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
-            key_bindings=_bindings(),
-            bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(self._setup.status()))],
-            style=style,
-            reserve_space_for_menu=6,
-        )
-        return session
+def _session(setup: PromptSetup) -> "PromptSession[str]":
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import InMemoryHistory
+    from prompt_toolkit.styles import Style
+
+    file = history_file(setup.folder)
+    return PromptSession(
+        [("class:prompt", PROMPT)],
+        multiline=True,
+        prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
+        history=InMemoryHistory() if file is None else _history(file),
+        completer=WordCompleter(list(setup.commands), meta_dict=dict(setup.commands), sentence=True),
+        complete_while_typing=False,
+        key_bindings=_bindings(),
+        bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(setup.status()))],
+        style=Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"}),
+    )
 
 
 def _bindings() -> Any:
@@ -170,9 +141,7 @@ def _bindings() -> Any:
     @keys.add("enter")
     def send(event: Any) -> None:
         buffer = event.current_buffer
-        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-            buffer.complete_state = None  # the first Enter takes what is offered
-        elif buffer.document.text_before_cursor.endswith("\\"):
+        if buffer.document.text_before_cursor.endswith("\\"):
             buffer.delete_before_cursor()
             buffer.newline(copy_margin=False)
         else:
@@ -187,19 +156,6 @@ def _bindings() -> Any:
         event.current_buffer.reset()
 
     return keys
-
-
-def _completer(offers: Offers) -> Any:
-    from prompt_toolkit.completion import Completer, Completion
-
-    class Offered(Completer):
-        def get_completions(self, document: "Document", complete_event: Any) -> Iterable[Completion]:
-            before = document.text_before_cursor
-            begun = before.rpartition(" ")[2]
-            for word, shown, meaning in offers(before):
-                yield Completion(word, start_position=-len(begun), display=harmless(shown), display_meta=harmless(meaning))
-
-    return Offered()
 
 
 def _history(file: Path) -> Any:
@@ -228,21 +184,3 @@ def history_file(folder: Path) -> Path | None:
     except OSError:
         return None
     return path
-
-
-@contextlib.contextmanager
-def no_echo() -> Iterator[None]:
-    """Typing during an answer is not echoed into it; the text is there at the next prompt."""
-    if not is_terminal():
-        yield
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    quiet = termios.tcgetattr(descriptor)
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(termios.error):  # the terminal was closed
-            termios.tcsetattr(descriptor, termios.TCSANOW, before)

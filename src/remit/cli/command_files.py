@@ -87,10 +87,10 @@ def run(project: Project, name: str, arguments: list[str], timeout: float | None
     from remit.board.command_files import find
     from remit.board.project_commands import bind_command, dry_run_command, unavailable_outcome
 
-    command = find(project.root, name)
+    command = find(project.root, name, project.trust)
     if command is None:
         raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
-    found = bind_command(project.root, command)
+    found = bind_command(project.root, command, project.trust)
     if found.agent is None:
         return answer_outcome(project, unavailable_outcome(command, found))
     if dry_run:
@@ -117,7 +117,7 @@ def commands(project: Project) -> Exit:
     """List the commands that files of the project add, and faults of files that were not accepted: exit 0 or 1."""
     from remit.board.command_files import OWN, every
 
-    found, problems = every(project.root, COMMANDS)
+    found, problems = every(project.root, COMMANDS, project.trust)
     lines = []
     for one in found:
         lines += [one_line(f"remit {one.name} {one.hint}".rstrip(), 200), f"  {one_line(one.description, 300)}"]

@@ -59,7 +59,7 @@ SUBCOMMANDS = {
     "board import": "board:import_",
     "conversations list": "conversations:conversations",
     "conversations show": "conversations:show",
-    "conversations export": "conversations:export",
+    "conversations export": "conversations:show",
     "conversations rename": "conversations:rename",
     "conversations delete": "conversations:delete",
     "models list": "models:models",

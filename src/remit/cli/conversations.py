@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.cli.chat_screen import print_markdown
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, count, cut, harmless, json_text, moment, one_line, table, when
+from remit.cli.render import console, count, cut, harmless, table, when
 
 if TYPE_CHECKING:
-    from remit.builtin.assistant.conversations import Conversation, Conversations, Overview
+    from remit.builtin.assistant.conversations import Conversations, Overview
 
 
 One = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.", show_default=False)]
@@ -26,28 +25,19 @@ def _kept(project: Project) -> "Conversations":
 
 
 def conversations(project: Project, limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50) -> Exit:
-    """List the conversations with the assistant, newest first; `show`, `export`, `rename` and `delete` take an ID."""
+    """List the conversations with the assistant, newest first; `show`, `rename` and `delete` take an ID."""
     found = _kept(project).list(limit)
     text = (lambda: print_list(found)) if found else 'There is no conversation yet. Start one: remit ask "…", or remit chat.'
     return project.answer({"conversations": [{"id": one.conversation_id, **asdict(one)} for one in found]}, text)
 
 
 def show(project: Project, conversation: One) -> Exit:
-    """Print a conversation as it was read."""
-    from remit.builtin.assistant.export import export_document, export_text
-
-    found = _kept(project).open(conversation)
-    shown = (lambda: _print(found)) if console().is_terminal else lambda: print(harmless(export_text(found)), end="")
-    return project.answer(lambda: export_document(found), shown)
-
-
-def export(project: Project, conversation: One) -> Exit:
     """Print a conversation as Markdown; with --json as a document."""
     from remit.builtin.assistant.export import export_document, export_text
 
     found = _kept(project).open(conversation)
     text = export_text(found)
-    return project.answer(lambda: export_document(found), lambda: print(harmless(text) if console().is_terminal else text, end=""))
+    return project.answer(lambda: export_document(found), lambda: print(harmless(text), end=""))
 
 
 def rename(
@@ -80,30 +70,3 @@ def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
     console().print(shown)
     if console().is_terminal and current is None:
         console().print(Text(f"{count(len(found), 'conversation')}; remit chat --conversation ID continues one", style="dim"))
-
-
-def _print(conversation: "Conversation") -> None:
-    """As it was read: words in full, each call on a line."""
-    from rich.text import Text
-
-    from remit.core.model_messages import Reply, UserMessage
-
-    out = console()
-    out.print(Text(conversation.title, style="bold").append(f"  {conversation.conversation_id}", style="dim"))
-    for line in conversation.spoken:
-        message = line.message
-        if line.by:  # added by the assistant, not by the user
-            out.print(Text(f"  ({line.by}: {one_line(message.text, 160)})", style="dim", no_wrap=True, overflow="ellipsis"))
-        elif isinstance(message, UserMessage):
-            out.print(Text(f"\n› {harmless(message.text)}", style="bold cyan").append(f"  {moment(line.at)}", style="dim"))
-        elif isinstance(message, Reply):
-            if message.text.strip():
-                print_markdown(harmless(message.text), out)
-            for call in message.calls:
-                given = call.arguments if isinstance(call.arguments, str) else json_text(dict(call.arguments))
-                out.print(Text(f"  → {one_line(call.name)} {one_line(given, 160)}", style="dim", no_wrap=True, overflow="ellipsis"))
-        else:
-            style = "red" if message.is_error else "dim"
-            out.print(Text(f"  ← {one_line(message.text, 160)}", style=style, no_wrap=True, overflow="ellipsis"))
-    for notice in conversation.notices:
-        out.print(Text(f"! {harmless(notice)}", style="yellow"))

@@ -187,7 +187,7 @@ def _print_faulty_rules(remit: "Remit") -> None:
     """A rule with a misspelt name matches nothing and looks as if it did: warn before something runs."""
     from remit.policy.rules import default_text, project_file
 
-    rules = project_file(remit.folder).read()
+    rules = project_file(remit.folder, remit.trust).read()
     if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":
         return
     from remit.policy.rule_check import check_rules

@@ -274,7 +274,7 @@ def _commands(project: Project) -> Iterator[Finding]:
     from remit.board.command_files import every
     from remit.cli.command_table import COMMANDS
 
-    found, problems = every(project.root, COMMANDS)
+    found, problems = every(project.root, COMMANDS, project.trust)
     for problem in problems:
         yield _worse("commands", problem, "`remit commands` lists the valid ones.")
     if found and not problems:

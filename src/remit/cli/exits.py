@@ -61,7 +61,7 @@ def exit_of_state(state: State) -> Exit:
 
 def exit_of_error(error: RemitError) -> Exit:
     """By the branch of the error tree, that is, by who must act."""
-    for branch, code in ((Misused, Exit.USAGE), (Refused, Exit.REFUSED), (Unavailable, Exit.UNAVAILABLE)):
+    for branch, code in ((Refused, Exit.REFUSED), (Misused, Exit.USAGE), (Unavailable, Exit.UNAVAILABLE)):
         if isinstance(error, branch):
             return code
     return Exit.FAILED

@@ -21,7 +21,6 @@ from remit.cli.render import (
     put,
     say,
     say_aside,
-    say_json_line,
     spent,
     table,
     when,
@@ -70,16 +69,10 @@ def metrics(
         str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.", show_default=False)
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
-    alert_rules: Annotated[bool, typer.Option("--alert-rules", help="Print rules for Prometheus with the same thresholds.")] = False,
 ) -> Exit:
     """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
-    if alert_rules:
-        from remit.runtime.telemetry.rules import as_yaml, rules
-
-        document = [{"alert": rule.alert, "expr": rule.expression, "metric": rule.metric.name} for rule in rules()]
-        return project.answer(document, lambda: say_json_line(as_yaml().rstrip()))
     with project.history() as store:
         if watch and store is not None and not project.as_json:
             return _watched(store, since)

@@ -34,11 +34,11 @@ SHOWN_FINDINGS = 20
 COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
 
 
-def _rules(project: Project) -> "Rules":
-    """The rules of the project; raises what is wrong with them."""
+def _rules(project: Project, *, in_force: bool = True) -> "Rules":
+    """The rules in force, or those of the project's file, approved or not; raises what is wrong with them."""
     from remit.policy.rules import project_file
 
-    return _usable(project_file(project.folder).read())
+    return _usable(project_file(project.folder, project.trust if in_force else None).read())
 
 
 def _usable(rules: "Rules") -> "Rules":
@@ -93,7 +93,7 @@ def check(
     from remit.policy.rule_check import check_rules
     from remit.policy.rules import FileSource
 
-    rules = _rules(project) if file is None else _usable(FileSource(file, str(file), may_be_missing=False).read())
+    rules = _rules(project, in_force=False) if file is None else _usable(FileSource(file, str(file), may_be_missing=False).read())
     problems = check_rules(rules.text, project.directory.specs())
     is_right = not any(problem.is_error for problem in problems)
     listed = [{"line": one.line, "error": one.is_error, "message": one.what} for one in problems]

@@ -72,14 +72,17 @@ class Project:
     def directory(self) -> "Directory":
         """The agents of the project, declared only: nothing is started to run them."""
         from remit.agents.directory import Directory
+        from remit.agents.python_files import describe_project
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
         from remit.models.client import Models
 
         directory, models = Directory(lambda agent: agent), Models(self.settings)
-        directory.load_folder(self.folder / "agents", self.trust)
+        described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
+        directory.load_files(described)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
+        directory.list_unapproved(described)
         offer_built_in(directory, self.settings, models)
         offer_assistant(directory, self.settings, models, None)
         return directory

@@ -342,3 +342,10 @@ def count(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def print_markdown(text: str) -> None:
+    """Drawn for a terminal. Links show where they lead."""
+    from rich.markdown import Markdown
+
+    console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

@@ -16,13 +16,13 @@ from remit.cli.render import (
     MARKS,
     advice_lines,
     at_the_prompt,
-    console,
     count,
     duration,
     harmless,
     json_text,
     one_line,
     painted,
+    print_markdown,
     put,
     say,
     size,
@@ -117,9 +117,7 @@ def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
         return False
     print(file=stream)
     if stream is None and sys.stdout.isatty():
-        from remit.cli.chat_screen import print_markdown
-
-        print_markdown(found.text, console())
+        print_markdown(found.text)
     else:
         print(found.text, file=stream)
     more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"

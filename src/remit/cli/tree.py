@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
@@ -59,10 +59,6 @@ class View:
     ids: bool = True
     gone: Collection[str] = ()
     """Session ids whose process is gone."""
-    tokens: Mapping[str, int] = field(default_factory=dict)
-    """What each has spent so far, by session id."""
-    stuck: Mapping[str, str] = field(default_factory=dict)
-    """Why one looks stuck, by session id."""
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
@@ -80,11 +76,6 @@ def draw(node: Node, view: View) -> Tree:
     tree = Tree(_line(node, view, 0), guide_style="dim")
     _hang(tree, node, view, *_folding(node, view))
     return tree
-
-
-def collapsed(node: Node, view: View) -> Text:
-    """It and everything below it on one line."""
-    return _line(node, view, node.size() - 1)
 
 
 def _folding(node: Node, view: View) -> tuple[bool, int | None]:
@@ -159,10 +150,6 @@ def _live_part(record: Record, view: View) -> Text:
     line = Text(f"{duration(view.now - (record.started_at or record.created_at))}")
     left = record.deadline_at - view.now
     line.append(f" ({duration(left)} left)", style="dim" if left > 2 else "yellow")
-    if tokens := view.tokens.get(record.session_id):
-        line.append(f"  {count(tokens, 'token')}", style="dim")
-    if why := view.stuck.get(record.session_id):
-        line.append(f"  ! {why}", style="bold red")
     if word is not None:
         if word.fraction is not None:
             line.append_text(_bar(word.fraction))
@@ -195,11 +182,11 @@ def _level(artifacts: Sequence[Artifact]) -> str:
     return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
-class PausableLive:
-    """A live picture at the terminal, which gives way while the user is asked a question."""
+class LiveTree:
+    """The tree, redrawn in place; it gives way while the user is asked a question and disappears at the end."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self) -> None:
+        self.console = error_console()
         self.is_paused = False
         self._live = self._new()
         self._registered = pausing(self._pause, self._resume)
@@ -227,13 +214,6 @@ class PausableLive:
         self._live = self._new()
         self._live.start()
         self.is_paused = False
-
-
-class LiveTree(PausableLive):
-    """The tree, redrawn in place; it disappears at the end, and the answer takes its place."""
-
-    def __init__(self) -> None:
-        super().__init__(error_console())
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         if self.is_paused:

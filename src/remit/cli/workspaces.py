@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,13 +14,15 @@ from remit.cli.exits import Exit
 from remit.cli.live import GONE, gone_among
 from remit.cli.project import Project, find_session, need_store
 from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, short, table
+from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.errors import Misused, RemitError
+from remit.core.policy import PolicyRequest
 from remit.core.ports import Store
 from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.runtime.workspace_cleanup import WorkspaceStatus
-    from remit.runtime.workspaces import Workspace
+    from remit.runtime.workspaces import MergeWrite, Workspace
 
 
 AT_ONCE = 4
@@ -60,6 +63,9 @@ def workspaces(
     unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
+    protected: Annotated[
+        bool, typer.Option("--protected", help="With --merge: also files that the policy does not allow the agent.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
     """List the worktrees and copies that agents worked in; remove or merge them."""
@@ -67,6 +73,8 @@ def workspaces(
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
         raise Misused("--merge needs to know which.", advice="Name the delegations: remit workspaces SESSION --merge")
+    if protected and not merge:
+        raise Misused("--protected belongs to --merge.", advice="remit workspaces SESSION --merge --protected")
     if remove and not (sessions or unchanged):
         raise Misused("--remove needs to know which.", advice="Name the delegations, or add --unchanged.")
     places = _places(project, sessions or [])
@@ -75,7 +83,8 @@ def workspaces(
     outcomes: list[Outcome] = []
     code = _permitted(places, project) if remove and not yes else Exit.OK
     if (remove or merge) and code is Exit.OK:
-        outcomes = [_done(place, _removed if remove else _merged) for place in places]
+        merged = partial(_merged, project=project, with_protected=protected)
+        outcomes = [_done(place, _removed if remove else merged) for place in places]
         kept = sum(outcome.did == "kept" for outcome in outcomes)
         code = Exit.OK if not kept else Exit.PARTIAL if kept < len(outcomes) else Exit.REFUSED if remove else Exit.FAILED
         lines = [_outcome_line(outcome) for outcome in outcomes] or ["Nothing to remove."]
@@ -173,15 +182,34 @@ def _removed(place: Place) -> Outcome:
     return Outcome(place=place, did="removed")
 
 
-def _merged(place: Place) -> Outcome:
+def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWrite]") -> Sequence[bool]:
+    """Which files the agent of a workspace may write, by the policy of the project."""
+    from remit.policy.engine import open_policy
+
+    record, agent, mode = place.record, _agent(place), project.settings.policy_mode
+    depth, path = (1, (agent,)) if record is None else (record.depth, record.path)
+    session_id = place.workspace.session_id
+    alike = PolicyRequest(caller=agent, action=agent, depth=depth, path=path, is_delegation=False, session_id=session_id)
+    policy = open_policy(project.folder, mode, owner="remit workspaces", clock=SYSTEM_CLOCK, trust=project.trust)
+    try:
+        return policy.filter_allowed([one.request(alike) for one in writes])
+    finally:
+        policy.close()
+
+
+def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
     from remit.runtime.workspace_cleanup import discard_merged
     from remit.runtime.workspaces import merge_by_hand
 
     workspace = place.workspace
-    outcome = merge_by_hand(workspace, f"{workspace.session_id}: {_agent(place)}")
+    permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
+    outcome = merge_by_hand(workspace, f"{workspace.session_id}: {_agent(place)}", permitted)
     if not outcome.is_done:
         files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
         return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
+    if outcome.left_out:
+        left = f"left out, because the policy does not allow {_agent(place)} to write them: {', '.join(outcome.left_out[:10])}"
+        return Outcome(place=place, did="merged", why=f"into {outcome.into}; {left}. To merge them too: --merge --protected")
     left = discard_merged(workspace)
     return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
 

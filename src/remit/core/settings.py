@@ -219,6 +219,8 @@ class Settings:
     """Between SIGTERM and SIGKILL."""
     block_limit_seconds: Seconds = 2.0
     """An agent that blocks the event loop longer than this is named and stopped."""
+    describe_seconds: Seconds = 3.0
+    """How long the Python agent files of the project may take to load when they are described. They load at the same time."""
     budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
     """Of each tree that asks for none of its own."""
     timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))

@@ -19,6 +19,7 @@ from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.pricing import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
 from remit.models.prompted_tools import as_prompt, is_needed, parse_reply
 from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
+from remit.system.trust import ADVICE, CODE
 
 if TYPE_CHECKING:
     from remit.models.stream import Fault, PartialReply
@@ -120,6 +121,8 @@ class Models:
         names = tuple(
             dict.fromkeys(name.strip() for name in ([own] if isinstance(own, str) else own or self._settings.model) if name.strip())
         )
+        if left_out := self._not_approved(names):
+            raise Unavailable(f"The language model is set in {left_out}, which is not approved.", code=CODE, advice=ADVICE)
         if not names:
             raise Unavailable(
                 "No language model is configured.",
@@ -136,6 +139,11 @@ class Models:
                 " ".join(filter(None, lacking)), code="TOOL_UNAVAILABLE", advice=f"Set {variables}; keys are never kept in files."
             )
         return Choice(names=names, source="" if own else self._settings.source_of("model"))
+
+    def _not_approved(self, names: Sequence[str]) -> str:
+        """The setting without approval that would say which model is meant, or where one of `names` is."""
+        endings = tuple(f"models.{name}]" for name in names) or (":model", "].model")
+        return next((one for one in self._settings.not_approved if one.endswith(endings)), "")
 
     async def ask(self, purse: SpendSink, question: Question) -> Answer:
         """The reply of the first model that answers. What it costs is drawn from the purse, also of a reply that was cut off. Raises

@@ -36,6 +36,7 @@ from remit.policy.rules import (
     source_of,
 )
 from remit.runtime.policy_facts import COMPUTED
+from remit.system.trust import ProjectTrust
 
 _MEND = "Fix the rules: `remit policy check` lists the problems."
 _SHOWN = 300
@@ -466,9 +467,11 @@ class DisabledPolicy(AllowAll):
         self._audit.close()
 
 
-def open_policy(folder: Path, mode: str, *, owner: str, clock: Clock, given: str | Path | None = None) -> Policy:
-    """Of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path."""
+def open_policy(
+    folder: Path, mode: str, *, owner: str, clock: Clock, given: str | Path | None = None, trust: ProjectTrust | None = None
+) -> Policy:
+    """Of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path; `trust`: what is approved of the project."""
     audit = AuditLog(folder, clock=clock.wall)
     if mode == Mode.DISABLED:
         return DisabledPolicy(audit, owner)
-    return ProjectPolicy(project_file(folder) if given is None else source_of(given), Mode(mode), audit)
+    return ProjectPolicy(project_file(folder, trust) if given is None else source_of(given), Mode(mode), audit)

@@ -1,8 +1,10 @@
 """The rules of a project: where they come from, and their Cedar text parsed into rules with annotations."""
 
+import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import stat
@@ -14,8 +16,11 @@ from typing import Any, Protocol
 
 import cedarpy
 
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError
 from remit.core.policy import Effect
+from remit.system.trust import ADVICE, POLICY, ProjectTrust, approvals_of, approvals_stamp, approved_text, digest_of
+
+log = logging.getLogger("remit.policy")
 
 EFFECTS = frozenset(map(str, Effect))
 DELEGATE = "delegate"
@@ -347,6 +352,47 @@ class FileSource:
         return Rules(name=self._name, text="", fault=fault)
 
 
+class ApprovedFile(FileSource):
+    """The policy of a project as far as a person approved it. Until changed rules are approved, those approved before stay in force; in
+    a project without any, the default does."""
+
+    def __init__(self, folder: Path, trust: ProjectTrust) -> None:
+        super().__init__(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
+        self._trust = trust
+        self._approvals: tuple[int, ...] | None = None
+        self._in_force: Rules | None = None
+
+    def has_changed(self) -> bool:
+        return super().has_changed() or approvals_stamp() != self._approvals
+
+    def read(self) -> Rules:
+        self._approvals = approvals_stamp()
+        rules, approved = super().read(), self._approved_digest()
+        is_missing = rules.fault is None and rules.name == DEFAULT_NAME
+        if rules.fault is not None or (approved is None if is_missing else approved == rules.sha256):
+            self._in_force = rules
+        elif self._in_force is None:
+            self._in_force = self._rules_of(approved)
+        elif self._in_force.sha256 != rules.sha256:
+            log.warning("%s changed and is not approved: the rules before stay in force. %s", self._name, ADVICE)
+        return self._in_force
+
+    def _approved_digest(self) -> str | None:
+        """As it is now; what was known when the project was opened, where approvals cannot be read or the caller gave them."""
+        if self._in_force is not None and not self._trust.is_given:
+            with contextlib.suppress(RemitError):
+                return approvals_of(self._trust.root).get(POLICY)
+        return (self._trust.approved or {}).get(POLICY)
+
+    def _rules_of(self, digest: str | None) -> Rules:
+        if digest is None:
+            return default_rules()
+        text = approved_text(digest)
+        if text is None or digest_of(text.encode()) != digest:
+            return self._unreadable("it changed since it was approved, and the approved rules are not kept")
+        return Rules(name=self._name, text=text)
+
+
 def default_text() -> str:
     return files("remit.policy").joinpath("default.cedar").read_text("utf-8")
 
@@ -355,8 +401,10 @@ def default_rules() -> Rules:
     return Rules(name=DEFAULT_NAME, text=default_text())
 
 
-def project_file(folder: Path) -> FileSource:
-    """Of the project whose `.remit` is `folder`."""
+def project_file(folder: Path, trust: ProjectTrust | None = None) -> FileSource:
+    """Of the project whose `.remit` is `folder`: with `trust` the rules in force, without it those of the file, approved or not."""
+    if trust is not None and trust.approved is not None:
+        return ApprovedFile(folder, trust)
     return FileSource(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
 
 

@@ -4,16 +4,18 @@ Asked for a delegation before it runs (`accept`), and for what an agent does on 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Lineage
 from remit.core.errors import ErrorInfo, Misused, Refused
-from remit.core.policy import Decision, Effect, PendingApproval, Policy, PolicyRequest, Verdict
+from remit.core.policy import Decision, Effect, PendingApproval, PolicyRequest, Verdict
+from remit.core.protected_paths import Protection, session_of
 from remit.core.result import Return
 from remit.runtime import reply
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
@@ -100,24 +102,32 @@ def _effect_names(effects: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(map(str, effects))
 
 
-def decide_path(policy: Policy, asked: PolicyRequest, workspace: Path) -> Decision:
+def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path) -> Decision:
     """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
-    decision = policy.decide(asked)
+    decision = deps.policy.decide(_with_session(deps, asked))
     follows = asked.effects != (Effect.DELETE,)
     led = real_path_facts(dict(asked.facts), workspace, follows=follows) if "path" in asked.facts else None
     if led is None or decision.verdict is Verdict.DENY:
         return decision
-    other = policy.decide(replace(asked, facts=led))
+    other = deps.policy.decide(_with_session(deps, replace(asked, facts=led)))
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
-def decide_all(policy: Policy, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
+def _with_session(deps: RuntimeDeps, asked: PolicyRequest) -> PolicyRequest:
+    """Of a path in a scratch folder, with whether that is the caller's own. The owner of the project reads all of them."""
+    if asked.facts.get("protected") != Protection.SCRATCH:
+        return asked
+    is_own = asked.on_behalf in (ROOT_CALLER, deps.principal_of(session_of(asked.facts["path"])))
+    return replace(asked, facts={**asked.facts, "own_scratch": is_own})
+
+
+def decide_all(deps: RuntimeDeps, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
     """The strictest decision on any of them, and what it is about."""
-    about, strictest = asked[0], decide_path(policy, asked[0], workspace)
+    about, strictest = asked[0], decide_path(deps, asked[0], workspace)
     for one in asked[1:]:
         if strictest.verdict is Verdict.DENY:
             break
-        decision = decide_path(policy, one, workspace)
+        decision = decide_path(deps, one, workspace)
         if _STRICTNESS[decision.verdict] > _STRICTNESS[strictest.verdict]:
             about, strictest = one, decision
     return about, strictest
@@ -133,14 +143,14 @@ def pending_after_restart(submission: Submission, caller: Caller | None, deps: R
     left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
     asked = delegation_requests(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
-    about, decision = decide_all(deps.policy, asked, workspace)
+    about, decision = decide_all(deps, asked, workspace)
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
 async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    asked, decision = decide_all(deps.policy, step_requests(work, action, facts), workspace)
+    asked, decision = decide_all(deps, step_requests(work, action, facts), workspace)
     if decision.verdict is Verdict.ASK:
         no = await ask_approval(work, deps, asked, decision)
         if no is not None:
@@ -153,13 +163,18 @@ async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]
     """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
     if not all(isinstance(path, str) for path in paths):
         raise Misused("Paths are texts.")
-    allowed: list[str] = []
     (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    for start in range(0, len(paths), _AT_ONCE):
-        some = paths[start : start + _AT_ONCE]
-        says = deps.policy.filter_allowed([replace(alike, facts=path_facts(path, workspace)) for path in some])
-        allowed += [path for path, is_allowed in zip(some, says, strict=True) if is_allowed]
+    requests = (replace(alike, facts=path_facts(path, workspace)) for path in paths)
+    return [path for path, is_allowed in zip(paths, await filter_allowed(deps, requests), strict=True) if is_allowed]
+
+
+async def filter_allowed(deps: RuntimeDeps, requests: Iterable[PolicyRequest]) -> list[bool]:
+    """Which of many similar requests are allowed, without asking a person and without keeping the loop."""
+    allowed: list[bool] = []
+    rest = iter(requests)
+    while some := list(islice(rest, _AT_ONCE)):
+        allowed += deps.policy.filter_allowed([_with_session(deps, one) for one in some])
         await asyncio.sleep(0)  # others have their turn
     return allowed
 

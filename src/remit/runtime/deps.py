@@ -18,6 +18,7 @@ from remit.core.routing import RoutingTable
 if TYPE_CHECKING:
     from remit.core.settings import Settings
     from remit.runtime.workspaces import Workspace
+    from remit.system.trust import ProjectTrust
 
 
 class Agents(Protocol):
@@ -79,6 +80,10 @@ class RuntimeDeps:
     """How long a person is waited for."""
     acceptance: AcceptanceRules = field(default_factory=AcceptanceRules)
     """Where acceptance commands run and what they see."""
+    principal_of: Callable[[str], str | None] = lambda _session_id: None
+    """Who asked for the tree of a delegation; None: it is not on record."""
+    trust: "ProjectTrust | None" = None
+    """What is approved of the project's files."""
 
 
 Refusals = dict[str, tuple[Return, int]]

@@ -16,14 +16,14 @@ from remit.core.errors import Misused
 from remit.core.languages import plain_name
 from remit.core.parameters import declared_name
 from remit.core.policy import Fact
+from remit.core.protected_paths import protection_of
+from remit.system.ip_addresses import classify_address
 
 LONGEST_TEXT = 2000
 LONGEST_PATH = 4096
 """As long as the kernel takes them; what is longer leads nowhere."""
 _LARGEST = 2**63 - 1
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
-_METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
-"""Where clouds tell a machine its own credentials."""
 MOST = 1000
 """Things that one delegation may act on."""
 OURS = frozenset(
@@ -31,7 +31,9 @@ OURS = frozenset(
 )
 """Facts about the caller: agents cannot set them."""
 COMPUTED = frozenset(
-    OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
+    OURS
+    | {"path", "name", "parts", "inside", "protected", "own_scratch"}
+    | {"url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
 """Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
 
@@ -101,6 +103,9 @@ def path_facts(value: Any, workspace: Path) -> Facts:
     inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path or len(path) > LONGEST_PATH)
     parts = [part for part in path.split("/") if part]
     facts = {"path": path[:LONGEST_PATH], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+    protection = protection_of(path)
+    if protection is not None:
+        facts["protected"] = str(protection)
     return facts if ".." not in given or not inside else _ambiguous(given, root, facts)
 
 
@@ -185,17 +190,7 @@ def address_kind(host: str) -> str | None:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return "loopback" if host == "localhost" or host.endswith(".localhost") else None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if str(address) in _METADATA:
-        return "metadata"
-    if address.is_loopback:
-        return "loopback"
-    if address.is_link_local:
-        return "link_local"
-    if address.is_multicast or address.is_unspecified or address.is_reserved:
-        return "reserved"
-    return "public" if address.is_global else "private"
+    return classify_address(address)
 
 
 def command_facts(value: Any, _workspace: Path) -> Facts:

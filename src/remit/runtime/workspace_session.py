@@ -17,16 +17,18 @@ from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Return, Status
 from remit.core.text import shorten_with_count
+from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
 from remit.runtime.workspaces import (
     Changes,
     MergeIntent,
     MergeResult,
+    MergeWrite,
     Workspace,
     is_merged,
-    merge,
-    merge_into_workspace,
+    merge_permitted,
+    merge_writes,
     open_workspace,
     take_changes,
 )
@@ -250,27 +252,59 @@ async def close_session(work: "Work", result: Return) -> Return:
         return _kept_return(session, changes, result)
     work.hold(result)
     outcome = await _merge_changes(work, session, changes.commit, result)
-    if outcome.is_done:
-        work.notice(f"Merged into {outcome.into}.")
-        result = replace(result, extra={**result.extra, "workspace": {"kind": str(session.workspace.kind), "merged_into": outcome.into}})
-        work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
-        return await _remove_after_merge(work, result, changes)
-    return _not_merged(work, session, outcome, changes, result)
+    if not outcome.is_done:
+        return _not_merged(work, session, outcome, changes, result)
+    work.notice(f"Merged into {outcome.into}.")
+    result = replace(result, extra={**result.extra, "workspace": {"kind": str(session.workspace.kind), "merged_into": outcome.into}})
+    if outcome.left_out:
+        return _merged_in_part(work, session, outcome, changes, result)
+    work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
+    return await _remove_after_merge(work, result, changes)
 
 
-def _merge(session: WorkspaceSession, commit: str, intent: MergeIntent, seconds: float) -> MergeResult:
+def _merged_in_part(work: "Work", session: WorkspaceSession, outcome: MergeResult, changes: Changes, result: Return) -> Return:
+    """The workspace stays, with the files that its agent may not write."""
+    workspace = session.workspace
+    named = ", ".join(outcome.left_out[:_NAMES_SHOWN])
+    more = f" and {len(outcome.left_out) - _NAMES_SHOWN} more" if len(outcome.left_out) > _NAMES_SHOWN else ""
+    how = _by_hand(session, changes, f"Look at them, then take them: remit workspaces {workspace.session_id} --merge --protected")
+    warning = clean_text(
+        f"Left out of the merge, because the policy does not allow {work.delegation.agent} to write them: {named}{more}. {how}"
+    )
+    extra = {**result.extra["workspace"], "left_out": list(outcome.left_out)}
+    return _with_location(replace(result, warnings=(*result.warnings, warning), extra={**result.extra, "workspace": extra}), workspace)
+
+
+async def _left_out(work: "Work", workspace: Workspace, commit: str) -> list[MergeWrite]:
+    """Files that its agent may not write. A person is not asked: they stay on the branch, and are merged by hand."""
+    writes = await off_loop(lambda: merge_writes(workspace, commit, seconds=max(0.0, work.remaining())))
+    (alike,) = step_requests(work, "", {})
+    allowed = await filter_allowed(work.deps, (one.request(alike) for one in writes))
+    return [one for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
+
+
+def _refuse_merge(session: WorkspaceSession) -> MergeResult | None:
     workspace, host = session.workspace, session.host
-    if workspace.host != ("" if host is None else host.maker):
-        began = f"the workspace of {workspace.host}" if workspace.host else "the project itself"
-        return MergeResult(is_done=False, reason=f"it began from {began}, which its caller does not work in")
-    if host is not None:
-        return merge_into_workspace(workspace, commit, host, intent, seconds=seconds)
-    return merge(workspace, commit, intent, seconds=seconds)
+    if workspace.host == ("" if host is None else host.maker):
+        return None
+    began = f"the workspace of {workspace.host}" if workspace.host else "the project itself"
+    return MergeResult(is_done=False, reason=f"it began from {began}, which its caller does not work in")
 
 
 async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
-    intent, seconds = MergeIntent(), max(0.0, work.remaining())
-    merging = asyncio.ensure_future(off_loop(lambda: _merge(session, commit, intent, seconds)))
+    intent, workspace, message = MergeIntent(), session.workspace, commit_message(work.delegation)
+    try:
+        left_out = await _left_out(work, workspace, commit)
+    except (RemitError, OSError) as error:
+        return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
+    seconds = max(0.0, work.remaining())
+
+    def merge() -> MergeResult:
+        return _refuse_merge(session) or merge_permitted(
+            workspace, commit, left_out, intent, message=message, seconds=seconds, host=session.host
+        )
+
+    merging = asyncio.ensure_future(off_loop(merge))
     try:
         return await asyncio.shield(merging)
     except (RemitError, OSError) as error:

@@ -13,13 +13,17 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from remit.core.agents import WorkspaceKind
 from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
+from remit.core.policy import Effect, PolicyRequest
+from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
+from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
@@ -165,7 +169,8 @@ _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".myp
 """Never part of an agent's work, whether or not the project ignores them."""
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
-_SUBMODULE = "160000"
+_SUBMODULE, _LINK = "160000", "120000"
+_RAW_DIFF = ("--raw", "-z", "--no-renames", "--no-abbrev")
 _PLAIN_DIFF = (
     "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/",
 )  # fmt: skip
@@ -189,17 +194,17 @@ def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, se
     """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
     with open_git(workspace, seconds=seconds) as git:
         warnings = stage_changes(git)
-        entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", workspace.base)))
+        entries = list(_entries(git.run("diff", "--cached", *_RAW_DIFF, workspace.base)))
         diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
         commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
-    if any(mode == _SUBMODULE for mode, _, _ in entries):
+    if any(entry.mode == _SUBMODULE for entry in entries):
         warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
     doubt = "nothing of it could be taken" if warnings and not entries else ""
     if git.overrides:
         names = ", ".join(name for name, _ in git.overrides[:3])
         doubt = f"settings by which git runs commands were changed meanwhile ({names})"
         warnings += (f"Settings by which git runs commands were changed meanwhile, and not used: {names}.",)
-    changed = tuple(path for _, status, path in entries if status != "D")
+    changed = tuple(entry.path for entry in entries if not entry.is_deleted)
     return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings, doubt=doubt)
 
 
@@ -235,13 +240,24 @@ def stage_changes(git: Git) -> tuple[str, ...]:
     return ()
 
 
-def _entries(raw: bytes) -> Iterator[tuple[str, str, str]]:
-    """New mode, status letter and path of each line of a raw diff."""
+class ChangedFile(NamedTuple):
+    """A line of a raw diff."""
+
+    path: str
+    """Relative to the repository."""
+    mode: str
+    old_mode: str
+    object_id: str
+    old_object_id: str
+    is_deleted: bool
+
+
+def _entries(raw: bytes) -> Iterator[ChangedFile]:
     parts = iter(raw.split(b"\0"))
     for head in parts:
         if head:
-            _, mode, _, _, status = head.decode().split(" ")
-            yield mode, status[0], os.fsdecode(next(parts))
+            old_mode, mode, old, new, status = head.decode().removeprefix(":").split(" ")
+            yield ChangedFile(os.fsdecode(next(parts)), mode, old_mode, new, old, status[0] == "D")
 
 
 def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
@@ -508,6 +524,7 @@ MERGING_SECONDS = 60.0
 NEEDED_GIT = "2.38"
 """The first with `merge-tree --write-tree`."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
+_NO_FILE = "000000"
 _UNKNOWN_OPTION = 129
 """How git ends when it does not know what it is asked."""
 _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
@@ -522,6 +539,8 @@ class MergeResult:
     """Files that stand in the way, relative to the repository."""
     reason: str = ""
     """Why it was not done: continues "could not be merged: "."""
+    left_out: tuple[str, ...] = ()
+    """Files that the policy does not allow its agent to write: they stay on the branch."""
 
 
 class MergeIntent:
@@ -586,8 +605,62 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
     return MergeResult(is_done=True, into=into)
 
 
-def merge_by_hand(workspace: Workspace, message: str) -> MergeResult:
-    """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed."""
+class MergeWrite(NamedTuple):
+    """A file that a merge would change in the project."""
+
+    file: ChangedFile
+    path: str
+    """Relative to the project; to the repository, where it is outside of the project."""
+    protected: str | None
+    """Why it is protected, where its path alone does not say so."""
+
+    def request(self, alike: PolicyRequest) -> PolicyRequest:
+        """What the policy is asked: the same as of a write or deletion by the agent itself."""
+        facts = path_facts(self.path, Path("/"))
+        if self.protected is not None:
+            facts["protected"] = str(self.protected)
+        effect = Effect.DELETE if self.file.is_deleted else Effect.WRITE
+        return replace(alike, effects=(str(effect),), facts=facts)
+
+
+def merge_writes(workspace: Workspace, commit: str, *, seconds: float) -> list[MergeWrite]:
+    """What merging `commit` would change, for the policy."""
+    git = _project(workspace, time.monotonic() + seconds)
+    files = _entries(git.run("diff-tree", "-r", *_RAW_DIFF, workspace.base, commit))
+    below = f"{workspace.below}/" if workspace.below else ""
+    return [MergeWrite(file, file.path.removeprefix(below), _protection(git, file, file.path.removeprefix(below))) for file in files]
+
+
+def _protection(git: Git, file: ChangedFile, path: str) -> str | None:
+    """A link in the place of a protected file or folder puts other files there; of pyproject.toml only remit's own table counts."""
+    if {file.mode, file.old_mode} & {_LINK, _SUBMODULE}:
+        return protection_of(path, is_link=True)
+    if not is_pyproject(path):
+        return None
+    old, new = (
+        remit_table(b"" if mode == _NO_FILE else git.run("cat-file", "blob", object_id))
+        for mode, object_id in ((file.old_mode, file.old_object_id), (file.mode, file.object_id))
+    )
+    return None if old == new else Protection.SETTINGS
+
+
+def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], *, message: str, seconds: float) -> str:
+    """The changes of `commit` except those of some files, as one commit on the base; `commit` stays on its branch."""
+    git = _project(workspace, time.monotonic() + seconds).using(workspace.metadata_folder / "index.merge")
+    entries = (b"%b %b\t%b" % (f.old_mode.encode(), f.old_object_id.encode(), os.fsencode(f.path)) for f, _, _ in left_out)
+    git.run("read-tree", commit)
+    git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entry + b"\0" for entry in entries))
+    tree = git.says("write-tree")
+    if tree == git.says("rev-parse", f"{workspace.base}^{{tree}}"):
+        return workspace.base
+    return git.says("commit-tree", tree, "-p", workspace.base, "-m", message)
+
+
+def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
+    """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed.
+
+    `may_write`: which of the files may be merged; the others are left out.
+    """
     if not workspace.branch:
         return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
     if workspace.host:
@@ -600,7 +673,34 @@ def merge_by_hand(workspace: Workspace, message: str) -> MergeResult:
         return MergeResult(is_done=False, reason=changes.doubt or "its changes could not be taken")
     if not changes.count:
         return MergeResult(is_done=False, reason="nothing was changed in it")
-    return merge(workspace, changes.commit, MergeIntent(), seconds=stop_at - time.monotonic())
+    writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
+    left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
+    return merge_permitted(workspace, changes.commit, left_out, MergeIntent(), message=message, seconds=stop_at - time.monotonic())
+
+
+def merge_permitted(
+    workspace: Workspace,
+    commit: str,
+    left_out: Sequence[MergeWrite],
+    intent: MergeIntent,
+    *,
+    message: str,
+    seconds: float,
+    host: Workspace | None = None,
+) -> MergeResult:
+    """Bring `commit` without the files left out into the project, or into the caller's workspace."""
+    stop_at = time.monotonic() + seconds
+    if left_out:
+        commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
+    if commit == workspace.base:
+        names = tuple(one.path for one in left_out)
+        return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
+    left = max(0.0, stop_at - time.monotonic())
+    if host is None:
+        result = merge(workspace, commit, intent, seconds=left)
+    else:
+        result = merge_into_workspace(workspace, commit, host, intent, seconds=left)
+    return replace(result, left_out=tuple(one.path for one in left_out)) if result.is_done else result
 
 
 def is_merged(workspace: Workspace, commit: str, *, seconds: float) -> bool:
@@ -626,6 +726,8 @@ def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str
     return (
         tree
         if isinstance(tree, MergeResult)
+        else ours
+        if tree == git.says("rev-parse", f"{ours}^{{tree}}")
         else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {workspace.branch}")
     )
 

@@ -19,7 +19,7 @@ from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
 from remit.system.beneath import open_regular
-from remit.system.files import file_lock, private_folder, read_private, write_private
+from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_private
 
 VARIABLE = "REMIT_TRUST"
 """`1` approves everything in every project; otherwise the hash that `remit trust --list` prints."""
@@ -93,6 +93,8 @@ class ProjectTrust:
     """All that need approval; not looked for where everything is approved."""
     left_out: tuple[TrustItem, ...] = ()
     """Those without approval."""
+    is_given: bool = False
+    """Approved by the hash in REMIT_TRUST or by the program, not by the user's stored approvals."""
     fault: str = ""
     """Why approvals could not be read."""
 
@@ -129,6 +131,13 @@ class ProjectTrust:
         why = f" ({self.fault.rstrip('.')}.)" if self.fault else ""
         return f"Not approved: {summary_of(self.left_out)} of this project.{why} {ADVICE}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """For agents in processes of their own: they see as approved what the caller of this one approved."""
+        if self.approved is None:
+            return {VARIABLE: "1"}
+        return {VARIABLE: hash_of(self.items)} if self.is_given and self.approved else {}
+
     def refused(self, what: str) -> Refused:
         """The error of a call that needs something left out."""
         return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")
@@ -161,20 +170,20 @@ def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mappi
     if given is True or given == "1":
         return ProjectTrust(root=root, settings=settings, approved=None)
     items = tuple(_items(root, settings))
-    approved: dict[str, str] = {}
-    fault = ""
-    if items and given:
-        if given == hash_of(items):
-            approved = {item.name: item.digest for item in items}
-        else:
-            fault = f"{VARIABLE if trust is None else 'trust'} is the hash of other content"
-    if items and not approved and given is not False:
+    approved = {item.name: item.digest for item in items}
+    is_given, fault = given is False or given == hash_of(items), ""
+    if given is False:
+        approved = {}
+    elif not is_given:
+        approved, fault = {}, f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given else ""
         try:
-            approved = dict(_read_approvals(environ).get(str(root), {}))
+            approved = approvals_of(root, environ)
         except RemitError as error:
             fault = str(error)
     left_out = tuple(item for item in items if approved.get(item.name) != item.digest)
-    return ProjectTrust(root=root, settings=settings, approved=approved, items=items, left_out=left_out, fault=fault)
+    if POLICY in approved and all(item.name != POLICY for item in items):
+        left_out += (TrustItem(kind="policy", name=POLICY, digest="", effect="was removed; its approved rules stay in force", text=""),)
+    return ProjectTrust(root=root, settings=settings, approved=approved, items=items, left_out=left_out, is_given=is_given, fault=fault)
 
 
 # ---- what needs approval
@@ -303,6 +312,19 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / ".local" / "state" / "remit"
 
 
+def approvals_of(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Digests by name, as they are approved now. Raises `RemitError` where they cannot be read."""
+    return dict(_read_approvals(environ).get(str(root.resolve()), {}))
+
+
+def approvals_stamp(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
+    """Changes whenever something is approved."""
+    try:
+        return stamp_of(state_folder(environ) / "trust.json")
+    except RemitError:
+        return None
+
+
 def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """By project: name → digest. Raises `RemitError` for a file that is damaged or not private: it approves nothing."""
     path = state_folder(environ) / "trust.json"
@@ -328,10 +350,10 @@ def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[s
         approved = {**(projects.pop(name, {}) if keep else {}), **{item.name: item.digest for item in items}}
         if not keep:
             projects.pop(name, None)
-        if approved:
+        if approved := {name: digest for name, digest in approved.items() if digest}:  # empty: the removal of a file was approved
             projects[name] = approved
         texts = private_folder(folder / "approved")
-        for item in items:
+        for item in (item for item in items if item.digest):
             write_private(texts / item.digest, item.text.encode("utf-8", "replace"), fsync=False)
         write_private(folder / "trust.json", json.dumps({"version": 1, "projects": projects}, indent=1).encode())
         used = {digest for approved in projects.values() for digest in approved.values()}

@@ -9,8 +9,8 @@ Loads as `Remit.open` does, but for a test: a file that is broken raises, where 
 
 from pathlib import Path
 
-from remit.agents.directory import agents_of_file
 from remit.agents.function import FunctionAgent
+from remit.agents.python_files import agents_of_file
 from remit.core.errors import Misused
 
 

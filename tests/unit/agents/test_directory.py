@@ -6,6 +6,7 @@ import pytest
 
 from remit import Misused, Remit, agent
 from remit.agents.directory import Directory
+from remit.agents.python_files import Descriptions, FolderDescription
 from remit.testing import Scripted
 
 FILE = """
@@ -26,6 +27,10 @@ async def _one() -> None: ...
 
 def directory() -> Directory:
     return Directory(lambda declared: declared)
+
+
+def describe(folder: Path) -> FolderDescription:
+    return Descriptions(folder / "descriptions", 30.0).describe(folder, folder, lambda path, data: True)
 
 
 def test_two_agents_of_one_name_are_refused_and_the_same_twice_is_not() -> None:
@@ -54,11 +59,11 @@ def test_a_broken_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_pat
     (tmp_path / "fine.py").write_text(FILE)
     (tmp_path / "_private.py").write_text("raise SystemError")
     known = directory()
-    known.load_folder(tmp_path)
+    known.load_files(describe(tmp_path))
     assert sorted(known.names()) == ["apart", "found"]
     assert len(known.problems) == 1
     assert f"{tmp_path / 'broken.py'} (line 3): AttributeError" in known.problems[0]
-    known.load_folder(tmp_path / "nowhere")
+    assert describe(tmp_path / "nowhere") == FolderDescription()
 
 
 KIND = """

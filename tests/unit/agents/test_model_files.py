@@ -10,6 +10,7 @@ from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
+from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.core.agents import Isolation
 from remit.core.settings import Settings
@@ -248,7 +249,7 @@ def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path
     (tmp_path / ".remit/agents/helper.py").write_text(
         "from remit import agent\n@agent('helper.look')\nasync def look() -> str:\n    return ''\n"
     )
-    directory.load_folder(tmp_path / ".remit/agents")
+    directory.load_files(describe_project(tmp_path / ".remit", lambda path, data: True, 30.0))
     (left,) = directory.problems
     assert "'helpr'" in left
     assert "'helper.look'" in second

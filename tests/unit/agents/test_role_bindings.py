@@ -9,6 +9,7 @@ from remit.agents.declarations import declarations_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
 from remit.agents.profiles import definition_for
+from remit.agents.python_files import describe_project
 from remit.agents.role_bindings import binding_problems, lines_for, role_info, role_infos
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
@@ -22,7 +23,7 @@ def directory(root: Path, toml: str = "", environ: dict[str, str] | None = None)
     (root / "remit.toml").write_text(toml)
     settings = load_settings(root, environ=environ or {})
     made = Directory(lambda agent: agent)
-    made.load_folder(root / ".remit" / "agents")
+    made.load_files(describe_project(root / ".remit", lambda path, data: True, 30.0))
     made.load_definitions(root, settings)
     made.offer_roles()
     return made

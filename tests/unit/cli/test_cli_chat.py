@@ -10,37 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.chat import Talk
-from remit.cli.chat_commands import COMMANDS, command_in, offers
-from remit.cli.chat_screen import Blocks, Breaks, Plain
+from remit.cli.ask import Breaks, Plain
+from remit.cli.chat import command_in
 from remit.cli.events import Spent
 from remit.cli.live import Silence
 from remit.cli.render import harmless
-
-MARKDOWN = """# Title
-Words of a paragraph
-that goes on.
-
-- one
-
-  still one
-- two
-
-```python
-a = 1
-
-b = 2
-```
-after
-
-~~~
-```
-
-not closed by that
-~~~
-
-1. last
-"""
 
 
 def pieces(text: str, cuts: Sequence[int]) -> list[str]:
@@ -72,27 +46,6 @@ def test_where_a_piece_ends_makes_no_difference_to_harmlessness(text: str, cuts:
     assert "".join(map(harmless, pieces(text, cuts))) == whole
     assert not any(sign < " " and sign not in "\n\t" for sign in whole)
     assert "\x7f" not in whole
-
-
-@given(st.lists(st.integers(0, 1000), max_size=8))
-def test_blocks_are_the_same_in_whatever_pieces_they_come(cuts: list[int]) -> None:
-    blocks = Blocks()
-    found = [block for piece in pieces(MARKDOWN, cuts) for block in blocks.feed(piece)] + blocks.end()
-    assert found == [
-        "# Title\nWords of a paragraph\nthat goes on.",
-        "- one\n\n  still one\n- two",
-        "```python\na = 1\n\nb = 2\n```\nafter",
-        "~~~\n```\n\nnot closed by that\n~~~",
-        "1. last",
-    ]
-    assert blocks.rest == ""
-
-
-@given(st.text(alphabet="ab`~- \n#", max_size=200), st.lists(st.integers(0, 200), max_size=5))
-def test_nothing_that_was_said_is_lost_in_blocks(text: str, cuts: list[int]) -> None:
-    blocks = Blocks()
-    found = [block for piece in pieces(text, cuts) for block in blocks.feed(piece)] + blocks.end()
-    assert "".join("".join(found).split()) == "".join(text.split())
 
 
 def test_replies_of_one_message_are_paragraphs_of_one_answer() -> None:
@@ -130,14 +83,6 @@ def test_a_break_that_is_noticed_late_is_none() -> None:
 )
 def test_a_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
     assert command_in(typed) == command
-
-
-def test_commands_are_offered_by_their_beginning() -> None:
-    talk = Talk(conversation=None, model=None)
-    assert [word for word, _, _ in offers(talk, "/re")] == ["/resume", "/rename", "/retry"]
-    assert len(list(offers(talk, "/"))) == len(COMMANDS)
-    assert list(offers(talk, "hello")) == []
-    assert list(offers(talk, "/resume conv")) == [], "nothing is known before the project is open"
 
 
 def test_money_is_a_sum_or_said_to_be_unknown() -> None:

@@ -40,6 +40,7 @@ def test_a_path_has_a_name_and_parts() -> None:
         "name": "config",
         "parts": [".git", "a", "config"],
         "inside": True,
+        "protected": "git",
     }
 
 

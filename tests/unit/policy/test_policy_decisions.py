@@ -1,6 +1,7 @@
 """Rules and what they decide: deny beats ask, ask beats allow, and whatever cannot be relied on is a no."""
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from remit.core.policy import PolicyRequest, Verdict
 from remit.policy.engine import PolicyEvaluator
 from remit.policy.rules import PolicyError, default_text, fill_in, groups_of, read_rules
+from remit.runtime.policy_facts import path_facts
 
 
 def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> PolicyRequest:
@@ -188,8 +190,7 @@ def test_facts_are_filled_into_the_words_of_a_rule_and_nothing_else_is() -> None
 
 
 def path(text: str) -> dict[str, Any]:
-    parts = [part for part in text.split("/") if part]
-    return {"path": text, "name": parts[-1] if parts else "", "parts": parts, "inside": not text.startswith(("..", "/"))}
+    return path_facts(text, Path("/project"))
 
 
 DEFAULT = PolicyEvaluator(default_text())
@@ -209,8 +210,9 @@ DEFAULT = PolicyEvaluator(default_text())
         ("worker.read_file", "read", path("server.pem"), "keep-secrets"),
         ("worker.read_file", "read", path("keys/id_rsa"), "keep-secrets"),
         ("worker.read_file", "read", path("keys/id_rsa.pub"), "allow"),
-        ("worker.read_file", "read", path(".git/config"), "keep-secrets"),
-        ("worker.read_file", "read", path(".git/HEAD"), "allow"),
+        ("worker.read_file", "read", path("deploy/SERVER.Pem"), "keep-secrets"),
+        ("worker.read_file", "read", path(".git/config"), "keep-git"),
+        ("worker.read_file", "read", path(".git/objects/ab/cdef"), "keep-git"),
         ("worker.read_file", "read", path(".remit/remit.db"), "keep-the-record-unread"),
         ("worker.read_file", "read", path(".remit/scratch/sess_1/report.md"), "allow"),
         ("worker.write_file", "write", path("src/x.py"), "allow"),
@@ -218,6 +220,11 @@ DEFAULT = PolicyEvaluator(default_text())
         ("worker.write_file", "write", path(".remit/policy.cedar"), "keep-the-record"),
         ("worker.write_file", "write", path("remit.toml"), "keep-the-record"),
         ("worker.write_file", "write", path(".remit/agents/evil.py"), "keep-the-record"),
+        ("worker.write_file", "write", path("specs/state.json"), "keep-the-board"),
+        ("planner", "write", path("specs/001_x/plans/implementation-001.md"), "keep-the-board"),
+        ("researcher", "write", path("specs/001_x/reports/research-001.md"), "allow"),
+        ("worker.write_file", "write", path(".claude/settings.json"), "ask-before-changing-tools"),
+        ("worker.read_file", "read", path(".claude/settings.json"), "allow"),
         ("worker.delete_file", "delete", path("build/x"), "allow"),
         ("worker.delete_file", "delete", path("."), "keep-the-workspace"),
         ("worker.delete_file", "delete", {**path("build"), "recursive": True}, "ask-before-removing-folders"),

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from remit.agents.containment.hosts import HostList
 from remit.core.errors import Misused, Refused, RemitError
-from remit.system.http import Address, AddressKind, Target, UnreachableError, classify_address, parse_target, resolve
+from remit.system.http import Target, UnreachableError, parse_target, resolve
+from remit.system.ip_addresses import Address, AddressKind, classify_address
 
 HEAD_BYTES = 16 * 1024
 HEAD_SECONDS = 10.0

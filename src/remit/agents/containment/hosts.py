@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from remit.core.errors import Misused
-from remit.system.http import Address, Target, parse_target
+from remit.system.http import Target, parse_target
+from remit.system.ip_addresses import Address
 
 HTTPS = 443
 VENDOR_HOSTS: Mapping[str, tuple[str, ...]] = {

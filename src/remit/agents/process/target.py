@@ -12,12 +12,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from hashlib import sha256
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.system.interpreter import agent_path
 
 _ADVICE = "Define it at the top level of a module, or put it in .remit/agents/NAME.py."
@@ -39,6 +40,8 @@ class Target:
     place: Place
     module: str
     file: str = ""
+    digest: str = ""
+    """SHA-256 of the file's content; loading refuses any other content. Empty: any."""
     qualname: str
 
     def __str__(self) -> str:
@@ -49,14 +52,14 @@ class Target:
 
     @classmethod
     def from_wire(cls, wire: dict[str, str]) -> "Target":
-        return cls(place=Place(wire["place"]), module=wire["module"], file=wire["file"], qualname=wire["qualname"])
+        return cls(**{**wire, "place": Place(wire["place"])})  # type: ignore[arg-type]
 
     def load_module(self) -> ModuleType:
         match self.place:
             case Place.MODULE:
                 return importlib.import_module(self.module)
             case Place.FILE:
-                return sys.modules.get(self.module) or _load_file(self.module, self.file)
+                return sys.modules.get(self.module) or load_file(self.module, self.file, self.digest)
             case _:
                 return _load_main(self)
 
@@ -71,9 +74,7 @@ class Target:
 def target_of(function: Callable[..., Any]) -> Target:
     """Where `function` is written down."""
     qualname = getattr(function, "__qualname__", "")
-    if not qualname or "<" in qualname:
-        what = "A lambda" if "<lambda>" in qualname else "A function inside a function"
-        raise Misused(f"{what} ({qualname or function!r}) cannot run in a process of its own.", advice=_ADVICE)
+    must_have_name(qualname)
     module = sys.modules.get(function.__module__)
     if function.__module__ == "__main__":
         return _target_in_main(qualname)
@@ -83,6 +84,13 @@ def target_of(function: Callable[..., Any]) -> Target:
     if file is None:
         raise Misused(f"{qualname} of {function.__module__} cannot be found from another process.", advice=_ADVICE)
     return Target(place=Place.FILE, module=function.__module__, file=str(Path(file).resolve()), qualname=qualname)
+
+
+def must_have_name(qualname: str) -> None:
+    """Raises `Misused` for a function that no other process can find."""
+    if not qualname or "<" in qualname:
+        what = "A lambda" if "<lambda>" in qualname else "A function inside a function"
+        raise Misused(f"{what} ({qualname or 'without a name'}) cannot run in a process of its own.", advice=_ADVICE)
 
 
 def _target_in_main(qualname: str) -> Target:
@@ -96,14 +104,23 @@ def _target_in_main(qualname: str) -> Target:
     return Target(place=Place.MAIN_FILE, module="__main__", file=str(Path(file).resolve()), qualname=qualname)
 
 
-def _load_file(module_name: str, file: str) -> ModuleType:
+def load_file(module_name: str, file: str, digest: str = "") -> ModuleType:
+    """The module of a file outside of every package. Its code is compiled from the content that was checked: bytecode beside the file may
+    belong to another."""
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be loaded")
+    data = Path(file).read_bytes()
+    if digest and sha256(data).hexdigest() != digest:
+        raise Refused(
+            f"{file} changed after it was approved, or after this project was opened.",
+            code="NOT_TRUSTED",
+            advice="Look at the change, approve it with `remit trust`, and open the project again.",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # before it runs: what it defines looks its module up there
     try:
-        spec.loader.exec_module(module)
+        exec(compile(data, file, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
         del sys.modules[module_name]
         raise

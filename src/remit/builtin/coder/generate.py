@@ -18,6 +18,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.builtin.coder.syntax import OWN_PARSERS, Fault, ParseResult, language_of, parse_files
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
+from remit.core.protected_paths import protection_of
 from remit.core.request import call
 from remit.core.result import Status
 from remit.core.text import UNTRUSTED, fence_untrusted
@@ -122,10 +123,6 @@ MOST_IN_ALL = 1_000_000
 MOST_SECONDS, SHARE = 600.0, 0.6
 LONGEST_PATH, LONGEST_NAME = 300, 200
 """Characters, and bytes of one part of it: what every file system takes, also below a folder of the delegation's own."""
-_FORBIDDEN = frozenset(
-    {".git", "git~1", ".hg", ".svn", ".remit", ".claude", ".opencode", ".codex", ".gemini", ".cursor", ".mcp.json", ".husky", ".githooks"}
-)
-"""Where tools and agents take commands and rules from."""
 _INSTRUCTIONS = (
     "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
     " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
@@ -252,8 +249,8 @@ def checked_path(name: str) -> str:
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
         raise _untaken(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
-    if kept := next((part for part in parts if part.lower().rstrip(".") in _FORBIDDEN), None):
-        raise _untaken(f"The model named a file {name[:100]!r}; a model must not write into {kept}.", "Ask again.")
+    if protection_of(bare) is not None:
+        raise _untaken(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
     return bare
 
 

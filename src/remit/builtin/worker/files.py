@@ -121,6 +121,8 @@ async def write_file(
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
     raw = _encoded(content, _encoding(encoding))
+    if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
+        raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
     halt = Halt()
     if create_parents:
         await _make_parents(ctx, path)
@@ -131,7 +133,7 @@ async def write_file(
         return replace_file(place, raw, halt), place.path
 
     try:
-        is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt)
+        is_new, where = await act_at(ctx, path, Effect.WRITE, act, halt=halt, content=raw)
     except Failed as error:
         raise _without_folder(path, error) from None
     if raw:
@@ -189,7 +191,7 @@ async def delete_file(
             return kind, remove_one(place)
         return kind, remove_tree(place, _kept, halt)
 
-    kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
+    kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt, content=b"")
     return _removed_return(path, kind, removed)
 
 

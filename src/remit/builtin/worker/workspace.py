@@ -8,13 +8,15 @@ import difflib
 import math
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from remit.core.context import Context
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
+from remit.core.protected_paths import Protection, is_pyproject, remit_table
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
 from remit.system.threads import off_loop
@@ -24,16 +26,22 @@ READABLE_OF_OURS = frozenset({"scratch", "work"})
 """What delegations left: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
 _NAMES_LOOKED_AT = 2_000
 _HOPS = 8
+MOST_SETTINGS_BYTES = 4 << 20
 
 T = TypeVar("T")
 
 
-class _Elsewhere(Exception):
-    """The path leads, by a link, to another one inside: the policy has a word on that one too."""
+class _NeedsPermit(Exception):
+    """The policy must be asked first: the path leads, by a link, to another one inside, or settings of remit would change."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def __init__(self, needed: "_Permit") -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+class _Permit(NamedTuple):
+    path: str
+    protected: str | None = None
 
 
 class Halt:
@@ -53,17 +61,39 @@ class Halt:
 
 
 async def act_at(
-    ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True, halt: Halt | None = None
+    ctx: Context,
+    path: str,
+    effect: Effect,
+    act: Callable[[Root, Place], T],
+    *,
+    follow: bool = True,
+    halt: Halt | None = None,
+    content: bytes | None = None,
 ) -> T:
-    """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`."""
-    allowed = {"/".join(parts_of(path, str(ctx.workspace))) or "."}
+    """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`.
+
+    `content`: what the file will contain; empty for one that is deleted.
+    """
+    allowed = {_Permit("/".join(parts_of(path, str(ctx.workspace))) or ".")}
     halt = halt or Halt()
+
+    def checked(root: Root, place: Place) -> T:
+        needed = [_Permit(place.path)]
+        if content is not None and changes_settings(place, content):
+            needed.append(_Permit(place.path, Protection.SETTINGS))
+        for one in needed:
+            if one not in allowed:
+                raise _NeedsPermit(one)
+        if halt():
+            raise Stopped(f"{path} was not changed: the delegation was stopped.")
+        return act(root, place)
+
     for _ in range(_HOPS):
         try:
-            return await off_loop(_act, str(ctx.workspace), path, effect, act, follow, frozenset(allowed), halt)
-        except _Elsewhere as elsewhere:
-            await ctx.permit(path=elsewhere.path)
-            allowed.add(elsewhere.path)
+            return await off_loop(_act, str(ctx.workspace), path, effect, checked, follow)
+        except _NeedsPermit as asks:
+            await ctx.permit(**asks.needed._asdict())
+            allowed.add(asks.needed)
         except asyncio.CancelledError:
             halt.call()  # the thread continues by itself and must not change anything any more
             raise
@@ -81,17 +111,22 @@ def check_location(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
             raise leads_out(asked, "is in the folder of git itself", "Use git to change what is in it.")
 
 
-def _act(
-    workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool, allowed: frozenset[str], halt: Halt
-) -> T:
+def changes_settings(place: Place, content: bytes) -> bool:
+    """Whether `[tool.remit]` of a pyproject.toml is another one afterwards."""
+    if not is_pyproject(place.path):
+        return False
+    found = place.stat()
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return remit_table(content) is not None or found is not None
+    with os.fdopen(place.open_file(), "rb") as file:
+        return remit_table(file.read(MOST_SETTINGS_BYTES)) != remit_table(content)
+
+
+def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool) -> T:
     with Root(workspace) as root:
         try:
             with root.place(path, follow=follow) as place:
                 check_location(place.inside, path, effect)
-                if place.path not in allowed:
-                    raise _Elsewhere(place.path)
-                if halt():
-                    raise Stopped(f"{path} was not changed: the delegation was stopped.")
                 return act(root, place)
         except Failed as error:
             if error.code != "FILE_NOT_FOUND":

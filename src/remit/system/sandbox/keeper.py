@@ -33,6 +33,10 @@ BEYOND_COUNTING = 1 << 62
 """More bytes than any limit."""
 DEEPEST_COUNTED = 100
 """Deeper folders only hide something; each level takes an open file of the keeper."""
+MAPS_BYTES = 16 << 20
+"""Of all lists of mappings together; a list has about 10 KB."""
+LEAST_SHARED_BYTES = 8 << 20
+"""What shared memory counts at least: most of it may have been unmapped between two looks, and is still in use."""
 _HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
@@ -55,23 +59,25 @@ def kill(pid: int) -> None:
         return
 
 
-def looked_at(pid: int) -> tuple[int, int]:
-    """Bytes in memory, swapped out, or used by the kernel to find them; and threads."""
-    held = threads = 0
+def looked_at(pid: int) -> tuple[int, int, int]:
+    """Bytes in memory, swapped out, or used by the kernel to find them; how many of them are shared memory; threads."""
+    held = mapped = threads = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
                 if line.startswith(_HELD):
                     held += int(line.split()[1]) * 1024
+                elif line.startswith(b"RssShmem:"):
+                    mapped = int(line.split()[1]) * 1024
                 elif line.startswith(b"Threads:"):
                     threads = int(line.split()[1])
     except OSError:  # it has ended
-        return 0, 0
-    return held, threads
+        return 0, 0, 0
+    return held, mapped, threads
 
 
 def proportional(pid: int) -> int:
-    """The same bytes, those in memory that several processes share divided among them."""
+    """The same bytes, those in memory that several processes share divided among them, without shared memory (see `shared`)."""
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -80,9 +86,46 @@ def proportional(pid: int) -> int:
                     shared += int(line.split()[1]) * 1024
                 elif line.startswith(b"Pss:"):
                     shared -= int(line.split()[1]) * 1024
+                elif line.startswith(b"Pss_Shmem:"):
+                    shared += int(line.split()[1]) * 1024
     except OSError:
         pass
     return max(0, looked_at(pid)[0] - shared)
+
+
+def shared(processes: list[int]) -> dict[bytes, int]:
+    """Shared memory without a file, by its inode: how far it is mapped. Pages that were written and are not mapped stay in use."""
+    found: dict[bytes, int] = {}
+    left = MAPS_BYTES
+    for pid in processes:
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                text = file.read(left)
+        except OSError:
+            continue
+        left -= len(text)
+        if left <= 0:  # so many mappings only keep us from looking
+            return {b"": BEYOND_COUNTING}
+        for line in text.splitlines() if b"/dev/zero (deleted)\n" in text else ():
+            if line.endswith(b"/dev/zero (deleted)"):
+                ends, _, offset, _, inode, _ = line.split(maxsplit=5)
+                low, high = (int(end, 16) for end in ends.split(b"-"))
+                found[inode] = max(found.get(inode, 0), int(offset, 16) + high - low)
+    return found
+
+
+def sockets(processes: list[int]) -> int:
+    """Sockets that are open in these processes."""
+    found = set()
+    for pid in processes:
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                name = os.readlink(f"/proc/{pid}/fd/{number}")
+                if name.startswith("socket:"):
+                    found.add(name)
+        except OSError:
+            pass
+    return len(found)
 
 
 def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
@@ -404,6 +447,7 @@ class Keeper:
         self.hits: set[str] = set()
         self.killed = ""
         self.peak = 0
+        self.shared: dict[bytes, int] = {}
         self.made: dict[str, int] = {}
         self.is_first = os.getpid() == 1
         self.is_alone = False
@@ -448,6 +492,7 @@ class Keeper:
         os.setsid()
         try:
             self.confinement.show()
+            self.join_group()
             self.bound()
             self.confinement.confine()
         except OSError as error:  # the code must not run in a sandbox that is open on one side
@@ -455,6 +500,13 @@ class Keeper:
             os._exit(125)
         self.close_all(keep=self.job["keep"])
         return 0
+
+    def join_group(self) -> None:
+        try:
+            if self.job["group"] is not None:
+                os.write(self.job["group"], b"0")
+        except OSError:
+            pass  # what it uses is counted all the same
 
     def refuse(self, error: OSError) -> None:
         try:
@@ -572,15 +624,18 @@ class Keeper:
     def over(self, tick: int) -> str:
         """The limit that all of it together has passed, or nothing."""
         processes = self.below()
-        resident, threads = 0, 0
+        resident, mapped, threads = 0, 0, 0
         for pid in processes:
             one = looked_at(pid)
-            resident, threads = resident + one[0], threads + one[1]
+            resident, mapped, threads = resident + one[0], mapped + one[1], threads + one[2]
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
         limit = self.limits["memory_bytes"]
+        shared = self.in_shared(processes)
+        resident += max(0, shared - mapped)
         if resident > limit:  # what they share is counted once for each: look closer
-            resident = sum(proportional(pid) for pid in processes)
+            resident = sum(proportional(pid) for pid in processes) + shared
+        resident += self.in_sockets(processes)
         self.peak = max(self.peak, resident)
         if resident > limit:
             return "memory"
@@ -591,6 +646,23 @@ class Keeper:
             if used > self.limits["disk_bytes"] or made > self.limits["files"]:
                 return "disk"
         return ""
+
+    def in_shared(self, processes: list[int]) -> int:
+        before = self.shared
+        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared(processes).items()}
+        return sum(self.shared.values())
+
+    def in_sockets(self, processes: list[int]) -> int:
+        """What sockets may hold. Only where that is too much are they counted: one that holds nothing is memory of nobody's."""
+        each = self.job["socket_bytes"]
+        try:
+            with open("/proc/net/sockstat", "rb") as file:
+                count = int(file.readline().split()[-1])
+        except (OSError, ValueError):
+            count = BEYOND_COUNTING
+        if count * each > self.limits["memory_bytes"] and (self.job["network"] or not self.is_first):  # others' are among them
+            count = sockets(processes)
+        return count * each if count * each > self.limits["memory_bytes"] else 0
 
     def below(self) -> list[int]:
         """All processes but the keeper's own."""

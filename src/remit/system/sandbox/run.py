@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +19,8 @@ from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
 from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
-from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional
+from remit.system.sandbox.cgroup import make_group
+from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
@@ -96,10 +97,11 @@ class Child:
 def _passed_limit(pid: int, limits: Limits) -> str:
     processes = descendants(pid)
     seen = [looked_at(one) for one in processes]
-    if sum(threads for _, threads in seen) > limits.processes:
+    if sum(threads for *_, threads in seen) > limits.processes:
         return "processes"
     # What they share is counted once for each: look closer.
-    if sum(held for held, _ in seen) > limits.memory_bytes and sum(map(proportional, processes)) > limits.memory_bytes:
+    mapped = sum(shared(processes).values())
+    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
         return "memory"
     return ""
 
@@ -158,8 +160,30 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
             "abi": offer.landlock,
             "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
             "uid": box.uid,
+            "group": None,
+            "socket_bytes": _socket_bytes(),
         }
-        return await _started(job, box, orders, hear, choose, out)
+        group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
+        if group is None:
+            return await _started(job, box, orders, hear, choose, out)
+        stack.callback(group.remove)
+        orders["group"] = group.open()
+        stack.callback(os.close, orders["group"])
+        ran = await _started(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
+        return replace(ran, ended=_with_memory(ran.ended)) if group.was_exceeded() else ran
+
+
+def _with_memory(ended: ExitReport) -> ExitReport:
+    """Of one that the kernel has killed processes of, for its group had too much memory."""
+    return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
+
+
+def _socket_bytes() -> int:
+    """The most that one socket holds: it takes one more message while it is not full."""
+    try:
+        return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
+    except (OSError, ValueError):
+        return 2 * 212_992
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:

@@ -1,0 +1,405 @@
+"""Python agent files of a project: described in a child process, and imported only to run one of their agents.
+
+A description has what listing, schemas and completion need. It is made by loading the file in an interpreter of its own, under a deadline,
+and kept by the hash of the file's content: the next listing starts nothing. A file that nobody approved is never loaded, neither here nor
+there: the names of its agents are read from its source.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
+
+from remit.agents.function import FunctionAgent, wrong_parameters
+from remit.agents.process.target import Place, Target, load_file, must_have_name
+from remit.agents.project_files import bytes_of
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
+from remit.core.context import Context
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.parameters import declared_names
+from remit.core.policy import Effect, Fact
+from remit.system.files import private_folder, write_private
+from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
+from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
+from remit.system.trust import ADVICE, CODE, state_folder
+
+FILES = "[!._]*.py"
+LARGEST_BYTES = 1024 * 1024
+LARGEST_LISTED = 64 * 1024
+"""Of a file that nobody approved: more is not parsed for names."""
+LARGEST_DESCRIPTION = 4 * 1024 * 1024
+START_SECONDS = 10.0
+"""For the interpreter that loads them: it runs no code of theirs itself."""
+LATE_KEPT_SECONDS = 60.0
+"""A file that did not load in time is loaded again after this long, or when it changes."""
+KEPT = 1000
+"""Descriptions kept; the oldest go first."""
+HIDDEN = "hidden"
+"""Value of every variable that is not on the list, while a file is described: what reads a key at import finds one."""
+NOT_APPROVED = "not approved"
+
+Approval = Callable[[Path, bytes], bool]
+
+
+# ---- files and their agents
+
+
+class PythonFile:
+    """One file with the content that was approved. Its module is executed at most once for each object, and from that content only."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path = path
+        self.data = data
+        self.digest = sha256(data).hexdigest()
+        self.real = str(path.resolve())
+        name = path.stem.replace("-", "_")
+        self.module = f"remit_agents_{sha256(self.real.encode()).hexdigest()[:8]}_{name}"
+        """A name of its own, the same in every process."""
+
+    @cached_property
+    def agents(self) -> dict[str, FunctionAgent]:
+        """Imports the file. Whatever its code raises is raised here."""
+        return {agent.spec.name: agent for agent in agents_in(load_file(self.module, self.real, self.digest), str(self.path))}
+
+
+class FileAgent:
+    """An agent of a Python file as its description has it. Listing it and checking parameters import nothing."""
+
+    __slots__ = ("_file", "_validator", "spec", "target")
+
+    def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
+        self._file = file
+        self._validator: SchemaValidator | None = None
+        self.spec = _spec_of(described, str(file.path))
+        if self.spec.isolation is Isolation.PROCESS:
+            must_have_name(described["qualname"])
+        self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """By the schema, as far as plain types go: the rest is judged where the file is loaded."""
+        if self._validator is None:
+            self._validator = SchemaValidator(_parameters_schema(self.spec.parameters_schema))
+        names = tuple(self.spec.parameters_schema.get("properties", ()))
+        try:
+            self._validator.validate_python(declared_names(parameters, names, self.spec.name))
+        except ValidationError as error:
+            raise wrong_parameters(self.spec.name, error, names) from None
+        return parameters
+
+    async def perform(self, ctx: Context, arguments: Any) -> Any:
+        raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
+
+    def load(self) -> FunctionAgent:
+        """The agent itself: its file is imported in this process."""
+        try:
+            return self._file.agents[self.spec.name]
+        except KeyError:
+            raise Unavailable(f"{self._file.path} declares no agent {self.spec.name!r} when it is loaded in this process.") from None
+        except RemitError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise Unavailable(f"{fault_in(str(self._file.path), error)}.", advice="Fix that file.") from error
+
+
+class UnapprovedAgent:
+    """An agent of a file that nobody approved: it is listed, and never runs."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.spec = AgentSpec(name=agent_name(name), kind=NOT_APPROVED, source=str(path))
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        raise Refused(
+            f"{self.spec.name} is declared in {self.spec.source}, which is not approved.",
+            code=CODE,
+            advice=ADVICE,
+        )
+
+    async def perform(self, ctx: Context, arguments: Any) -> Any:
+        return self.check(arguments)
+
+
+def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
+    """The agents a module defines, not those it imports."""
+    found = []
+    for value in list(vars(module).values()):
+        if isinstance(value, FunctionAgent) and value.function.__module__ == module.__name__:
+            if source is not None:
+                value.spec = replace(value.spec, source=f"{source}:{value.function.__qualname__}")
+            found.append(value)
+    return found
+
+
+def agents_of_file(path: Path) -> list[FunctionAgent]:
+    """The agents a Python file declares, imported here. Whatever its code raises is raised here."""
+    return list(PythonFile(path, path.read_bytes()).agents.values())
+
+
+def fault_in(where: str, error: BaseException) -> str:
+    """What went wrong in a file, with the line of it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
+    return f"{where}{line}: {type(error).__name__}: {error}"
+
+
+def names_in_source(data: bytes) -> list[str]:
+    """Names in `@agent("…")` decorators at the top level. Nothing of the file is executed."""
+    try:
+        tree = ast.parse(data if len(data) <= LARGEST_LISTED else b"")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [name for function in functions for one in function.decorator_list if (name := _declared_name(one, function.name))]
+
+
+def _declared_name(decorator: ast.expr, default: str) -> str:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    if (called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else "") != "agent":
+        return ""
+    given = [*decorator.args, *(one.value for one in decorator.keywords if one.arg == "name")] if isinstance(decorator, ast.Call) else []
+    name = given[0].value if given and isinstance(given[0], ast.Constant) else default
+    return name if isinstance(name, str) else default
+
+
+# ---- descriptions of a folder
+
+
+def describe_project(folder: Path, is_approved: Approval, seconds: float) -> "FolderDescription":
+    """The agents that the Python files in `agents` below `.remit` declare."""
+    return Descriptions(state_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderDescription:
+    agents: tuple[FileAgent, ...] = ()
+    unapproved: tuple[UnapprovedAgent, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Descriptions:
+    """Descriptions by the hash of a file's name and content, in a folder of the user. A description is no code: a file is loaded only
+    from the content that was approved."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        """`seconds`: how long files may take to load; they load at the same time."""
+        self._folder = folder
+        self._seconds = seconds
+
+    def describe(self, folder: Path, root: Path, is_approved: Approval) -> FolderDescription:
+        """The agents that the Python files of a folder declare. Imports nothing here."""
+        files: list[PythonFile] = []
+        unapproved: list[UnapprovedAgent] = []
+        problems: list[str] = []
+        for path in sorted(folder.glob(FILES)):
+            try:
+                data = bytes_of(path, root, LARGEST_BYTES)
+                if is_approved(path, data):
+                    files.append(PythonFile(path, data))
+                    continue
+                unapproved += [UnapprovedAgent(name, path) for name in names_in_source(data)]
+            except Misused as error:
+                problems.append(f"{path}: {error.message}")
+        agents: list[FileAgent] = []
+        for file, described in zip(files, self._descriptions(files), strict=True):
+            problems += [f"{file.path}{described['error']}"] if "error" in described else []
+            for one in described.get("agents", ()):
+                try:
+                    agents.append(FileAgent(file, one))
+                except (RemitError, LookupError, TypeError, ValueError) as error:
+                    problems.append(f"{file.path}: {type(error).__name__}: {error}")
+        return FolderDescription(agents=tuple(agents), unapproved=tuple(unapproved), problems=tuple(problems))
+
+    def _descriptions(self, files: Sequence[PythonFile]) -> list[Mapping[str, Any]]:
+        found = [self._stored(file) for file in files]
+        missing = [file for file, described in zip(files, found, strict=True) if described is None]
+        made = iter(_described(missing, self._seconds) if missing else ())
+        for place, file in enumerate(files):
+            if found[place] is None:
+                found[place] = described = next(made)
+                if "error" not in described or "late" in described:
+                    self._store(file, described)
+        return [described or {} for described in found]
+
+    def _place(self, file: PythonFile) -> Path:
+        installed_at = os.stat(__file__).st_mtime_ns  # another version of remit describes anew
+        key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
+        return self._folder / f"{sha256(key.encode()).hexdigest()}.json"
+
+    def _stored(self, file: PythonFile) -> Mapping[str, Any] | None:
+        try:
+            found = json.loads(self._place(file).read_bytes())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(found, dict) or time.time() - found.get("late", time.time()) > LATE_KEPT_SECONDS:
+            return None
+        return found
+
+    def _store(self, file: PythonFile, described: Mapping[str, Any]) -> None:
+        """A folder that cannot be written costs a child process each time, and nothing else."""
+        with contextlib.suppress(OSError, RemitError):
+            private_folder(self._folder)
+            write_private(self._place(file), to_json(described), fsync=False)
+            kept = list(self._folder.iterdir())
+            for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
+                old.unlink()
+
+
+def _spec_of(described: Mapping[str, Any], path: str) -> AgentSpec:
+    told: dict[str, Any] = dict(described["spec"])
+    told |= {
+        "isolation": Isolation(told["isolation"]),
+        "answers": Answers(told["answers"]),
+        "workspace": WorkspaceKind(told["workspace"]),
+        "effects": tuple(map(Effect, told["effects"])),
+        "acts_on": {str(name): Fact(kind) for name, kind in told["acts_on"].items()},
+        "languages": tuple(told["languages"]),
+        "operations": tuple(told["operations"]),
+        "source": f"{path}:{described['qualname']}",
+    }
+    return AgentSpec(**told)
+
+
+def _parameters_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
+    required = schema.get("required", ())
+    fields = {
+        name: core_schema.typed_dict_field(_value_schema(value), required=name in required)
+        for name, value in schema.get("properties", {}).items()
+    }
+    return core_schema.typed_dict_schema(fields, extra_behavior="forbid" if schema.get("additionalProperties") is False else "allow")
+
+
+def _value_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
+    if "anyOf" in schema:
+        return core_schema.union_schema([_value_schema(one) for one in schema["anyOf"]])
+    match schema.get("type"):
+        case "array":
+            return core_schema.list_schema(_value_schema(schema.get("items", {})))
+        case "string" if "format" in schema:
+            return core_schema.any_schema()
+        case kind:
+            return _PLAIN.get(kind, core_schema.any_schema())
+
+
+_PLAIN: Mapping[Any, core_schema.CoreSchema] = {
+    "integer": core_schema.int_schema(), "number": core_schema.float_schema(), "boolean": core_schema.bool_schema(),
+    "string": core_schema.str_schema(), "null": core_schema.none_schema(), "object": core_schema.dict_schema(),
+}  # fmt: skip
+
+
+def _described(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
+    """One description, or error, of each file; made in a child process, whatever the files do when they are loaded."""
+    environment = {name: HIDDEN for name in os.environ if not name.startswith(OWN)} | listed_environment((*BASIC, *TOOLCHAINS))
+    plan = {
+        "sys_path": agent_path(),
+        "folder": os.getcwd(),
+        "seconds": seconds,
+        "files": [{"path": str(file.path), "real": file.real, "module": file.module, "digest": file.digest} for file in files],
+    }
+    process = subprocess.Popen(
+        module_command("remit.agents.python_files"), env=environment, cwd="/", start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(to_json(plan), timeout=seconds + START_SECONDS)
+        found = json.loads(output)
+        if isinstance(found, list) and len(found) == len(files) and all(isinstance(one, dict) for one in found):
+            return found
+    except (subprocess.TimeoutExpired, ValueError):
+        pass
+    finally:
+        kill_tree(process.pid, term_grace=0.0)
+        process.wait()
+    return [{"error": ": it could not be described: its process ended without an answer."}] * len(files)
+
+
+# ---- the child: one fork for each file
+
+
+def main() -> None:
+    plan = json.load(sys.stdin.buffer)
+    sys.path[:] = plan["sys_path"]
+    with contextlib.suppress(OSError):
+        os.chdir(plan["folder"])
+    adopt_orphans()
+    readers = [_fork(file) for file in plan["files"]]
+    ends_at = time.monotonic() + plan["seconds"]
+    answers = _answers(readers, ends_at)
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    late = {"error": f": it did not load within {plan['seconds']:g} s (the setting describe_seconds).", "late": time.time()}
+    sys.stdout.buffer.write(to_json([_read(answers.get(reader), late) for reader in readers]))
+
+
+def _read(answer: bytes | None, late: Mapping[str, Any]) -> Any:
+    if answer is None:
+        return late
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return {"error": ": it ended its process while it was loaded."}
+
+
+def _fork(file: Mapping[str, str]) -> int:
+    """A process that loads one file; the end of a pipe on which its description comes."""
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            die_with_parent(parent)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nothing, stream)
+            with os.fdopen(writer, "wb") as answer:
+                answer.write(to_json(_describe(file)) + b"\n")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return reader
+
+
+def _describe(file: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        found = agents_in(load_file(file["module"], file["real"], file["digest"]))
+        return {"agents": [_description(agent) for agent in found]}
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a project's file raises at import is its description
+        return {"error": fault_in(file["real"], error).removeprefix(file["real"])}
+
+
+def _description(agent: FunctionAgent) -> dict[str, Any]:
+    spec = agent.spec
+    return {"qualname": agent.function.__qualname__, "spec": {field.name: getattr(spec, field.name) for field in fields(spec)}}
+
+
+def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:
+    """The line that came on each pipe in time. A process that the file left behind may keep its pipe open."""
+    begun: dict[int, bytes] = dict.fromkeys(readers, b"")
+    whole: dict[int, bytes] = {}
+    while begun and (left := ends_at - time.monotonic()) > 0:
+        for reader in select.select(list(begun), [], [], left)[0]:
+            data = os.read(reader, 65536)
+            begun[reader] += data
+            if not data or data.endswith(b"\n") or len(begun[reader]) > LARGEST_DESCRIPTION:
+                whole[reader] = begun.pop(reader)
+    return whole
+
+
+if __name__ == "__main__":
+    main()

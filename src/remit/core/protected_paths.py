@@ -1,0 +1,104 @@
+"""Protected paths: files that configure remit or start programs, the board, git's own files, and files that hold secrets.
+
+The one list of them. The policy decides what follows (fact `protected`, see `policy/default.cedar`). Paths are compared as the most
+forgiving file system reads them: without regard to case, Unicode form, invisible characters, and dots or spaces at the end of a name.
+"""
+
+import re
+import tomllib
+import unicodedata
+from enum import StrEnum
+
+
+class Protection(StrEnum):
+    """Why a path is protected; of several reasons the first."""
+
+    SECRET = "secret"
+    """Holds passwords or keys."""
+    GIT = "git"
+    """Belongs to git: objects, configuration, hooks."""
+    SCRATCH = "scratch"
+    """The folder of one delegation below `.remit/scratch`."""
+    RECORD = "record"
+    """In `.remit`: remit's record, agents, rules."""
+    SETTINGS = "settings"
+    """Settings of remit."""
+    BOARD = "board"
+    """Written by the board only."""
+    TOOLS = "tools"
+    """Another tool starts programs by it."""
+
+
+PYPROJECT = "pyproject.toml"
+"""Protected only as far as its table `[tool.remit]` changes: `remit_table`."""
+
+_ANYWHERE = {
+    Protection.SECRET: r"""
+        (?: \.env | \.env\.[^/]+ | .*\.env | \.netrc | \.pgpass | \.npmrc | \.pypirc | \.git-credentials | \.htpasswd
+          | credentials(?:\.json)? | secrets\.(?:y[^/]*ml|json|toml)
+          | .*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)
+          | id_(?:rsa|dsa|ecdsa|ed25519)[^/]* )
+        | \.(?:ssh|aws|gnupg|kube|docker|azure) (?:/.*)?
+        """,
+    Protection.GIT: r"(?: \.git | git~1 ) (?:/.*)?",
+    Protection.RECORD: r"\.remit (?:/.*)?",
+    Protection.SETTINGS: r"remit\.toml",
+    Protection.TOOLS: r"""
+        \.claude/settings[^/]*\.json | \.claude/(?:hooks|agents|commands|plugins|skills)(?:/.*)? | \.mcp\.json
+        | \.(?:codex|opencode|cursor|gemini)(?:/.*)? | opencode\.jsonc?
+        | \.vscode/(?:tasks|settings|launch|mcp|extensions)\.json | \.idea(?:/.*)? | [^/]*\.code-workspace
+        | \.envrc | \.?mise(?:\.[^/]+)?\.toml | \.?mise/.* | \.config/mise(?:/.*|[^/]*\.toml)? | \.tool-versions
+        | \.(?:githooks|husky)(?:/.*)? | \.pre-commit-config\.ya?ml | \.?lefthook[^/]*\.(?:ya?ml|toml|json)
+        | \.github/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.circleci(?:/.*)?
+        | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules
+        """,
+}
+_BOARD = r"specs/(?: state\.json | todo\.md | archive/state\.json | (?:.*/)?plans(?:/.*)? )"
+_HARMLESS = re.compile(r"(?:.*/)?(?:\.env\.(?:example|sample|template)|[^/]*\.pub)", re.DOTALL)
+_PATTERNS = {
+    **{kind: re.compile(rf"(?:.*/)? (?:{names})", re.DOTALL | re.VERBOSE) for kind, names in _ANYWHERE.items()},
+    Protection.BOARD: re.compile(_BOARD, re.DOTALL | re.VERBOSE),
+}
+_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|github|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
+"""Folders of which some files are protected: a link in their place would put other files there."""
+_SCRATCH = ".remit/scratch/"
+_TRAILING = re.compile(r"[. ]+(?=/|$)")
+
+
+def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
+    """Why `path`, relative to the project, is protected; None: it is an ordinary file. `is_link`: whether it is, or becomes, a link."""
+    name = folded(path)
+    if _PATTERNS[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
+        return Protection.SECRET
+    if _PATTERNS[Protection.GIT].fullmatch(name):
+        return Protection.GIT
+    if path.startswith(_SCRATCH):
+        return Protection.SCRATCH
+    found = next((kind for kind, pattern in _PATTERNS.items() if kind is not Protection.SECRET and pattern.fullmatch(name)), None)
+    return Protection.TOOLS if found is None and is_link and (is_pyproject(path) or _PARENTS.fullmatch(name)) else found
+
+
+def folded(path: str) -> str:
+    """One spelling for all that a file system may take for the same name."""
+    if not path.isascii():
+        path = "".join(one for one in unicodedata.normalize("NFKC", path) if unicodedata.category(one) != "Cf")
+        path = unicodedata.normalize("NFKC", path.casefold())
+    return _TRAILING.sub("", path.lower())
+
+
+def is_pyproject(path: str) -> bool:
+    return folded(path).rpartition("/")[2] == PYPROJECT
+
+
+def remit_table(content: bytes) -> object:
+    """`[tool.remit]` of a pyproject.toml, to be compared with that of another version; a file that cannot be read equals no other."""
+    try:
+        tools = tomllib.loads(content.decode("utf-8")).get("tool", {})
+    except (ValueError, RecursionError):  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
+        return object()
+    return tools.get("remit") if isinstance(tools, dict) else tools
+
+
+def session_of(path: str) -> str:
+    """The delegation whose scratch folder a path lies in."""
+    return path.removeprefix(_SCRATCH).partition("/")[0]

@@ -1,0 +1,79 @@
+"""A control group (version 2) for one run: the kernel's own limit on memory, with shared memory, socket buffers and page tables in it.
+
+It is made where this process may make groups beside its own: as root, in a service or a terminal with delegation. Elsewhere there is none,
+and the limit is what the keeper counts.
+"""
+
+import contextlib
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.system.processes import is_alive
+
+MOUNT = Path("/sys/fs/cgroup")
+_PREFIX = "remit-run-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlGroup:
+    folder: Path
+
+    def open(self) -> int:
+        """A process that writes `0` here joins the group: checked against our rights, not against its own."""
+        return os.open(self.folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+
+    def was_exceeded(self) -> bool:
+        """Whether the kernel has killed it for want of memory."""
+        try:
+            counts = dict(line.split() for line in (self.folder / "memory.events").read_text().splitlines())
+            return int(counts.get("oom_kill", 0)) > 0
+        except (OSError, ValueError):
+            return False
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):  # a process of it is not gone yet: a later run removes it
+            self.folder.rmdir()
+
+
+def make_group(memory_bytes: int, *, mount: Path = MOUNT) -> ControlGroup | None:
+    for parent in _parents(mount):
+        _sweep(parent)
+        group = ControlGroup(folder=parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            group.folder.mkdir()
+            (group.folder / "memory.max").write_text(str(memory_bytes))
+            for name, value in {"memory.swap.max": "0", "memory.oom.group": "1"}.items():
+                with contextlib.suppress(OSError):  # a machine without swap, or an older kernel
+                    (group.folder / name).write_text(value)
+            return group
+        except OSError:
+            group.remove()
+    return None
+
+
+def _parents(mount: Path) -> list[Path]:
+    """Groups below which one with a limit on memory can be made: our own if it is the root, else the one above it."""
+    try:
+        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return []
+    folder = mount / own.lstrip("/")
+    found = (folder, folder.parent) if folder != mount else (folder,)
+    return [one for one in found if _limits_memory(one) and os.access(one, os.W_OK)]
+
+
+def _limits_memory(folder: Path) -> bool:
+    try:
+        return "memory" in (folder / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return False
+
+
+def _sweep(parent: Path) -> None:
+    """Remove groups of processes that were killed before they could."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not is_alive(int(pid), None):
+            ControlGroup(folder=folder).remove()

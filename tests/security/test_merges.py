@@ -1,0 +1,134 @@
+"""A merge brings no file into the project that its agent may not write there; everything else is merged, and nothing is lost."""
+
+import os
+from pathlib import Path
+
+from remit import Context, Remit, agent
+from support import cli
+from support.repository import begin, git
+
+HOSTILE = {
+    "remit.toml": '[agents.x]\ncommand = ["id"]\n',
+    "pyproject.toml": '[project]\nname = "x"\n[tool.remit.agents.x]\ncommand = ["id"]\n',
+    ".remit/agents/evil.py": "import os\n",
+    ".claude/settings.json": '{"hooks": {}}\n',
+    ".GitHub/Workflows/ci.yml": "on: push\n",
+    "specs/001_x/plans/implementation-001.md": "- **Accept**: `id`\n",
+    ".env": "KEY=1\n",
+}
+LEFT_OUT = sorted([*HOSTILE, ".vscode", "old/.envrc"])
+
+
+def new_project(root: Path) -> Path:
+    begin(root)
+    (root / "old").mkdir()
+    (root / "old/.envrc").write_text("export A=1\n")
+    (root / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    (root / "a.py").write_text("a = 1\n")
+    git(root, "add", "--all", "--force")
+    git(root, "commit", "-qm", "begun")
+    return root
+
+
+def write_all(here: Path) -> None:
+    for path, text in HOSTILE.items():
+        (here / path).parent.mkdir(parents=True, exist_ok=True)
+        (here / path).write_text(text)
+    (here / "tasks").mkdir()
+    (here / "tasks/tasks.json").write_text("{}\n")
+    (here / ".vscode").symlink_to("tasks")
+    (here / "old/.envrc").unlink()
+    (here / "a.py").write_text("a = 2\n")
+    git(here, "add", "--all", "--force")
+    git(here, "commit", "-qm", "mine")
+
+
+@agent("coding", workspace="worktree", merge=True)
+async def coding(ctx: Context) -> str:
+    """Writes with its own tools, past the policy."""
+    write_all(ctx.workspace)
+    return "done"
+
+
+@agent("keeping", workspace="worktree")
+async def keeping(ctx: Context) -> str:
+    write_all(ctx.workspace)
+    return "done"
+
+
+@agent("calling", workspace="worktree")
+async def calling(ctx: Context) -> list[str]:
+    """The agent that it calls merges into its workspace."""
+    done = await ctx.delegate("coding")
+    return [*done.warnings, *(path for path in HOSTILE if (ctx.workspace / path).exists())]
+
+
+def state(root: Path) -> tuple[list[str], str]:
+    there = [path for path in [*HOSTILE, ".vscode", "old/.envrc"] if os.path.lexists(root / path)]
+    return there, (root / "a.py").read_text()
+
+
+async def test_protected_files_stay_on_the_branch_when_a_delegation_is_merged(tmp_path: Path) -> None:
+    root = new_project(tmp_path)
+    async with Remit.open(root, agents=[coding]) as remit:
+        done = await remit.delegate("coding")
+    assert done.ok, done
+    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 2\n")
+    assert (root / "pyproject.toml").read_text() == '[project]\nname = "x"\n'
+    assert (root / "tasks/tasks.json").exists()
+    assert git(root, "status", "--porcelain", "--", ":!.remit") == ""
+    assert sorted(done.extra["workspace"]["left_out"]) == LEFT_OUT
+    assert done.extra["workspace"]["merged_into"] == "main"
+    (warning,) = [one for one in done.warnings if "Left out of the merge" in one]
+    assert ".claude/settings.json" in warning
+    assert f"remit workspaces {done.session_id} --merge --protected" in warning
+    assert "command" in git(root, "show", f"remit/{done.session_id}:remit.toml")
+    log = git(root, "log", "-p", "main", "--", *HOSTILE)
+    assert "command" not in log
+
+
+async def test_person_takes_protected_files_by_an_option_of_their_own(tmp_path: Path) -> None:
+    root = new_project(tmp_path)
+    async with Remit.open(root, agents=[keeping]) as remit:
+        done = await remit.delegate("keeping")
+    merged = cli.run("workspaces", done.session_id, "--merge", cwd=root)
+    assert merged.code == 0, merged
+    assert "to write them: " in merged.stdout
+    assert "--protected" in merged.stdout
+    assert state(root) == (["pyproject.toml", "old/.envrc"], "a = 2\n")
+    head = git(root, "rev-parse", "HEAD")
+    assert cli.run("workspaces", done.session_id, "--merge", cwd=root).code == 0
+    assert git(root, "rev-parse", "HEAD") == head, "nothing is left to merge"
+    (root / "b.py").write_text("b\n")
+    git(root, "add", "b.py")
+    git(root, "commit", "-qm", "meanwhile")
+    taken = cli.run("workspaces", done.session_id, "--merge", "--protected", cwd=root)
+    assert taken.code == 0, taken
+    assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
+
+
+async def test_workspace_of_a_caller_gets_no_protected_file_either(tmp_path: Path) -> None:
+    root = new_project(tmp_path)
+    async with Remit.open(root, agents=[coding, calling]) as remit:
+        done = await remit.delegate("calling")
+    assert done.data[-1] == "pyproject.toml"
+    assert "Left out of the merge" in done.data[-2]
+    work = root / ".remit/work" / done.session_id
+    assert (work / "a.py").read_text() == "a = 2\n"
+    assert state(work)[0] == ["pyproject.toml", "old/.envrc"]
+
+
+async def test_only_protected_files_are_no_merge_and_nothing_is_lost(tmp_path: Path) -> None:
+    root = new_project(tmp_path)
+
+    @agent("one", workspace="worktree", merge=True)
+    async def one(ctx: Context) -> str:
+        (ctx.workspace / ".mcp.json").write_text("{}")
+        return "done"
+
+    async with Remit.open(root, agents=[one]) as remit:
+        done = await remit.delegate("one")
+    assert str(done.status) == "partial"
+    assert ".mcp.json" in done.errors[0].message
+    assert git(root, "show", f"remit/{done.session_id}:.mcp.json") == "{}"
+    assert not (root / ".mcp.json").exists()

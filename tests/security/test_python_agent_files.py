@@ -1,0 +1,172 @@
+"""Python agent files of a project: listing never imports them, and only the content that was approved ever runs."""
+
+import py_compile
+import time
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, RemitError
+from remit.agents.directory import Directory
+from remit.agents.python_files import Descriptions, FolderDescription
+from support import cli
+from support.pace import allowed
+
+LEAVES_A_TRACE = """
+import os, pathlib
+pathlib.Path(os.environ.get("TRACE") or {trace!r}).open("a").write(f"{{os.getpid()}}\\n")
+from remit import agent
+
+@agent("here")
+async def here(n: int) -> int:
+    "Adds one."
+    return n + 1
+
+@agent("on.thread")
+def on_thread(n: int) -> int:
+    return n + 2
+
+@agent("apart", isolation="process")
+def apart(n: int) -> int:
+    return n + 3
+"""
+HOSTILE = {
+    "endless": "while True: pass",
+    "raises": "raise ValueError('no such thing')",
+    "exits": "import os; os._exit(0)",
+    "leaves": "raise SystemExit(3)",
+    "prints": "import os\nfor _ in range(25_600): os.write(1, b'x' * 4096)",
+    "forks": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)",
+}
+
+
+def project(root: Path, **files: str) -> Path:
+    folder = root / ".remit" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return root
+
+
+def imports(trace: Path) -> list[str]:
+    return trace.read_text().split() if trace.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+def test_listing_describes_a_file_once_in_a_child_and_imports_it_never(tmp_path: Path) -> None:
+    import os
+
+    trace = tmp_path / "trace"
+    project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
+    listed = cli.run_json("agents", cwd=tmp_path)
+    assert {"here", "on.thread", "apart"} <= {one["name"] for one in listed["agents"]}
+    for command in (("agents", "here"), ("doctor",), ("roles",), ("policy", "check"), ("tool", "schema")):
+        assert cli.run(*command, cwd=tmp_path).code == 0, command
+    (only,) = imports(trace)
+    assert int(only) != os.getpid()
+
+
+async def test_the_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Path) -> None:
+    import os
+
+    trace = tmp_path / "trace"
+    project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
+    async with Remit.open(tmp_path) as remit:
+        assert str(os.getpid()) not in imports(trace)
+        assert (await remit.delegate("apart", n=1)).data == 4
+        assert str(os.getpid()) not in imports(trace)
+        assert (await remit.delegate("here", n=1)).data == 2
+        assert (await remit.delegate("on.thread", n=1)).data == 3
+        assert imports(trace).count(str(os.getpid())) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_misbehaves_at_import_is_named_and_holds_up_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_DESCRIBE_SECONDS", "1")
+    project(tmp_path, hostile=HOSTILE[name], fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
+    begun = time.monotonic()
+    listed = cli.run_json("agents", cwd=tmp_path)
+    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
+    assert time.monotonic() - begun < allowed(5.0)
+    assert "fine" in {one["name"] for one in listed["agents"]}
+    assert done.code == 0, done.stderr
+    problems = [problem for problem in listed["problems"] if "hostile.py" in problem]
+    assert len(problems) == (0 if name in ("prints", "forks") else 1), listed["problems"]
+
+
+async def test_content_that_changes_after_it_was_approved_does_not_run(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
+    async with Remit.open(tmp_path) as remit:
+        known = len(imports(trace))
+        project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(tmp_path / "evil")))
+        for name in ("here", "on.thread"):
+            refused = await remit.delegate(name, n=1)
+            assert refused.errors[0].code == "NOT_TRUSTED", refused
+        # The fork server may have loaded the approved content ahead; then that runs.
+        apart = await remit.delegate("apart", n=1)
+        assert apart.data == 4 or "changed after it was approved" in apart.errors[0].message
+        assert not (tmp_path / "evil").exists()
+        assert known <= len(imports(trace)) + 1
+
+
+async def test_bytecode_that_a_clone_ships_is_not_run(tmp_path: Path) -> None:
+    project(tmp_path, mine="import pathlib\nfrom remit import agent\n@agent\nasync def mine(): return 'source'\n")
+    folder = tmp_path / ".remit" / "agents"
+    other = tmp_path / "other.py"
+    other.write_text("import pathlib\nfrom remit import agent\n@agent\nasync def mine(): return 'bytecode'\n")
+    import importlib.util
+
+    shipped = importlib.util.cache_from_source(str(folder / "mine.py"))
+    py_compile.compile(str(other), shipped, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    async with Remit.open(tmp_path) as remit:
+        assert (await remit.delegate("mine")).data == "source"
+
+
+def describe(root: Path, *, approved: bool) -> tuple[FolderDescription, Directory]:
+    found = Descriptions(root / "descriptions", 30.0).describe(root / ".remit" / "agents", root, lambda path, data: approved)
+    directory = Directory(lambda agent: agent)
+    directory.load_files(found)
+    directory.list_unapproved(found)
+    return found, directory
+
+
+def test_an_unapproved_file_is_listed_from_its_source_and_loaded_nowhere(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)), huge="@agent('a')\n" + "(" * 5000, wrong="\0")
+    found, directory = describe(tmp_path, approved=False)
+    assert [one.spec.name for one in found.unapproved] == ["here", "on.thread", "apart"]
+    listed = directory.find("here")
+    assert listed is not None
+    with pytest.raises(RemitError) as refused:
+        listed.check({"n": 1})
+    assert refused.value.code == "NOT_TRUSTED"
+    assert not imports(trace)
+
+
+def test_an_unapproved_file_takes_the_place_of_no_other_agent(tmp_path: Path) -> None:
+    text = "from remit import agent\n" + "".join(f"@agent({name!r})\ndef f(): ...\n" for name in ("planner", "worker.read_file", "mine"))
+    project(tmp_path, clone=text)
+    _, directory = describe(tmp_path, approved=False)
+    assert directory.registered() == ("mine",)
+
+
+def test_descriptions_are_private_and_outside_the_project(tmp_path: Path) -> None:
+    import os
+
+    project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
+    cli.run_json("agents", cwd=tmp_path)
+    (kept,) = (Path(os.environ["XDG_STATE_HOME"]) / "remit" / "descriptions").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_in_the_environment_is_hidden_from_a_file_while_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    project(tmp_path, keys="import os\nfrom remit import agent\n@agent(description=os.environ['OPENAI_API_KEY'])\nasync def keys(): ...\n")
+    (described,) = (one for one in cli.run_json("agents", cwd=tmp_path)["agents"] if one["name"] == "keys")
+    assert described["description"] == "hidden"
