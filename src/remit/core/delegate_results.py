@@ -2,16 +2,19 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
+from remit.core.redaction import redact_known_keys
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 
@@ -300,7 +303,11 @@ def checked_limit(characters: int) -> int:
 
 
 def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
-    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether the reader has `results.read`."""
+    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether the reader has `results.read`.
+
+    For models: keys in a known format are redacted.
+    """
+    result = without_keys(result)
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
             return shorten_range(result.data, characters)
@@ -308,6 +315,14 @@ def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *
         if shown is not None:
             return shown
     return _sentence(result, can_read)[: max(0, characters)]
+
+
+def without_keys(result: DelegateResult) -> DelegateResult:
+    data = json_text(result.data)
+    redacted, output = redact_known_keys(data), redact_known_keys(result.output)
+    if redacted is data and output is result.output:
+        return result
+    return replace(result, data=from_json(redacted), output=output)
 
 
 def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
@@ -469,7 +484,7 @@ class ReadableResults:
 def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
     """As much of the range as has room, and where it goes on: JSON of at most so many characters."""
     part = str(asked.get("part", "data"))
-    whole = _text(result, part)
+    whole = _text(without_keys(result), part)
     offset = min(max(0, int(asked.get("offset", 0))), len(whole))
     wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
     return shorten_range({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)

@@ -138,6 +138,12 @@ def redact_formats(data: bytes) -> bytes:
     return _redact_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
+def redact_known_keys(text: str) -> str:
+    """What a model is given: without keys in a known format. Words that only look secret stay, or it could not work on code."""
+    data = text.encode("utf-8", "surrogatepass")
+    return _redact_known(redact_token_bytes(data)).decode("utf-8", "surrogatepass") if is_suspicious(data) else text
+
+
 def _redact_known(data: bytes) -> bytes:
     """The formats are tried where they may begin, not at every letter."""
     pieces: list[bytes] = []

@@ -21,7 +21,7 @@ from pydantic import Field
 from remit.agents.function import FunctionAgent, agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
 from remit.builtin.worker.search import Search, SearchRequest, SearchResult
-from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size
+from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
@@ -31,6 +31,7 @@ from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tr
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.processes import MARK
+from remit.system.threads import off_loop
 
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
@@ -430,7 +431,15 @@ async def search_files(
 async def _allowed(ctx: Context, prefix: str, found: SearchResult) -> SearchResult:
     """Without matches in files that the policy does not allow to be read."""
     paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
+    halt = Halt(_seconds(ctx))
+
+    def known_as() -> dict[str, str]:
+        with Root(str(ctx.workspace)) as root:
+            return secret_names(root, [prefix + path for path in paths], halt)
+
+    names = await off_loop(known_as) if paths else {}
     refused = {path async for path, _ in _refused(ctx, prefix, paths)}
+    refused |= {path for path in paths if prefix + path in names and [one async for one in _refused(ctx, "", [names[prefix + path]])]}
     if not refused:
         return found
     note = f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."

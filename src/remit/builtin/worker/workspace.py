@@ -4,21 +4,23 @@ The workspace is the project, or the folder that was made for the caller. Used b
 """
 
 import asyncio
+import contextlib
 import difflib
 import math
 import os
 import re
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from remit.core.context import Context
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
-from remit.core.protected_paths import Protection, is_pyproject, remit_table
+from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
+from remit.system.listing import Walk
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
@@ -27,6 +29,8 @@ READABLE_OF_OURS = frozenset({"scratch", "work"})
 _NAMES_LOOKED_AT = 2_000
 _HOPS = 8
 MOST_SETTINGS_BYTES = 4 << 20
+_INSTALLED = frozenset({"node_modules", ".venv", "venv"})
+"""Folders of packages, often hard links to a cache: no project keeps its secrets there."""
 
 T = TypeVar("T")
 
@@ -81,6 +85,8 @@ async def act_at(
         needed = [_Permit(place.path)]
         if content is not None and changes_settings(place, content):
             needed.append(_Permit(place.path, Protection.SETTINGS))
+        if effect is Effect.READ:
+            needed += map(_Permit, secret_names(root, [place.path], halt).values())
         for one in needed:
             if one not in allowed:
                 raise _NeedsPermit(one)
@@ -120,6 +126,23 @@ def changes_settings(place: Place, content: bytes) -> bool:
         return remit_table(content) is not None or found is not None
     with os.fdopen(place.open_file(), "rb") as file:
         return remit_table(file.read(MOST_SETTINGS_BYTES)) != remit_table(content)
+
+
+def secret_names(root: Root, paths: Iterable[str], stop: Callable[[], bool]) -> dict[str, str]:
+    """Of those that are hard links to a file that holds secrets: the name by which it is known to be one."""
+    inodes = {}
+    for path in paths:
+        with contextlib.suppress(RemitError, OSError), root.place(path, follow=False) as place:
+            found = place.stat()
+            if found is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+                inodes[path] = (found.st_dev, found.st_ino)
+    if not inodes:
+        return {}
+    secrets = {}
+    for entry in Walk(stop=stop, keeps_ignored=True, closed=_INSTALLED).entries(root.descriptor):
+        if not entry.is_folder and protection_of(entry.path) is Protection.SECRET and (found := entry.stat()) is not None:
+            secrets[found.st_dev, found.st_ino] = entry.path
+    return {path: secrets[inode] for path, inode in inodes.items() if inode in secrets}
 
 
 def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool) -> T:

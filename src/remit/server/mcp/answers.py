@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
+from pydantic_core import from_json
 
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes, json_text
 from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
+from remit.core.redaction import redact_known_keys
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.text import shorten
@@ -151,7 +153,9 @@ def many_answer(outcomes: Sequence[Outcome], root: Path) -> CallToolResult:
 
 
 def _answer(document: Document, is_error: bool, links: Iterable[ContentBlock]) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=json_text(document)), *links], structured_content=document, is_error=is_error)
+    """Its reader is a model: keys in a known format are redacted."""
+    text = redact_known_keys(json_text(document))
+    return CallToolResult(content=[TextContent(text=text), *links], structured_content=from_json(text), is_error=is_error)
 
 
 def _whole(document: Document) -> str:
