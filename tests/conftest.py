@@ -62,6 +62,12 @@ def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Descriptions of agent files: shared by the tests of a run, which write the same files again and again."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Projects need approval, as they do for users."""

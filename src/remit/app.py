@@ -593,9 +593,12 @@ class Remit:
         self.settings = replace(self.settings, routing=routes.table)
 
     def _open_store(self) -> Store:
-        from remit.stores.sqlite import SqliteStore
+        from remit.stores.sqlite import open_bound
+        from remit.system.trust import database_item
 
-        store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
+        item = database_item(self.root)
+        adopts = item is not None and self.trust.allows(item)
+        store = open_bound(self.folder / "remit.db", durability=self.settings.durability, adopts=adopts)
         store.owner_id = self.owner.owner_id
         return store
 

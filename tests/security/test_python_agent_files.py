@@ -53,8 +53,8 @@ def imports(trace: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 def test_listing_describes_a_file_once_in_a_child_and_imports_it_never(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_descriptions_are_private_and_outside_the_project(tmp_path: Path) -> Non
 
     project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
     cli.run_json("agents", cwd=tmp_path)
-    (kept,) = (Path(os.environ["XDG_STATE_HOME"]) / "remit" / "descriptions").iterdir()
+    (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "remit" / "descriptions").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.parent.stat().st_mode & 0o777 == 0o700
 

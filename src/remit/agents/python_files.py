@@ -33,10 +33,10 @@ from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.parameters import declared_names
 from remit.core.policy import Effect, Fact
-from remit.system.files import private_folder, write_private
+from remit.system.files import cache_folder, private_folder, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
-from remit.system.trust import ADVICE, CODE, state_folder
+from remit.system.trust import ADVICE, CODE
 
 FILES = "[!._]*.py"
 LARGEST_BYTES = 1024 * 1024
@@ -182,7 +182,7 @@ def _declared_name(decorator: ast.expr, default: str) -> str:
 
 def describe_project(folder: Path, is_approved: Approval, seconds: float) -> "FolderDescription":
     """The agents that the Python files in `agents` below `.remit` declare."""
-    return Descriptions(state_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
+    return Descriptions(cache_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,9 @@ class Project:
     @cached_property
     def folder(self) -> Path:
         """`.remit`, which need not exist."""
+        from remit.system.trust import check_place
+
+        check_place(self.root)
         folder = self.root / ".remit"
         if folder.exists() and not folder.is_dir():
             raise Unavailable(
@@ -101,9 +104,10 @@ class Project:
         if not path.exists():
             yield None
             return
-        from remit.stores.sqlite import open_read_only
+        from remit.stores.sqlite import ForeignStore, open_read_only
+        from remit.system.ownership import DatabaseBinding
 
-        store = open_read_only(path)
+        store = open_read_only(path) if DatabaseBinding(path).token() else ForeignStore(path)
         try:
             yield store
         finally:

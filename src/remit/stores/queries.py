@@ -346,3 +346,21 @@ def take_cancels(connection: sqlite3.Connection, owner_id: str) -> list[CancelRe
         "WHERE d.session_id=cancel_requests.session_id AND d.settled_at IS NOT NULL)"
     )
     return taken
+
+
+# ---- which installation the database belongs to
+
+
+def token(connection: sqlite3.Connection) -> str | None:
+    """What binds it to the user who made it (`system.ownership`); None: nothing does."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name='installation'").fetchone() is None:
+        return None
+    found = connection.execute("SELECT token FROM installation").fetchone()
+    return None if found is None else str(found[0])
+
+
+def set_token(connection: sqlite3.Connection, token: str) -> None:
+    """No part of the schema: older versions of remit ignore the table."""
+    connection.execute("CREATE TABLE IF NOT EXISTS installation (token TEXT NOT NULL)")
+    connection.execute("DELETE FROM installation")
+    connection.execute("INSERT INTO installation VALUES (?)", (token,))

@@ -1,6 +1,7 @@
 """The stores on SQLite: `SqliteStore` (one file per project, shared by its processes), `ReadOnlyStore` and `MemoryStore`."""
 
 import os
+import secrets
 import shutil
 import sqlite3
 import time
@@ -21,6 +22,7 @@ from remit.stores import database, queries
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.queries import SETTLED, keep_drawn, pairs
 from remit.stores.rows import Group, write_in_transaction
+from remit.system.ownership import DatabaseBinding
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -302,6 +304,36 @@ class SqliteStore:
         self._place_checked_at = now
 
 
+def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteStore:
+    """The database of a project: made here, now or before. `adopts`: one that was not becomes the user's own. Raises `Refused`."""
+    binding = DatabaseBinding(path)
+    while (expected := binding.token()) is None:
+        with binding.lock():
+            if binding.token() is None:  # another process may have been quicker
+                _bind(binding, durability, adopts=adopts)
+    store = SqliteStore(path, durability=durability)
+    found = store._ask(queries.token)
+    if found is None and not store.count():
+        store._transact(queries.set_token, expected)
+    elif found != expected:
+        store.close()
+        binding.forget()
+        raise binding.refused()
+    return store
+
+
+def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> None:
+    """A process that is killed in here leaves a new database empty and listed, and another one as it was."""
+    token = secrets.token_hex(16)
+    if binding.has_content:
+        if not adopts:
+            raise binding.refused()
+        store = SqliteStore(binding.path, durability=durability)
+        store._transact(queries.set_token, token)
+        store.close()
+    binding.bind(token)
+
+
 def open_read_only(path: Path) -> SqliteStore:
     """The record at `path`, whether or not it can be written."""
     try:
@@ -316,6 +348,9 @@ def open_read_only(path: Path) -> SqliteStore:
 
 class ReadOnlyStore(SqliteStore):
     """Answers questions alone; SQLite itself refuses whatever would write."""
+
+    _shares_index = True
+    """Whether the index of the write-ahead log may be used, in which readers are entered."""
 
     def _open(self, durability: Durability) -> None:
         self._copies: TemporaryDirectory[str] | None = None
@@ -333,7 +368,7 @@ class ReadOnlyStore(SqliteStore):
         log, index = (path.with_name(path.name + tail) for tail in ("-wal", "-shm"))
         if not log.exists() or log.stat().st_size == 0:
             return f"file:{quote(str(path))}?mode=ro&immutable=1"
-        if index.exists():
+        if index.exists() and self._shares_index:
             return f"file:{quote(str(path))}?mode=ro"
         self._copies = TemporaryDirectory(prefix="remit-look-")
         for file in (path, log):
@@ -351,6 +386,12 @@ class ReadOnlyStore(SqliteStore):
             self._writer.close()
         if self._copies is not None:
             self._copies.cleanup()
+
+
+class ForeignStore(ReadOnlyStore):
+    """A database that was not made here: nothing beside it is used or written."""
+
+    _shares_index = False
 
 
 class _MemoryDatabase:

@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -292,6 +292,26 @@ def make_folder(folder: Path) -> None:
 FOLDER = "access"
 """Below `.remit`."""
 LARGEST_BYTES = 16 * 1024 * 1024
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where remit keeps what belongs to the user and not to a project; not made."""
+    return _user_folder("XDG_STATE_HOME", ".local/state", environ)
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where remit keeps what it can make again; not made."""
+    return _user_folder("XDG_CACHE_HOME", ".cache", environ)
+
+
+def _user_folder(variable: str, default: str, environ: Mapping[str, str]) -> Path:
+    given = environ.get(variable, "")
+    if os.path.isabs(given):
+        return Path(given) / "remit"
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise Unavailable("There is no home folder to keep approvals in.", advice=f"Set HOME or {variable}.")
+    return Path(home) / default / "remit"
 
 
 def private_folder(path: Path) -> Path:

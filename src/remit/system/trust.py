@@ -4,6 +4,7 @@ Approvals are kept outside the project, in `$XDG_STATE_HOME/remit/trust.json`: f
 tables of settings. `ProjectTrust` is what holds for one project at one moment; loaders ask it with the content that they have read.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.ids import CALLER
 from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
 from remit.system.beneath import open_regular
 from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_private
+from remit.system.files import state_folder as state_folder
+from remit.system.ownership import CODE as CODE
+from remit.system.ownership import DATABASE, FOLDER, DatabaseBinding, must_stay_inside, owner_fault
 
+DATABASE_KIND, OWNER = "database", "owner"
 VARIABLE = "REMIT_TRUST"
 """`1` approves everything in every project; otherwise the hash that `remit trust --list` prints."""
 ADVICE = "Review and approve: remit trust"
-CODE = "NOT_TRUSTED"
 SETTINGS_FILES: Mapping[str, tuple[str, ...]] = {"pyproject.toml": ("tool", "remit"), "remit.toml": ()}
 """The table of remit in each; where both set a key, the later one is used."""
 POLICY = ".remit/policy.cedar"
@@ -66,7 +71,7 @@ class TrustItem:
     """A file, or a table of settings, that needs approval."""
 
     kind: str
-    """agent, command, flow, policy, model (its settings) or setting."""
+    """agent, command, flow, policy, model (its settings), setting, database or owner."""
     name: str
     """`.remit/agents/x.py`, `remit.toml:[agents.x]`, `remit.toml:policy_mode`."""
     digest: str
@@ -143,18 +148,21 @@ class ProjectTrust:
         return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")
 
 
+_WHOLE = {"policy": "the policy", "model": "model settings", "setting": "settings", "database": "the database"}
+
+
 def summary_of(items: Iterable[TrustItem]) -> str:
     """`2 agents, 1 command, model settings`"""
     kinds = [item.kind for item in items]
     counted = [(kind, kinds.count(kind)) for kind in ("agent", "command", "flow") if kind in kinds]
     words = [f"{number} {kind}{'s' if number > 1 else ''}" for kind, number in counted]
-    words += [word for kind, word in (("policy", "the policy"), ("model", "model settings"), ("setting", "settings")) if kind in kinds]
+    words += [word for kind, word in _WHOLE.items() if kind in kinds]
     return ", ".join(words)
 
 
 def hash_of(items: Iterable[TrustItem]) -> str:
-    """The overall hash, for REMIT_TRUST and `Remit.open(trust=…)`."""
-    return digest_of(json.dumps(sorted((item.name, item.digest) for item in items)).encode())
+    """The overall hash, for REMIT_TRUST and `Remit.open(trust=…)`. A database is not content that could be reviewed elsewhere."""
+    return digest_of(json.dumps(sorted((item.name, item.digest) for item in items if item.kind != DATABASE_KIND)).encode())
 
 
 def digest_of(data: bytes) -> str:
@@ -165,12 +173,13 @@ def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mappi
     """What is approved of the project at `root`. `trust`: True approves everything, a hash the content that has it, False nothing; None
     leaves it to REMIT_TRUST and the approvals of this user."""
     root = Path(root).resolve()
+    check_place(root, trust, environ)
     settings = {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}
     given = environ.get(VARIABLE, "") if trust is None else trust
     if given is True or given == "1":
         return ProjectTrust(root=root, settings=settings, approved=None)
-    items = tuple(_items(root, settings))
-    approved = {item.name: item.digest for item in items}
+    items = tuple(_items(root, settings, environ))
+    approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND}
     is_given, fault = given is False or given == hash_of(items), ""
     if given is False:
         approved = {}
@@ -194,7 +203,7 @@ def items_of(root: Path) -> tuple[TrustItem, ...]:
     return tuple(_items(root, {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}))
 
 
-def _items(root: Path, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[TrustItem]:
+def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str] = os.environ) -> Iterator[TrustItem]:
     for file, table in settings.items():
         yield from _setting_items(file, table)
     end = time.monotonic() + MAX_SECONDS
@@ -204,6 +213,42 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Tr
                 yield _file_item(kind, path, root, data)
     if (data := _content(root / POLICY, root)) is not None:
         yield _file_item("policy", root / POLICY, root, data)
+    if (item := database_item(root, environ)) is not None:
+        yield item
+
+
+def database_item(root: Path, environ: Mapping[str, str] = os.environ) -> TrustItem | None:
+    """The database of the project where it was not made here; to approve it is to adopt it as it is now."""
+    binding = DatabaseBinding(root / FOLDER / DATABASE, environ)
+    if not binding.has_content or binding.token() is not None:
+        return None
+    found = binding.path.stat()
+    digest = digest_of(f"{found.st_ino} {found.st_size} {found.st_mtime_ns}".encode())
+    effect = "was not made here, or was moved, restored or made by an older remit: what is unfinished in it (`remit history`) would run"
+    return TrustItem(kind=DATABASE_KIND, name=f"{FOLDER}/{DATABASE}", digest=digest, effect=effect, text="")
+
+
+def owner_item(root: Path) -> TrustItem | None:
+    """The owner of the project's files where that is another user; to approve it is to trust that user."""
+    fault = owner_fault(root)
+    return TrustItem(kind=OWNER, name=OWNER, digest=digest_of(fault.encode()), effect=fault, text=fault) if fault else None
+
+
+def check_place(root: Path, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> None:
+    """Raises `Refused` for a project whose `.remit` leads out of it, or whose files another user could have written, unless that was
+    approved. An agent's process leaves the owner to the process that runs its tree."""
+    must_stay_inside(root)
+    given = environ.get(VARIABLE, "") if trust is None else trust
+    item = None if given is True or given == "1" or CALLER in environ else owner_item(root)
+    if item is not None:
+        with contextlib.suppress(RemitError):  # approvals that cannot be read approve nothing
+            if approvals_of(root, environ).get(OWNER) == item.digest:
+                return
+        raise Refused(
+            f"{item.effect}, so nothing of the project {root} is used.",
+            code=CODE,
+            advice="If you trust everyone who can write there: remit trust --owner. Otherwise work in a folder of your own: --root FOLDER",
+        )
 
 
 def _setting_items(file: str, table: Mapping[str, Any]) -> Iterator[TrustItem]:
@@ -299,17 +344,6 @@ def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 # ---- approvals
-
-
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where remit keeps what belongs to the user and not to a project; not made."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(state):
-        return Path(state) / "remit"
-    home = environ.get("HOME") or os.path.expanduser("~")
-    if not os.path.isabs(home):
-        raise Unavailable("There is no home folder to keep approvals in.", advice="Set HOME or XDG_STATE_HOME.")
-    return Path(home) / ".local" / "state" / "remit"
 
 
 def approvals_of(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -1,0 +1,121 @@
+"""Whose a project is: its folders belong to the user, no link leads out of it, and its database was made here.
+
+A database is bound by a file in the user's state folder: its inode, and a random token that is also inside the database. One that came with
+a clone has neither; one that was moved or restored has another inode or place. Such a database is read, and written only once a person has
+adopted it, because unfinished delegations in a database are run again.
+"""
+
+import hashlib
+import json
+import os
+import pwd
+import stat
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Refused, RemitError, Unavailable
+from remit.system.files import file_lock, private_folder, read_private, state_folder, write_private
+
+CODE = "NOT_TRUSTED"
+FOLDER = ".remit"
+DATABASE = "remit.db"
+LOCK_SECONDS = 10.0
+_INSIDE = (FOLDER, *(f"{FOLDER}/{DATABASE}{tail}" for tail in ("", "-wal", "-shm", "-journal")))
+_OWNED = (".", FOLDER, f"{FOLDER}/{DATABASE}", "remit.toml", "pyproject.toml")
+
+
+# ---- owner and links
+
+
+def owner_fault(root: Path) -> str:
+    """How another user could have written files of the project; empty: none could."""
+    for name in _OWNED:
+        path = root / name
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user ({_user(found.st_uid)})"
+        if found.st_mode & stat.S_IWOTH:
+            return f"{path} can be written by every user"
+    return ""
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def must_stay_inside(root: Path) -> None:
+    """Raises `Refused` for a `.remit`, or a database in it, that is a link out of the project: remit would write there."""
+    for name in _INSIDE:
+        path = root / name
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+            raise Refused(
+                f"{path} is a link that leads out of the project.", code=CODE, advice=f"Remove it, and remit makes its own: rm {path}"
+            )
+
+
+# ---- the database
+
+
+class DatabaseBinding:
+    """What the user's state folder says of the database at `path`."""
+
+    def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._environ = environ
+
+    @property
+    def has_content(self) -> bool:
+        try:
+            return self.path.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def token(self) -> str | None:
+        """What must be inside the database; None: it is not bound here."""
+        try:
+            entry: Any = json.loads(read_private(self._place) or b"null")
+            is_here = entry is not None and entry["path"] == str(self.path) and entry["inode"] == self.path.stat().st_ino
+            return str(entry["token"]) if is_here else None
+        except (OSError, ValueError, LookupError, TypeError, RemitError):
+            return None
+
+    def bind(self, token: str) -> None:
+        """List the file, which is made if there is none, as the user's own; it is to contain `token`."""
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        entry = {"path": str(self.path), "inode": self.path.stat().st_ino, "token": token}
+        write_private(self._place, json.dumps(entry).encode())
+
+    def forget(self) -> None:
+        self._place.unlink(missing_ok=True)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Against another process that makes or adopts a database."""
+        try:
+            folder = private_folder(self._place.parent)
+        except RemitError as error:
+            raise Unavailable(
+                f"Databases of this user cannot be listed: {error.message}",
+                code="STORE_UNAVAILABLE",
+                advice="Set XDG_STATE_HOME to a folder that you can write.",
+            ) from error
+        return file_lock(folder / "lock", timeout=LOCK_SECONDS)
+
+    @property
+    def _place(self) -> Path:
+        return state_folder(self._environ) / "databases" / f"{hashlib.sha256(str(self.path).encode()).hexdigest()[:32]}.json"
+
+    def refused(self) -> Refused:
+        return Refused(
+            f"{self.path} was not made here: it came with the project, was moved or restored, or an older remit made it. It is only read.",
+            code=CODE,
+            advice=f"Look at it (remit history), then adopt it, and what is unfinished in it: remit trust --adopt. "
+            f"Or start a new one: mv {self.path} {self.path}.old",
+        )

@@ -1,0 +1,229 @@
+"""Whose a project is: another user's files are not used, no link leads out, and a database that was not made here runs nothing."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from remit import Refused, Remit, SqliteStore, agent
+from remit.system.trust import approve, check_place, database_item, owner_item
+from support import cli
+
+pytestmark = pytest.mark.usefixtures("untrusted")
+OTHER, THIRD = 23_456, 34_567
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+
+
+@agent("shell", resumable=True, timeout=60)
+def shell(command: str) -> str:
+    """Stands for any agent by which a project starts programs."""
+    Path(command).write_text("ran")
+    return "ran"
+
+
+async def leave_unfinished(root: Path, command: Path) -> None:
+    """A database with a delegation that its process left behind."""
+    began = asyncio.Event()
+
+    @agent("shell", resumable=True, timeout=60)
+    async def waits(command: str) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async with Remit.open(root, agents=[waits]) as remit:
+        await remit.start("shell", command=str(command))
+        await began.wait()
+        assert await remit.close(hand_over=True)
+
+
+@pytest.fixture
+async def clone(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that came with a database of another installation."""
+    victim = tmp_path / "victim"
+    attacker = tmp_path / "attacker"
+    (victim / ".remit").mkdir(parents=True)
+    attacker.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    await leave_unfinished(attacker, victim / "owned")
+    shutil.copyfile(attacker / ".remit" / "remit.db", victim / ".remit" / "remit.db")
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_home))
+    return victim
+
+
+async def opened(root: Path, **options: object) -> list[str]:
+    """Opens the project, and waits for what is resumed."""
+    async with Remit.open(root, agents=[shell], **options) as remit:  # type: ignore[arg-type]
+        for session_id in remit.recovered.resumed:
+            await remit.result(session_id, wait_seconds=20)
+        return remit.recovered.resumed
+
+
+async def test_a_database_that_came_with_a_clone_is_not_recovered_from(clone: Path) -> None:
+    before = (clone / ".remit" / "remit.db").read_bytes()
+    with pytest.raises(Refused, match="remit trust --adopt") as refused:
+        await opened(clone)
+    assert refused.value.code == "NOT_TRUSTED"
+    assert not (clone / "owned").exists()
+    assert (clone / ".remit" / "remit.db").read_bytes() == before
+
+
+def test_commands_that_would_write_a_database_of_a_clone_say_what_to_type(clone: Path) -> None:
+    before = (clone / ".remit" / "remit.db").read_bytes()
+    for command in (("recover",), ("delegate", "worker.list_files"), ("serve", "--http", "unix")):
+        done = cli.run(*command, cwd=clone)
+        assert done.code != 0
+        assert "remit trust --adopt" in done.stderr, command
+    assert (clone / ".remit" / "remit.db").read_bytes() == before
+
+
+def test_a_database_that_came_with_a_clone_is_read(clone: Path) -> None:
+    listed = cli.run("history", cwd=clone)
+    assert (listed.code, "shell" in listed.stdout) == (0, True), listed.stderr
+    assert cli.run("show", "last", cwd=clone).code == 0
+    assert [one.name for one in (clone / ".remit").glob("remit.db*")] == ["remit.db"]
+
+
+async def test_trust_given_by_the_program_adopts_a_database_for_good(clone: Path) -> None:
+    assert await opened(clone, trust=True)
+    assert (clone / "owned").read_text() == "ran"
+    assert await opened(clone) == []
+
+
+async def test_an_approved_database_is_adopted_once(clone: Path) -> None:
+    item = database_item(clone)
+    assert item is not None
+    approve(clone, [item])
+    assert await opened(clone)
+    assert database_item(clone) is None
+    assert await opened(clone) == []
+
+
+async def test_a_database_made_here_is_used_and_one_put_in_its_place_is_not(clone: Path, tmp_path: Path) -> None:
+    shipped = (clone / ".remit" / "remit.db").read_bytes()
+    (clone / ".remit" / "remit.db").unlink()
+    assert await opened(clone) == []
+    assert await opened(clone) == []
+    (clone / ".remit" / "remit.db").write_bytes(shipped)  # the same inode: only its content tells
+    with pytest.raises(Refused):
+        await opened(clone)
+    with pytest.raises(Refused):
+        await opened(clone)
+    assert database_item(clone) is not None
+    assert not (clone / "owned").exists()
+
+
+async def test_a_moved_database_and_one_of_an_older_remit_need_a_person(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    await opened(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(Refused):
+        await opened(tmp_path / "there")
+    (tmp_path / "old" / ".remit").mkdir(parents=True)
+    SqliteStore(tmp_path / "old" / ".remit" / "remit.db").close()
+    with pytest.raises(Refused):
+        await opened(tmp_path / "old")
+
+
+async def test_a_store_given_in_code_is_not_bound(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "mine.db")
+    assert await opened(tmp_path, store=store) == []
+    store.close()
+    with sqlite3.connect(tmp_path / "mine.db") as found:
+        assert found.execute("SELECT count(*) FROM sqlite_master WHERE name='installation'").fetchone() == (0,)
+
+
+async def test_a_database_whose_maker_was_killed_is_still_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from remit.stores import queries
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "set_token", killed)
+        with pytest.raises(KeyboardInterrupt):
+            await opened(tmp_path)
+    assert await opened(tmp_path) == []
+
+
+# ---- owner
+
+
+@contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@needs_root
+@pytest.mark.parametrize("name", [".", ".remit", "remit.toml"])
+def test_a_project_of_another_user_is_refused_until_its_owner_is_approved(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / "remit.toml").write_text("max_depth = 2\n")
+    os.chown(tmp_path / name, OTHER, OTHER)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    for command in (("agents",), ("history",), ("delegate", "worker.list_files"), ("config",)):
+        done = cli.run(*command, cwd=below)
+        assert done.code != 0, command
+        assert "belongs to another user" in done.stderr
+        assert "remit trust --owner" in done.stderr
+    with pytest.raises(Refused) as refused:
+        Remit.open(tmp_path)
+    assert refused.value.code == "NOT_TRUSTED"
+    item = owner_item(tmp_path)
+    assert item is not None
+    approve(tmp_path, [item])
+    assert cli.run("agents", cwd=below).code == 0
+    Remit.open(tmp_path)
+
+
+@needs_root
+def test_a_user_may_use_what_is_theirs_or_roots_and_no_other_users(tmp_path_factory: pytest.TempPathFactory, state_home: Path) -> None:
+    """As another user, who cannot read root's approvals either."""
+    places = {}
+    for uid in (0, OTHER, THIRD):
+        places[uid] = tmp_path_factory.mktemp("owned")
+        (places[uid] / ".remit").mkdir()
+        os.chown(places[uid] / ".remit", uid, uid)
+        places[uid].chmod(0o755)
+        (places[uid].parent).chmod(0o755)
+        (places[uid].parent.parent).chmod(0o755)
+    with as_user(OTHER):
+        check_place(places[0])
+        check_place(places[OTHER])
+        with pytest.raises(Refused, match="belongs to another user"):
+            check_place(places[THIRD])
+
+
+@pytest.mark.parametrize("name", [".", ".remit", "remit.toml"])
+def test_a_project_that_every_user_can_write_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / "remit.toml").write_text("")
+    place = tmp_path / name
+    place.chmod(place.stat().st_mode | 0o1002)  # the sticky bit, as /tmp has it, makes no difference
+    with pytest.raises(Refused, match="can be written by every user"):
+        Remit.open(tmp_path)
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("name", [".remit", ".remit/remit.db", ".remit/remit.db-wal"])
+def test_a_link_out_of_the_project_is_not_written_through(name: str, tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "clone"
+    outside.mkdir()
+    (root / name).parent.mkdir(parents=True)
+    (root / name).symlink_to(outside if name == ".remit" else outside / "file")
+    for environment in (None, {**os.environ, "REMIT_TRUST": "1"}):
+        done = cli.run("delegate", "worker.list_files", cwd=root, env=environment)
+        assert done.code != 0
+        assert "leads out of the project" in done.stderr
+    assert list(outside.iterdir()) == []
