@@ -37,6 +37,7 @@ from remit.core.text import one_line
 from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
+from remit.system.beneath import resolve_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -269,7 +270,7 @@ def _file(board: Board, done: Review) -> Outcome:
             board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
         notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
     else:
-        atomic_write(board.root / done.write_to, text.encode())
+        atomic_write(resolve_inside(board.root, done.write_to), text.encode())
         made = commit(board.root, [done.write_to], subject, session_id=session_id)
         notices, commit_hash, warning = (), made.short, made.warning
     warnings = (*done.warnings, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), warning)

@@ -99,8 +99,8 @@ def _verdict(result: Return, **more: Any) -> Verdict:
 
 def stays_inside(root: Path, path: str) -> bool:
     """Whether it is in the board's folder: slugs and links come from others, and neither may lead a report out of it."""
-    place = root / path
-    return not place.is_symlink() and place.resolve().is_relative_to((root / SPECS).resolve())
+    place, specs = root / path, (root / SPECS).resolve()
+    return not place.is_symlink() and place.resolve().is_relative_to(specs) and specs.is_relative_to(root.resolve())
 
 
 # ---- reports and plans

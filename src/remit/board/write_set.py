@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.protected_paths import Protection, protection_of
+from remit.system.beneath import resolve_inside
 from remit.system.files import write_beside
 
 LARGEST_BYTES = 256 << 20
@@ -100,9 +102,7 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
     try:
         _empty(folder)
         steps = [_stage(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
-        write_synced(folder / "journal.new", b"", None)
-        inode = (folder / "journal.new").stat().st_ino
-        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed, "inode": inode}
+        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
         _sync(folder)  # the staged names are on disk before the journal can be
         os.rename(folder / "journal.new", journal)
@@ -161,24 +161,18 @@ def _parse_journal(raw: bytes, folder: Path) -> dict[str, Any]:
 
 
 def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
-    """Raises `Unavailable` for a journal that would write outside the project: it may come with a cloned project.
-
-    Where a link leads out (people link their TODO.md), the journal counts only as the very file that was written here: a copy has another
-    inode.
-    """
+    """Raises `Unavailable` for a journal that would write outside the project or into git's folder: it may come with a cloned project."""
     names = [step[name] for step in entry["pieces"] for name in ("staged", "kept_as")]
     paths = [path for step in entry["pieces"] for path in (step["path"], step["displaced_to"] or step["path"])]
     paths += [path for move in entry["moves"] for path in move] + [path for *both, _ in entry["consumed"] for path in both]
     try:
         for path in paths:
             check_path(path)
-        leads_out = next((path for path in paths if not _target(root, path).is_relative_to(_target(root, "."))), None)
-    except (Misused, ValueError) as error:  # ValueError: characters that no path has
+            _target(root, path)
+    except (Misused, Refused, ValueError) as error:  # ValueError: characters that no path has
         raise _refused(journal, f"{error}") from None
     if bad := next((name for name in names if name != Path(name).name or "\0" in name), None):
         raise _refused(journal, f"{bad!r} is not a file name.")
-    if leads_out is not None and entry.get("inode") != journal.stat().st_ino:
-        raise _refused(journal, f"{leads_out!r} leads out of the project, and the journal was not written here.")
 
 
 def _refused(journal: Path, why: str) -> Unavailable:
@@ -353,8 +347,11 @@ def write_synced(path: Path, data: bytes, mode: int | None) -> None:
 
 
 def _target(root: Path, path: str) -> Path:
-    """A link is followed, so that the file it names is replaced."""
-    return Path(os.path.realpath(root / path))
+    """A link is followed, so that the file it names is replaced; but not out of the project or into git's folder. Raises `Refused`."""
+    target = resolve_inside(root, path)
+    if protection_of(os.path.relpath(target, os.path.realpath(root))) is Protection.GIT:
+        raise Refused(f"{path} belongs to git: the board writes nothing there.", code="POLICY_DENIED", advice="Remove the link.")
+    return target
 
 
 def _make_folders(folder: Path) -> None:

@@ -58,6 +58,17 @@ def open_folder(path: str | Path, *, folder: int | None = None) -> int:
     return os.open(path, _LIST, dir_fd=folder)
 
 
+def resolve_inside(root: Path, path: str | Path) -> Path:
+    """Where a path of remit's own really leads. Raises `Refused` where links lead out of the project, as they may in a clone."""
+    real = Path(os.path.realpath(root / path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        named = shown(os.path.relpath(root / path, root))
+        raise Refused(
+            f"{named} leads out of the project, to {real}: nothing is written there.", code="POLICY_DENIED", advice="Remove the link."
+        )
+    return real
+
+
 class OutsideRoot(Exception):
     """The path, or a link on it, leads out of the root."""
 

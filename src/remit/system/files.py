@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.core.errors import Refused, Unavailable
-from remit.system.beneath import open_folder, open_regular
+from remit.system.beneath import open_folder, open_regular, resolve_inside
 
 FIRST_WAIT_SECONDS = 0.001
 LONGEST_WAIT_SECONDS = 0.02
@@ -274,6 +274,7 @@ def make_folder(folder: Path) -> None:
         found = folder.stat()
         if found.st_uid == os.geteuid() and found.st_mode & _OTHERS:
             folder.chmod(0o700)
+        _refuse_links(folder)
         ignore = folder / ".gitignore"
         if not ignore.exists():
             _replace_file(ignore, _IGNORED.encode(), None, fsync=False)
@@ -284,6 +285,21 @@ def make_folder(folder: Path) -> None:
         if folder.is_file():
             fault, advice = "is a file, and remit keeps a folder of that name", f"Move it: mv {folder} {folder}.old"
         raise Unavailable(f"{folder} {fault}.", code="STORE_UNAVAILABLE", advice=advice) from None
+
+
+_SHARED = frozenset({"agents", "commands", "context", "flows", "policy.cedar", "assistant.md"})
+"""Files of the repository in `.remit`: remit reads them."""
+
+
+def _refuse_links(folder: Path) -> None:
+    """What remit writes in `.remit` stays in the project, whatever links came with a clone."""
+    for entry in os.scandir(folder):
+        if entry.name in _SHARED:
+            continue
+        inner = [] if entry.name == "scratch" or not entry.is_dir() else list(os.scandir(entry))  # one folder per delegation
+        for one in (entry, *inner):
+            if one.is_symlink():
+                resolve_inside(folder.parent, one.path)
 
 
 # ---- private files

@@ -1,0 +1,76 @@
+"""Links that came with a clone lead nothing that remit writes out of the project."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remit.board.board import Board
+from support import cli
+from support.repository import begin
+
+FOLDERS = (
+    ".remit/scratch",
+    ".remit/work",
+    ".remit/work/.books",
+    ".remit/run",
+    ".remit/board",
+    ".remit/board/left",
+    ".remit/conversations",
+    "specs",
+)
+FILES = (
+    ".remit/errors.json",
+    ".remit/audit.jsonl",
+    ".remit/errors.json.lock",
+    "specs/TODO.md",
+    "specs/state.json",
+    "specs/archive/state.json",
+)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/profile").write_text("alias ll=ls\n")
+    return tmp_path / "home"
+
+
+def clone(root: Path, link: str, target: Path) -> Path:
+    """A project with a board in which one file or folder is a link."""
+    root.mkdir()
+    begin(root)
+    with Board(root).change(make=True):
+        pass
+    place = root / link
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+    return root
+
+
+@pytest.mark.parametrize("link", [*FOLDERS, *FILES])
+def test_nothing_is_written_through_a_link_of_a_clone(tmp_path: Path, outside: Path, link: str) -> None:
+    target = outside / "profile" if link in FILES else outside
+    root = clone(tmp_path / "clone", link, target)
+    done = [
+        cli.run("delegate", "worker.write_file", "path=a.txt", "content=a", cwd=root),
+        cli.run("delegate", "nobody", cwd=root),
+        cli.run("task", "Write a letter", cwd=root),
+        cli.run("todo", cwd=root),
+    ]
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("profile", "alias ll=ls\n")]
+    if link.startswith(".remit"):
+        assert {one.code for one in done[:2]} != {0}
+        assert f"{link} leads out of the project" in done[0].stdout + done[0].stderr
+        assert "Remove the link" in done[0].stdout + done[0].stderr
+
+
+def test_links_inside_the_project_and_shared_agents_stay_in_use(tmp_path: Path, outside: Path) -> None:
+    root = clone(tmp_path / "clone", ".remit/scratch", tmp_path / "clone/big")
+    (root / "big").mkdir()
+    (root / ".remit/agents").symlink_to(outside)
+    done = cli.run("delegate", "worker.write_file", "path=a.txt", "content=a", cwd=root)
+    assert done.code == 0, done
