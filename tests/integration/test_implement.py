@@ -182,6 +182,24 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
 
 
+async def test_commands_of_a_plan_and_a_task_never_run_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent may have written them: they see no home, whatever `accept_in` says."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "key").write_text("PRIVATE")
+    (tmp_path / "project").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("REMIT_ACCEPT_IN", "host")
+    plan = PLAN.replace("`test -s rows.txt`", "`cp ~/key stolen.txt`")
+    board = made_project(tmp_path / "project", in_git=False, plan=plan)
+    outcome = await Worker().implement(board)
+    assert (outcome.status, markers(board)) == ("partial", ["PARTIAL", "NOT STARTED", "NOT STARTED"])
+    assert not (tmp_path / "project" / "stolen.txt").exists()
+    assert "see accept_read and accept_env" in outcome.errors[0].recommendation
+    made_project(tmp_path / "project", in_git=False, plan=plan.replace("NOT STARTED", "COMPLETED"), accept=("cp ~/key stolen.txt",))
+    assert (await Worker().implement(board)).status == "partial"
+    assert not (tmp_path / "project" / "stolen.txt").exists()
+
+
 async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None:
     """Nothing runs; but the task's own acceptance is asked."""
     board = made_project(tmp_path, in_git=False, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
