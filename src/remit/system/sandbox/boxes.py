@@ -127,6 +127,27 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         await off_loop(clear, str(folder))
 
 
+def keeper_orders(offer: Offer, limits: Limits) -> dict[str, Any]:
+    """What every keeper is told."""
+    return {
+        "limits": asdict(limits),
+        "handled": landlock.handled(offer.landlock),
+        "of_files": landlock.OF_FILES,
+        "abi": offer.landlock,
+        "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
+        "group": None,
+        "socket_bytes": _socket_bytes(),
+    }
+
+
+def _socket_bytes() -> int:
+    """The most that one socket holds: it takes one more message while it is not full."""
+    try:
+        return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
+    except (OSError, ValueError):
+        return 2 * 212_992
+
+
 # ---- programs, in a workspace that is shown at its own path
 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
@@ -190,13 +211,9 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
             "script": "",
             "argv": ["/bin/sh", "-c", f'{_GIT_IDENTITY}; exec /bin/sh -c "$0"', command],
             "stdin": None,
-            "limits": asdict(limits),
             "network": False,
             "environment": {**environ, "HOME": str(home), "TMPDIR": str(temporary)},
-            "handled": landlock.handled(offer.landlock),
-            "of_files": landlock.OF_FILES,
-            "abi": offer.landlock,
-            "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
+            **keeper_orders(offer, limits),
             "uid": 0,
         }  # fmt: skip
         argv = [str(recipes.python().program), *_INTERPRETER, str(home), str(temporary), str(folder)]

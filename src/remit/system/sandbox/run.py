@@ -11,16 +11,16 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
-from remit.system.sandbox import landlock, recipes, seccomp
-from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap
+from remit.system.sandbox import recipes
+from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
 from remit.system.sandbox.cgroup import make_group
-from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared
+from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared, walked
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
@@ -100,7 +100,7 @@ def _passed_limit(pid: int, limits: Limits) -> str:
     if sum(threads for *_, threads in seen) > limits.processes:
         return "processes"
     # What they share is counted once for each: look closer.
-    mapped = sum(shared(processes).values())
+    mapped = sum(shared(processes).values()) + walked([], processes)[0]  # files without a name are in memory, too
     if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
         return "memory"
     return ""
@@ -152,16 +152,10 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
             "script": script,
             "argv": made.argv(f"{box.orders['workspace']}/{script}"),
             "stdin": job.stdin,
-            "limits": asdict(job.limits),
             "network": job.grants.network,
             "environment": dict(box.environment),
-            "handled": landlock.handled(offer.landlock),
-            "of_files": landlock.OF_FILES,
-            "abi": offer.landlock,
-            "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
             "uid": box.uid,
-            "group": None,
-            "socket_bytes": _socket_bytes(),
+            **keeper_orders(offer, job.limits),
         }
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
         if group is None:
@@ -176,14 +170,6 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
 def _with_memory(ended: ExitReport) -> ExitReport:
     """Of one that the kernel has killed processes of, for its group had too much memory."""
     return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
-
-
-def _socket_bytes() -> int:
-    """The most that one socket holds: it takes one more message while it is not full."""
-    try:
-        return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
-    except (OSError, ValueError):
-        return 2 * 212_992
 
 
 def _check(files: list[tuple[str, bytes]], job: Job) -> None:
