@@ -91,7 +91,7 @@ class DatabaseBinding:
         """List the file, which is made if there is none, as the user's own; it is to contain `token`."""
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         entry = {"path": str(self.path), "inode": self.path.stat().st_ino, "token": token}
-        write_private(self._place, json.dumps(entry).encode())
+        write_private(self._place, json.dumps(entry).encode(), fsync=False)  # lost with the power: the person is asked
 
     def forget(self) -> None:
         self._place.unlink(missing_ok=True)
