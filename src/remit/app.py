@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
 
 from remit.core.agents import AgentSpec
 from remit.core.context import Handle
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from remit.system.trust import ProjectTrust
 
 log = logging.getLogger("remit")
+RECALLED = 50
+"""Earlier messages of a conversation that are looked at."""
 
 __all__ = ["Remit", "run"]
 
@@ -361,6 +365,21 @@ class Remit:
         record = await self.describe(session_id)
         return await off_loop(self.store.tree, record.root_id)
 
+    async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None:
+        """What earlier messages of a conversation read and were given counts for this one as well: the facts of their trees."""
+        from remit.runtime.tree_facts import facts_of_records
+
+        running = self.engine.find(session_id)
+        if running is None:
+            return
+        if len(earlier) > RECALLED:
+            running.tree.note_unknown()
+        for one in earlier[-RECALLED:]:
+            records = await off_loop(self.store.tree, one)
+            facts_of_records(records, self.directory.find, running.tree)
+            if records:
+                running.tree.note_words(records[0].parameters)
+
     async def children(self, session_id: str) -> list[Record]:
         return await off_loop(self.store.children, session_id)
 
@@ -473,8 +492,14 @@ class Remit:
             approval_seconds=settings.approval_seconds,
             acceptance=AcceptanceRules.from_settings(settings),
             principal_of=self._principal_of,
+            named_addresses=self._named_addresses,
             trust=self.trust,
         )
+
+    def _named_addresses(self) -> list[str]:
+        from remit.runtime.tree_facts import addresses_in
+
+        return list(addresses_in(to_jsonable_python(self.settings, fallback=str)))
 
     def _principal_of(self, session_id: str) -> str | None:
         from remit.runtime.authorize import on_behalf_of

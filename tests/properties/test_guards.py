@@ -15,7 +15,8 @@ from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import GuardInput, accept, first_refusal
-from remit.runtime.deps import Refusals, Rules, RuntimeDeps, Submission
+from remit.runtime.deps import Rules, RuntimeDeps, Submission
+from remit.runtime.tree_facts import TreeFacts
 from remit.testing import ManualClock, Scripted
 
 amounts = st.none() | st.integers(0, 50)
@@ -100,7 +101,7 @@ class _Calling:
 
     def __init__(self, order: Submission, above: "_Calling | None") -> None:
         self.delegation: Delegation = order.delegation
-        self.refusals: Refusals = order.refusals
+        self.tree: TreeFacts = order.tree
         self.budget: Budget = order.budget
         self.closing: str | None = None
         self.above = above

@@ -169,11 +169,14 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
     from remit.runtime.policy_facts import facts_of, real_path_facts, reported_facts
+    from remit.runtime.tree_facts import sends_data
 
     known = project.directory.find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
     effects = given.pop("effects", ())
     on_behalf = caller if kind_of_principal(caller) == CALLER else str(given.pop("on_behalf", ROOT_CALLER))
+    read: dict[str, Any] = {name: given.pop(name, False) is True for name in ("has_read_files", "has_read_untrusted")}
+    met = {name: given.pop(name, False) is True for name in ("known_url", "approved_host")} | {"sends_data": sends_data(given)}
     if known is None:
         facts = reported_facts(given, project.root)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
@@ -181,10 +184,11 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
         stated = {name: value for name, value in given.items() if name not in known.spec.parameters_schema.get("properties", {})}
         facts = [one | reported_facts(stated, project.root)[0] for one in facts_of(known.spec, given, project.root)]
         effects = tuple(map(str, known.spec.effects))
+    facts = [one | met if "url" in one else one for one in facts]
     led = [real_path_facts(one, project.root, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
     common: dict[str, Any] = {"caller": caller, "action": action, "depth": depth, "path": (on_behalf,), "effects": effects}
     return [
-        PolicyRequest(**common, facts=one, is_delegation=known is not None, on_behalf=on_behalf)
+        PolicyRequest(**common, **read, facts=one, is_delegation=known is not None, on_behalf=on_behalf)
         for one in (*facts, *(one for one in led if one is not None))
     ]
 

@@ -72,6 +72,9 @@ class PolicyRequest:
     """False: an agent that runs asks for it on its way."""
     on_behalf: str = ROOT_CALLER
     """Who asked for the whole tree."""
+    has_read_files: bool = False
+    """Whether an agent of the tree may have read files of the project; the next, what somebody on the network wrote."""
+    has_read_untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

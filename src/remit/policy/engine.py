@@ -224,6 +224,8 @@ def context_of(asked: PolicyRequest, wanted: frozenset[str] | None = None) -> di
         "operation": operation,
         "delegation": asked.is_delegation,
         "on_behalf": asked.on_behalf,
+        "has_read_files": asked.has_read_files,
+        "has_read_untrusted": asked.has_read_untrusted,
     }
     if wanted is None or not wanted.isdisjoint(VOLATILE):
         ours["timeout_seconds"] = int(min(max(asked.timeout_seconds, 0.0), 1e15))
@@ -244,7 +246,14 @@ def clean(value: Any) -> Any:
 log = logging.getLogger("remit.policy")
 
 LOOK_SECONDS = 0.5
-PLAIN_FACTS = (COMPUTED - VOLATILE - {"on_behalf"}) | {"caller", "depth", "target", "operation", "delegation"}
+OF_THE_TREE = frozenset({"on_behalf", "has_read_files", "has_read_untrusted"})
+PLAIN_FACTS = (COMPUTED - VOLATILE - OF_THE_TREE) | {
+    "caller",
+    "depth",
+    "target",
+    "operation",
+    "delegation",
+}
 """Facts that are the same for all delegations of one caller to one agent at one depth."""
 
 

@@ -26,8 +26,9 @@ from remit.core.result import Return
 from remit.core.routing import check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
-from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal
-from remit.runtime.deps import ROOT_LINEAGE, Caller, Refusals, RuntimeDeps, Submission
+from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal, with_tree_facts
+from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission
+from remit.runtime.tree_facts import TreeFacts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,7 +180,7 @@ class CallerScope(NamedTuple):
     """A caller's place in its tree and its limits: what its delegation inherits."""
 
     lineage: Lineage
-    refusals: Refusals
+    tree: TreeFacts
     budget: Budget
     hard_at: float | None
     """When the caller itself ends (monotonic); None: a root caller."""
@@ -221,7 +222,7 @@ def caller_scope(caller: Caller | None, origin: Origin | None, limits: Limits | 
             hard_at = theirs if hard_at is None else min(hard_at, theirs)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return CallerScope(lineage, {} if caller is None else caller.refusals, budget, hard_at, max_depth, principal, info)
+    return CallerScope(lineage, TreeFacts() if caller is None else caller.tree, budget, hard_at, max_depth, principal, info)
 
 
 @dataclass(slots=True)
@@ -376,7 +377,7 @@ def _submission(
         None if request.resume is None or not is_session_id(request.resume) else request.resume,
         scope.caller_info,
     )
-    submission = Submission(delegation, terms.agent, terms.arguments, scope.refusals, scope.budget, caller, steps, warnings=terms.warnings)
+    submission = Submission(delegation, terms.agent, terms.arguments, scope.tree, scope.budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
         submission.pending = pending
     if terms.secrets is not None:
@@ -404,6 +405,7 @@ def _authorized(
         asked = delegation_requests(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
+    asked = with_tree_facts(asked, scope.tree, spec, terms.parameters, caller, deps)
     about, decision = decide_all(deps, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
@@ -442,8 +444,8 @@ def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> R
         return refusal
     fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice
     call = f"{submission.delegation.agent}\n{normalised_task(submission.delegation.parameters)}\n{code}\n{fault}"
-    earlier, times = submission.refusals.get(call, (refusal, 0))
-    submission.refusals[call] = (earlier, times + 1)
+    earlier, times = submission.tree.refusals.get(call, (refusal, 0))
+    submission.tree.refusals[call] = (earlier, times + 1)
     return reply.repeated_refusal(earlier, times + 1)
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from remit.core.agents import AgentSpec
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Lineage
 from remit.core.errors import ErrorInfo, Misused, Refused
-from remit.core.policy import Decision, Effect, PendingApproval, PolicyRequest, Verdict
+from remit.core.policy import Decision, Effect, Fact, PendingApproval, PolicyRequest, Verdict
 from remit.core.protected_paths import Protection, session_of
 from remit.core.result import Return
 from remit.runtime import reply
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
-from remit.runtime.policy_facts import facts_of, path_facts, real_path_facts, reported_facts
+from remit.runtime.policy_facts import facts_of, path_facts, real_path_facts, reported_facts, url_facts
+from remit.runtime.tree_facts import TreeFacts, sends_data
 
 if TYPE_CHECKING:
     from remit.runtime.work import Work
@@ -70,6 +71,24 @@ def delegation_requests(
     ]
 
 
+def with_tree_facts(
+    requests: list[PolicyRequest], tree: TreeFacts, spec: AgentSpec, parameters: Mapping[str, Any], caller: Caller | None, deps: RuntimeDeps
+) -> list[PolicyRequest]:
+    """With what the tree has read; and of addresses, whether they and what is sent there may tell of it."""
+    more: dict[str, bool] = {}
+    urls = [one for name, kind in spec.acts_on.items() if kind is Fact.URL for one in _each(parameters.get(name))]
+    if urls:
+        asked = parameters if caller is None else caller.ancestors()[-1].parameters
+        found = [tree.describe_request(str(url), url_facts(url, deps.root)["host"], asked, deps.named_addresses()) for url in urls]
+        more = {name: all(one[name] for one in found) for name in found[0]} | {"sends_data": sends_data(parameters)}
+    files, untrusted = tree.has_read_files, tree.has_read_untrusted
+    return [replace(one, facts={**one.facts, **more}, has_read_files=files, has_read_untrusted=untrusted) for one in requests]
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return () if value is None else value if isinstance(value, list | tuple) else (value,)
+
+
 def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
     """What an agent that runs asks for, in its own name, at its own depth; of each thing that it names, one."""
     lineage, spec = work.delegation.lineage, work.agent.spec
@@ -88,6 +107,8 @@ def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[P
             root_id=lineage.root_id,
             is_delegation=False,
             on_behalf=on_behalf_of(work.delegation.caller_info),
+            has_read_files=work.submission.tree.has_read_files,
+            has_read_untrusted=work.submission.tree.has_read_untrusted,
         )
         for one in reported_facts(said, work.root if work.own_workspace is None else work.own_workspace.folder)
     ]
@@ -143,6 +164,7 @@ def pending_after_restart(submission: Submission, caller: Caller | None, deps: R
     left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
     asked = delegation_requests(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
+    asked = with_tree_facts(asked, submission.tree, submission.agent.spec, delegation.parameters, caller, deps)
     about, decision = decide_all(deps, asked, workspace)
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
@@ -220,6 +242,8 @@ async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, de
         raise
     is_yes, by = said
     deps.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
+    if is_yes and "host" in asked.facts:
+        work.submission.tree.approve(asked.facts["host"])
     work.notice(f"{'Approved' if is_yes else 'Not ask_approval'}: {by}.")
     return None if is_yes else _no(decision, by, "Ask again when a person can approve it, or do it another way.")
 

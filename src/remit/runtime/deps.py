@@ -1,6 +1,6 @@
 """What the runtime is given by `app`: the directory, the rules, the clock, the policy; and a submission, which an engine runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ from remit.core.ports import AgentPort
 from remit.core.redaction import SecretValues
 from remit.core.result import Return
 from remit.core.routing import RoutingTable
+from remit.runtime.tree_facts import TreeFacts
 
 if TYPE_CHECKING:
     from remit.core.settings import Settings
@@ -82,12 +83,10 @@ class RuntimeDeps:
     """Where acceptance commands run and what they see."""
     principal_of: Callable[[str], str | None] = lambda _session_id: None
     """Who asked for the tree of a delegation; None: it is not on record."""
+    named_addresses: Callable[[], Collection[str]] = tuple
+    """Addresses that the settings name."""
     trust: "ProjectTrust | None" = None
     """What is approved of the project's files."""
-
-
-Refusals = dict[str, tuple[Return, int]]
-"""Refusals in one tree and how often each was given, by call: shared by all delegations of the tree."""
 
 
 class Caller(Protocol):
@@ -96,7 +95,7 @@ class Caller(Protocol):
     @property
     def delegation(self) -> Delegation: ...
     @property
-    def refusals(self) -> Refusals: ...
+    def tree(self) -> TreeFacts: ...
     @property
     def budget(self) -> Budget: ...
     @property
@@ -124,7 +123,7 @@ class Submission:
     agent: AgentPort | None
     """None only when it was refused."""
     arguments: Any
-    refusals: Refusals
+    tree: TreeFacts
     budget: Budget
     """The scope it draws from: its own, when it asked for limits."""
     caller: Caller | None

@@ -23,10 +23,11 @@ from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
-from remit.runtime.deps import Refusals, RuntimeDeps, Submission
+from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
+from remit.runtime.tree_facts import TreeFacts
 from remit.runtime.work import Output, Work
 from remit.runtime.workspaces import is_recorded_diff
 from remit.system.context_files import CONTEXT_FOLDER, context_files
@@ -63,8 +64,8 @@ class LocalRun(Work):
         self.delegation = self.submission.delegation
 
     @property
-    def refusals(self) -> Refusals:
-        return self.submission.refusals
+    def tree(self) -> TreeFacts:
+        return self.submission.tree
 
     @property
     def deps(self) -> RuntimeDeps:

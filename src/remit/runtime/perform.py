@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.agents import Answers, WorkspaceKind
+from remit.core.agents import Answers, Isolation, WorkspaceKind
 from remit.core.context import Repair
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _SHARED = WorkspaceKind.SHARED
+_PROCESS_OF_ITS_OWN = Isolation.PROCESS
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
 LONG_TEXT = 32 * 1024
@@ -44,6 +45,8 @@ async def perform(work: Work) -> Return:
     pending = work.submission.pending
     if pending is not None and (refusal := await await_admission(work, pending)) is not None:
         return refusal
+    if spec.effects or spec.isolation is _PROCESS_OF_ITS_OWN:
+        work.submission.tree.note_agent(spec)
     try:
         if work.delegation.accept:  # refused before the work, not after it
             await work.acceptance_site().require()
@@ -78,6 +81,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
         work.stamp(_VALIDATE)
+        work.submission.tree.note_result(spec, result.data)
         result = await _processed(work, result)
     work.stamp(_PROCESS)
     return result if work.saved is None else reply.with_agent_session(result, work.saved)

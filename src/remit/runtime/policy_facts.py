@@ -28,8 +28,9 @@ MOST = 1000
 """Things that one delegation may act on."""
 OURS = frozenset(
     {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left", "on_behalf"}
+    | {"has_read_files", "has_read_untrusted", "known_url", "approved_host", "sends_data"}
 )
-"""Facts about the caller: agents cannot set them."""
+"""Facts about the caller and its tree: agents cannot set them."""
 COMPUTED = frozenset(
     OURS
     | {"path", "name", "parts", "inside", "protected", "own_scratch"}

@@ -148,6 +148,7 @@ class AssistantHost(Delegator, Protocol):
     def root(self) -> Path: ...
     async def children(self, session_id: str) -> list[Record]: ...
     async def tree(self, session_id: str) -> list[Record]: ...
+    async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None: ...
 
 
 class Assistant:
@@ -202,6 +203,7 @@ class Assistant:
                 ctx.progress(notice)
             ctx.emit({"conversation": conversation.conversation_id})
             self._open[ctx.session_id] = conversation
+            await self._host.note_conversation(ctx.session_id, [turn.session_id for turn in conversation.turns])
             try:
                 return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
             finally:

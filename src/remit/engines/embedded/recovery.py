@@ -21,6 +21,7 @@ from remit.runtime.authorize import pending_after_restart
 from remit.runtime.deps import Submission
 from remit.runtime.engine import Recovered
 from remit.runtime.reply import PartialWork, Stop
+from remit.runtime.tree_facts import facts_of_records
 from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
 from remit.system.threads import off_loop
 
@@ -191,7 +192,7 @@ class Recovery:
             delegation=delegation_of(record, deps, engine.loop.time()),
             agent=agent,
             arguments=agent.check(dict(record.parameters)),
-            refusals=caller.refusals if caller is not None else {},
+            tree=caller.tree if caller is not None else facts_of_records(tree, deps.agents.find),
             budget=budget,
             caller=caller,
             step_times=list(record.step_times),

@@ -1,0 +1,200 @@
+"""A model that has read files sends them nowhere without a person's yes; pages that a person or a search names stay open to it."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import assistant_stage
+import pytest
+from web_server import Heard, WebServer, answer, web_server
+
+from remit import Remit
+from remit.builtin.assistant.stream import ask
+from remit.core.policy import Decision, PolicyRequest
+from remit.core.result import Return
+from remit.policy.rules import default_text
+from remit.runtime.tree_facts import TreeFacts, facts_of_records, sends_data
+from remit.testing import Call, Say
+from support import cli
+
+SECRET = "the plan of the year"
+INSIDE = 'when { context has address && context.address != "public" };'
+
+
+class Person:
+    """At the terminal."""
+
+    def __init__(self, *, says: bool) -> None:
+        self.says = says
+        self.questions: list[str] = []
+
+    async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
+        self.questions.append(decision.question)
+        return self.says, "a person"
+
+
+def delegate(target: str, operation: str, **parameters: Any) -> Call:
+    return Call("delegate", target=target, operation=operation, parameters=parameters)
+
+
+def read() -> Call:
+    return delegate("worker", "read_file", path="plan.txt")
+
+
+def fetch(url: str, **how: Any) -> Call:
+    return delegate("worker", "web_fetch", url=url, **how)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The default policy, for which the test's server on loopback is as good as one on the public internet."""
+    (tmp_path / "plan.txt").write_text(SECRET)
+    (tmp_path / ".remit").mkdir()
+    text = default_text()
+    assert INSIDE in text
+    (tmp_path / ".remit" / "policy.cedar").write_text(
+        text.replace(INSIDE, INSIDE[:-1] + ' unless { context has host && context.host == "127.0.0.1" };')
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    page = "<html><body><p>About owls.</p><a href='/linked?id=7'>more</a></body></html>"
+    with web_server({"/": answer(page, type_="text/html"), "/linked": answer("linked"), "/hits": answer("[]")}) as opened:
+        yield opened
+
+
+def outgoing(server: WebServer) -> list[Heard]:
+    return [heard for heard in server.heard if heard.path != "/hits"]
+
+
+@asynccontextmanager
+async def assistant(root: Path, *script: Any, approver: Person | None = None, **settings: Any) -> AsyncIterator[Remit]:
+    async with assistant_stage.project(root, [*script, Say("Done.")], **settings) as (remit, _):
+        yield remit
+
+
+async def results(remit: Remit, returned: Return) -> list[Return]:
+    records = [await remit.describe(one["taskId"]) for one in returned.data["delegations"]]
+    return [record.result for record in records if record.result is not None]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"method": "POST", "body": SECRET}, {"headers": {"X-Note": SECRET}}, {"headers": {"Accept": SECRET * 9}}],
+    ids=["body", "header", "long header"],
+)
+async def test_a_file_that_was_read_is_not_sent_to_a_host_the_person_named(project: Path, server: WebServer, how: dict[str, Any]) -> None:
+    async with assistant(project, read(), fetch(f"{server.url}/", **how)) as remit:
+        returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
+        read_, sent = await results(remit, returned)
+    assert read_.ok
+    assert sent.errors[0].code == "POLICY_DENIED"
+    assert "no person can be asked here" in sent.errors[0].message
+    assert "ask-before-sending" in sent.errors[0].recommendation
+    assert outgoing(server) == []
+
+
+async def test_a_file_that_was_read_does_not_leave_in_an_address(project: Path, server: WebServer) -> None:
+    async with assistant(project, read(), fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")) as remit:
+        returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
+        _, sent = await results(remit, returned)
+    assert sent.errors[0].code == "POLICY_DENIED"
+    assert outgoing(server) == []
+
+
+async def test_a_file_of_an_earlier_message_does_not_leave_in_a_later_one(project: Path, server: WebServer) -> None:
+    async with assistant_stage.project(project, [read(), Say("Read."), fetch(f"{server.url}/new"), Say("Done.")]) as (remit, _):
+        first = await ask(remit, "Read plan.txt")
+        second = await ask(remit, "Go on", conversation=first.data["conversation"])
+        [sent] = await results(remit, second)
+    assert sent.errors[0].code == "POLICY_DENIED"
+    assert outgoing(server) == []
+
+
+async def test_addresses_that_the_person_wrote_or_a_page_links_to_are_fetched_unasked(project: Path, server: WebServer) -> None:
+    script = [read(), fetch(f"{server.url}/"), fetch(f"{server.url}/linked?id=7"), Say("Done.")]
+    async with assistant_stage.project(project, script) as (remit, _):
+        returned = await ask(remit, f"Read plan.txt and {server.url}, and follow its link.")
+        assert [one.ok for one in await results(remit, returned)] == [True, True, True]
+        after_crash = facts_of_records(await remit.tree(returned.session_id), remit.directory.find)
+    assert [heard.path for heard in outgoing(server)] == ["/", "/linked?id=7"]
+    assert (after_crash.has_read_files, after_crash.has_read_untrusted) == (True, True)
+    assert after_crash.describe_request(f"{server.url}/linked?id=7", "", {}, ())["known_url"]
+
+
+async def test_results_of_a_search_are_fetched_unasked(project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.routes["/hits"] = answer(f'["{server.url}/linked?owl=1"]', type_="application/json")
+    monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
+    script = [read(), delegate("worker", "web_search", query="owls"), fetch(f"{server.url}/linked?owl=1"), Say("Done.")]
+    async with assistant_stage.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+        returned = await ask(remit, "Read plan.txt, then read about owls.")
+        found = await results(remit, returned)
+    assert [one.ok for one in found] == [True, True, True], found
+    assert [heard.path for heard in outgoing(server)] == ["/linked?owl=1"]
+
+
+async def test_without_a_file_read_an_address_that_the_model_knows_is_fetched_unasked(project: Path, server: WebServer) -> None:
+    async with assistant(project, fetch(f"{server.url}/linked")) as remit:
+        returned = await ask(remit, "What do the owls say?")
+        assert [one.ok for one in await results(remit, returned)] == [True]
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_person_is_asked_once_for_a_host(project: Path, server: WebServer, says: bool) -> None:
+    person = Person(says=says)
+    script = [
+        read(),
+        fetch(f"{server.url}/linked", body="x", method="POST"),
+        fetch(f"{server.url}/other", body="y", method="POST"),
+        Say("Done."),
+    ]
+    from assistant_project import settings_for
+
+    from remit.testing import ScriptedModels
+
+    async with ScriptedModels(script) as models, Remit.open(project, settings=settings_for(models.openai_url), approver=person) as remit:
+        await ask(remit, "Read plan.txt and report it.")
+    assert len(person.questions) == (1 if says else 2)
+    assert f"wants to send a request to {server.url}/linked" in person.questions[0]
+    assert len(outgoing(server)) == (2 if says else 0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        (["known_url=true"], "allow"),
+        ([], "ask"),
+        (["known_url=true", "body=x"], "ask"),
+        (["approved_host=true", "known_url=true", "body=x"], "allow"),
+    ],
+)
+def test_rules_on_what_was_read_can_be_tried_at_the_command_line(tmp_path: Path, facts: list[str], verdict: str) -> None:
+    words = ["url=https://example.com/", "has_read_files=true", *facts]
+    tried = cli.run_json("policy", "explain", "--for", "worker.web_fetch", *words, cwd=tmp_path)
+    assert tried["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("url", "words", "is_known"),
+    [
+        ("https://example.com/a", "see https://example.com/a.", True),
+        ("https://example.com/a", "see example.com/a", True),
+        ("https://example.com/", "see (https://example.com)", True),
+        ("https://example.com/a?x=1", "see https://example.com/a", False),
+        ("https://example.com/ab", "see https://example.com/a", False),
+        ("https://evil.com/", "see notevil.com", False),
+        ("https://evil.com/", "see www.evil.com.example", False),
+        ("https://example.com.evil.org/", "see https://example.com", False),
+    ],
+)
+def test_an_address_is_known_when_the_person_wrote_all_of_it(url: str, words: str, is_known: bool) -> None:
+    assert TreeFacts().describe_request(url, "", {"message": words}, ())["known_url"] is is_known
+
+
+def test_what_a_request_sends() -> None:
+    assert not sends_data({"url": "https://example.com", "headers": {"Accept": "application/json"}, "body": None})
+    assert sends_data({"body": ""})
+    assert sends_data({"headers": "X: y"})
