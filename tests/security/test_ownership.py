@@ -1,8 +1,10 @@
 """Whose a project is: another user's files are not used, no link leads out, and a database that was not made here runs nothing."""
 
 import asyncio
+import json
 import os
 import shutil
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from remit import Refused, Remit, SqliteStore, agent
+from remit.server.tokens import LOCAL_FILE, new_secret
 from remit.system.trust import approve, check_place, database_item, owner_item
 from support import cli
 
@@ -148,6 +151,20 @@ async def test_a_database_whose_maker_was_killed_is_still_the_users_own(tmp_path
         with pytest.raises(KeyboardInterrupt):
             await opened(tmp_path)
     assert await opened(tmp_path) == []
+
+
+def test_a_server_that_a_clone_announces_is_not_contacted(tmp_path: Path) -> None:
+    (tmp_path / ".remit" / "run").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        entry = {"pid": os.getpid(), "pid_started": None, "grpc": f"127.0.0.1:{listening.getsockname()[1]}", "http": None}
+        (tmp_path / ".remit" / "run" / "serve.json").write_text(json.dumps(entry))
+        secret = tmp_path / ".remit" / "run" / LOCAL_FILE
+        secret.write_text(new_secret())
+        secret.chmod(0o600)
+        assert cli.run("agents", cwd=tmp_path).code == 0
+        with pytest.raises(BlockingIOError):
+            listening.accept()
 
 
 # ---- owner

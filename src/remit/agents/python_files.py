@@ -33,10 +33,10 @@ from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.parameters import declared_names
 from remit.core.policy import Effect, Fact
-from remit.system.files import cache_folder, private_folder, write_private
+from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
-from remit.system.trust import ADVICE, CODE
+from remit.system.trust import ADVICE, CODE, MAX_FILES
 
 FILES = "[!._]*.py"
 LARGEST_BYTES = 1024 * 1024
@@ -206,7 +206,7 @@ class Descriptions:
         files: list[PythonFile] = []
         unapproved: list[UnapprovedAgent] = []
         problems: list[str] = []
-        for path in sorted(folder.glob(FILES)):
+        for path in sorted(folder.glob(FILES))[:MAX_FILES]:
             try:
                 data = bytes_of(path, root, LARGEST_BYTES)
                 if is_approved(path, data):
@@ -243,8 +243,8 @@ class Descriptions:
 
     def _stored(self, file: PythonFile) -> Mapping[str, Any] | None:
         try:
-            found = json.loads(self._place(file).read_bytes())
-        except (OSError, ValueError):
+            found = json.loads(read_private(self._place(file)) or b"null")
+        except (RemitError, ValueError):
             return None
         if not isinstance(found, dict) or time.time() - found.get("late", time.time()) > LATE_KEPT_SECONDS:
             return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remit.core.errors import RemitError
 from remit.system.files import atomic_write, file_lock
-from remit.system.processes import is_alive, process_start
+from remit.system.processes import has_proc, is_alive, process_start
 
 FILE = "serve.json"
 LOCK_SECONDS = 2.0
@@ -62,7 +62,8 @@ def _living(folder: Path) -> Iterator[ServerEntry]:
         entries = [ServerEntry(**one) for one in (newest, *newest.pop("others", ()))]
     except (OSError, ValueError, TypeError, AttributeError):
         return
-    yield from (one for one in entries if is_alive(one.pid, one.pid_started))
+    # Without its start any process would do: a clone may contain such a file. The start names the boot, which no clone knows.
+    yield from (one for one in entries if (one.pid_started or not has_proc()) and is_alive(one.pid, one.pid_started))
 
 
 def _others(folder: Path) -> list[ServerEntry]:
