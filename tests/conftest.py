@@ -4,6 +4,7 @@ never looks like a full one."""
 import gc
 import os
 import signal
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ settings.load_profile("house")
 pytest_plugins = ("watchdog",)
 
 os.environ["REMIT_TRUST"] = "1"  # tests about trust remove it (`untrusted`)
+_state = tempfile.TemporaryDirectory(prefix="remit-tests-state-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = _state.name  # for what is shared by several tests; each test has one of its own besides
 
 if threading.current_thread() is threading.main_thread():  # started in the background, a shell leaves it ignored, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)

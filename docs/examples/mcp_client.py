@@ -31,7 +31,7 @@ async def sleeper(ctx: Context, seconds: float) -> str:
 
 
 def client() -> Client:
-    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp", "--root", "."])))
+    return Client(stdio_client(StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp", "--root", ".", "--trust"])))
 
 
 async def ask(asked: Client, tool: str, **arguments: Any) -> Any:

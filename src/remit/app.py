@@ -493,7 +493,6 @@ class Remit:
             acceptance=AcceptanceRules.from_settings(settings),
             principal_of=self._principal_of,
             named_addresses=self._named_addresses,
-            trust=self.trust,
         )
 
     def _named_addresses(self) -> list[str]:
@@ -610,7 +609,7 @@ class Remit:
             directory.load_files(described)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
-            directory.list_unapproved(described)
+            directory.list_unapproved(described, self.trust)
         offer_built_in(directory, self.settings, self.models)
         offer_assistant(directory, self.settings, self.models, self)
         routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go

@@ -235,9 +235,9 @@ def test_every_command_and_option_is_documented_and_no_other() -> None:
         for name, body in zip(sections[::2], sections[1::2], strict=True)
     }
     commands = every_command()
-    shared = {"--root", "--json", "--help"}
+    shared = {"--root", "--json", "--trust", "--help"}
     known = {name: {option for p in command.params for option in p.opts if option.startswith("--")} for name, command in commands.items()}
-    assert all({"--root", "--json"} <= options for options in known.values())
+    assert all({"--root", "--json", "--trust"} <= options for options in known.values())
     assert documented == {name: options - shared for name, options in known.items()}
 
 

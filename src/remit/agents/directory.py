@@ -194,11 +194,15 @@ class Directory:
         for agent in described.agents:
             self._guarded(agent.target.file, partial(self._register_of_project, agent))
 
-    def list_unapproved(self, described: FolderDescription) -> None:
-        """Agents of files that nobody approved take the place of no other."""
-        for agent in described.unapproved:
-            if agent.spec.name not in ROLES and self.find(agent.spec.name) is None:
-                self._guarded(agent.spec.source, partial(self._register_of_project, agent))
+    def list_unapproved(self, described: FolderDescription, trust: ProjectTrust | None = None) -> None:
+        """Agents of files and settings that nobody approved take the place of no other."""
+        declared = [(item.agent, item.name) for item in (trust.left_out if trust else ()) if item.agent is not None]
+        for name, source in (*((agent.spec.name, agent.spec.source) for agent in described.unapproved), *declared):
+            if name not in ROLES and self.find(name) is None:
+                self._guarded(source, partial(self._list_unapproved, name, source))
+
+    def _list_unapproved(self, name: str, source: str) -> None:
+        self._register_of_project(UnapprovedAgent(name, source))
 
     def _register_of_project(self, agent: FileAgent | UnapprovedAgent) -> None:
         must_not_be_reserved(agent.spec.name)

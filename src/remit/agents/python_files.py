@@ -121,8 +121,8 @@ class UnapprovedAgent:
 
     __slots__ = ("spec",)
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.spec = AgentSpec(name=agent_name(name), kind=NOT_APPROVED, source=str(path))
+    def __init__(self, name: str, source: str) -> None:
+        self.spec = AgentSpec(name=agent_name(name), kind=NOT_APPROVED, source=source)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         raise Refused(
@@ -212,7 +212,7 @@ class Descriptions:
                 if is_approved(path, data):
                     files.append(PythonFile(path, data))
                     continue
-                unapproved += [UnapprovedAgent(name, path) for name in names_in_source(data)]
+                unapproved += [UnapprovedAgent(name, str(path)) for name in names_in_source(data)]
             except Misused as error:
                 problems.append(f"{path}: {error.message}")
         agents: list[FileAgent] = []

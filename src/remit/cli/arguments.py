@@ -24,6 +24,7 @@ Root = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Approve everything in this project, for this command only.")]
 Timeout = Annotated[
     str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.", show_default=False)
 ]

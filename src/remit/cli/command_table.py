@@ -13,6 +13,8 @@ class CommandEntry(NamedTuple):
 
 
 CHAT, DELEGATE, BOARD, LOOK, SETUP = "Talk", "Delegate", "Board", "Look", "Set up"
+ASKING = (CHAT, DELEGATE, BOARD)
+"""Their commands run agents: a person at the terminal is asked to approve the project first."""
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
     "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
@@ -46,6 +48,7 @@ COMMANDS = {
     "demo": CommandEntry("demo:demo", SETUP, "Show what remit promises, without a key or a server."),
     "install": CommandEntry("install:install", SETUP, "Let a coding agent delegate: write remit into its configuration."),
     "doctor": CommandEntry("doctor:doctor", SETUP, "Check this machine and project."),
+    "trust": CommandEntry("trust:trust", SETUP, "Approve what files of this project may run, send or weaken."),
     "config": CommandEntry("config:config", SETUP, "Print the settings and where each came from."),
     "models": CommandEntry("models:models", SETUP, "List the language models, or test them."),
     "policy": CommandEntry("policy:policy", SETUP, "Show, check, explain or create the rules of the project."),

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import os
@@ -16,8 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli.arguments import Json, Root
-from remit.cli.command_table import COMMANDS, SUBCOMMANDS
+from remit.cli.arguments import Json, Root, Trust
+from remit.cli.command_table import ASKING, COMMANDS, SUBCOMMANDS
 from remit.cli.exits import Exit, legend
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, report
@@ -26,6 +27,7 @@ from remit.core.errors import Misused, RemitError, Unavailable
 _COMMON = (
     Parameter("root", Parameter.KEYWORD_ONLY, default=None, annotation=Root),
     Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
+    Parameter("trust", Parameter.KEYWORD_ONLY, default=False, annotation=Trust),
 )
 """Two words that are a command of their own, with their own options and help."""
 
@@ -44,7 +46,9 @@ def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
     loaded = set(loaded)
     for name, entry in COMMANDS.items():
         if name in loaded:
-            app.command(name, rich_help_panel=entry.panel, epilog=_also(name))(_command(entry.place))
+            app.command(name, rich_help_panel=entry.panel, epilog=_also(name))(
+                _command(entry.place, asks=entry.panel in ASKING or name == "serve")
+            )
         elif name in listed:
             app.command(name, help=entry.help, rich_help_panel=entry.panel)(lambda: None)
     for name in loaded & SUBCOMMANDS.keys():
@@ -52,9 +56,9 @@ def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
     return app
 
 
-def _command(place: str) -> Callable[..., None]:
+def _command(place: str, *, asks: bool = False) -> Callable[..., None]:
     module, _, attribute = place.partition(":")
-    return answering(getattr(importlib.import_module(f"remit.cli.{module}"), attribute))
+    return answering(getattr(importlib.import_module(f"remit.cli.{module}"), attribute), asks=asks)
 
 
 def _also(name: str) -> str | None:
@@ -87,19 +91,19 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     from remit.cli.command_files import register
 
     app = build((), COMMANDS)
-    register(app, arguments, answering)
+    register(app, arguments, functools.partial(answering, asks=True))
     return app
 
 
-def answering(command: Callable[..., Exit]) -> Callable[..., None]:
-    """A command as typer calls it: with `--root` and `--json`, of which the command gets a `Project`. An error of ours becomes one line;
-    REMIT_DEBUG=1 shows the traceback."""
+def answering(command: Callable[..., Exit], *, asks: bool = False) -> Callable[..., None]:
+    """A command as typer calls it: with `--root`, `--json` and `--trust`, of which the command gets a `Project`. An error of ours becomes
+    one line; REMIT_DEBUG=1 shows the traceback. `asks`: it runs agents, so a person at the terminal is asked to approve the project."""
 
-    def called(*, root: Path | None, as_json: bool, **given: Any) -> None:
+    def called(*, root: Path | None, as_json: bool, trust: bool, **given: Any) -> None:
         if as_json:
             claim_stdout()
         try:
-            code = command(Project(root, as_json=as_json), **given)
+            code = command(Project(root, as_json=as_json, trust=trust, asks=asks), **given)
         except RemitError as error:
             if os.environ.get("REMIT_DEBUG"):
                 raise

@@ -35,10 +35,13 @@ NO_MCP = f"The package mcp is not installed. Coding agents need it to delegate: 
 class Project:
     """`root` None: found from the working directory."""
 
-    def __init__(self, root: Path | None = None, *, as_json: bool = False) -> None:
+    def __init__(self, root: Path | None = None, *, as_json: bool = False, trust: bool = False, asks: bool = False) -> None:
+        """`trust`: all of its files are approved for this command; `asks`: otherwise a person at the terminal is asked for approval."""
         self.root = find_root(root)
         self.is_named = root is not None
         self.as_json = as_json
+        self.is_trusted = trust
+        self._asks = asks
 
     @cached_property
     def folder(self) -> Path:
@@ -57,10 +60,16 @@ class Project:
 
     @cached_property
     def trust(self) -> "ProjectTrust":
-        """What is approved of the project. What is not is said once, in one line on stderr."""
+        """What is approved of the project. What is not is said once, in one line on stderr, or asked for."""
         from remit.system.trust import load_trust
 
-        trust = load_trust(self.root)
+        trust = load_trust(self.root, self.is_trusted or None)
+        if trust.is_complete or CALLER in os.environ:  # of an agent's process: the owner of its tree decides
+            return trust
+        if self._asks:
+            from remit.cli.trust import ask_for_approval
+
+            trust = ask_for_approval(self, trust)
         if notice := trust.notice:
             say_aside(notice)
         return trust
@@ -85,7 +94,7 @@ class Project:
         directory.load_files(described)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
-        directory.list_unapproved(described)
+        directory.list_unapproved(described, self.trust)
         offer_built_in(directory, self.settings, models)
         offer_assistant(directory, self.settings, models, None)
         return directory

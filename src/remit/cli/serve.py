@@ -64,7 +64,7 @@ def serve(
     }
     said = {name: value for name, value in asked.items() if value is not None}
     try:
-        asyncio.run(run_server(project.root, {"serve": said} if said else {}, ServeMessages(project)))
+        asyncio.run(run_server(project.root, {"serve": said} if said else {}, ServeMessages(project), project.trust))
     except Unavailable as error:
         raise _with_other_server(error, project) from None
     return Exit.OK
@@ -140,11 +140,11 @@ def mcp(
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
     if http:
-        return _over_http(project.root, host, port, allow_host or [], seconds)
-    return _over_stdio(project.root, seconds)
+        return _over_http(project, host, port, allow_host or [], seconds)
+    return _over_stdio(project, seconds)
 
 
-def _over_stdio(folder: Path, seconds: float) -> Exit:
+def _over_stdio(project: Project, seconds: float) -> Exit:
     from remit.server.mcp.stdio import split
 
     try:
@@ -158,7 +158,8 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
 
     from remit.server.mcp.server import Streams, serve_stdio
 
-    asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, front=front), answer_after_seconds=seconds))
+    streams = Streams(incoming=incoming, outgoing=outgoing, front=front)
+    asyncio.run(serve_stdio(project.root, streams, answer_after_seconds=seconds, trust=project.trust))
     return Exit.OK
 
 
@@ -171,22 +172,22 @@ def claim_stdin() -> int:
     return incoming
 
 
-def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
+def _over_http(project: Project, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
     from remit.server.addresses import Place, bound
     from remit.server.mcp.server import check_names, http_address, is_remote, serve_http
-    from remit.system.settings_files import load_settings
 
     check_names(allowed_hosts)
     with bound(Place(host=host, port=port)) as listening:
-        address = http_address(listening, load_settings(folder).serve, folder)
+        address = http_address(listening, project.settings.serve, project.root)
         if is_remote(listening):
             say_aside("Other machines can reach this: every caller needs a token (remit token new NAME) or a certificate.")
         serving = serve_http(
-            folder,
+            project.root,
             listening,
             [host, *allowed_hosts],
             answer_after_seconds=seconds,
-            ready=lambda: say_aside(f"Serving {folder} at {address} — Ctrl-C stops it."),
+            ready=lambda: say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it."),
+            trust=project.trust,
         )
         asyncio.run(serving)
     return Exit.OK

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from remit.core.agents import AgentSpec, rank, type_words
 from remit.core.deadline import TimeLimits
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused, Refused, RemitError
 from remit.core.jsonable import check_size, clean_text, to_jsonable
 from remit.core.parameters import WrongParameters, camel_names, declared_names, snake
 from remit.core.ports import AgentPort
@@ -21,7 +21,7 @@ from remit.core.states import Priority, priority_of
 
 
 class DelegateError(Misused):
-    """`code` is INVALID_TARGET, INVALID_OPERATION or INVALID_PARAMETERS; `details` names what is allowed, for programs."""
+    """`code` is INVALID_TARGET, INVALID_OPERATION, INVALID_PARAMETERS or NOT_TRUSTED; `details` names what is allowed, for programs."""
 
     def __init__(self, message: str, *, code: str | None = None, advice: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, code=code, advice=advice)
@@ -402,6 +402,8 @@ class Reader:
                 port.check(dict(named))
         except Misused as error:
             raise _parameters_error(spec, error) from None
+        except Refused as error:  # no person approved the agent
+            raise DelegateError(error.message, code=error.code, advice=error.advice) from None
         except RemitError as error:
             raise _parameters_error(
                 spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)

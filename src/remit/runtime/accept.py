@@ -54,8 +54,6 @@ class GuardInput:
     """Whether the directory has the target."""
     directory: Callable[[], Sequence[str]] = tuple
     """The names that exist: only asked for when the target is unknown."""
-    declared_in: str = ""
-    """Where an unknown target is declared without a person's approval."""
     fault: RemitError | None = None
     """What was wrong with the parameters or options."""
 
@@ -126,9 +124,6 @@ def budget(case: GuardInput) -> ErrorInfo | None:
 def unknown_agent(case: GuardInput) -> ErrorInfo | None:
     if case.known:
         return None
-    if case.declared_in:
-        message = f"The agent {case.target!r} is declared in {case.declared_in}, which is not approved."
-        return _final("not_trusted", message, "NOT_TRUSTED", "Review and approve: remit trust")
     names = sorted(case.directory(), key=lambda name: (name in ROLES, name))  # those that anybody delegates to by name go first
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
@@ -355,8 +350,6 @@ def _submission(
         case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
     if terms.fault is not None:
         case.fault = terms.fault
-    if terms.agent is None and deps.trust is not None and (item := deps.trust.left_out_agent(terms.target)) is not None:
-        case.declared_in = item.name
     error, pending = first_refusal(case), None
     if error is None:
         error, pending = _authorized(case, terms, caller, deps, lineage, scope)

@@ -19,7 +19,6 @@ from remit.runtime.tree_facts import TreeFacts
 if TYPE_CHECKING:
     from remit.core.settings import Settings
     from remit.runtime.workspaces import Workspace
-    from remit.system.trust import ProjectTrust
 
 
 class Agents(Protocol):
@@ -85,8 +84,6 @@ class RuntimeDeps:
     """Who asked for the tree of a delegation; None: it is not on record."""
     named_addresses: Callable[[], Collection[str]] = tuple
     """Addresses that the settings name."""
-    trust: "ProjectTrust | None" = None
-    """What is approved of the project's files."""
 
 
 class Caller(Protocol):

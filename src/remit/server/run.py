@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
     from remit.server.http.http_server import HttpServer
+    from remit.system.trust import ProjectTrust
 
 
 PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
@@ -232,9 +233,9 @@ class Signals:
         (self.at_once if self.stop.is_set() else self.stop).set()
 
 
-async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> None:
+async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, trust: "ProjectTrust | None" = None) -> None:
     """Until a signal."""
-    remit = Remit.open(root, settings=settings)
+    remit = Remit.open(root, settings=settings, trust=trust)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_apis(remit.settings.serve, remit.root))
         signals = stack.enter_context(_signals())

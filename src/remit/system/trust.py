@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,9 @@ _VERBS = {
     "accept_env": "passes variables to acceptance commands",
     "accept_read": "shows files to acceptance commands",
 }
+_NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
+DECLINED = "declined"
+"""Among approvals: the hash of what the person was asked to approve and did not."""
 MAX_FILES = 1000
 MAX_FOLDERS = 500
 MAX_BYTES = 1024 * 1024
@@ -79,10 +83,15 @@ class TrustItem:
     """What it would run, send or weaken, in one line."""
     text: str = field(repr=False)
 
-    def mentions(self, agent: str) -> bool:
-        """Whether it seems to declare that agent; the content is not parsed."""
-        is_named = Path(self.name).stem == agent or self.name.endswith(f"agents.{agent}]")
-        return is_named or any(quoted in self.text for quoted in (f'"{agent}"', f"'{agent}'", f"name: {agent}\n"))
+    @property
+    def agent(self) -> str | None:
+        """The agent that a table or a Markdown file declares, by a look at its text."""
+        if self.kind != "agent" or self.name.endswith(".py"):
+            return None
+        if self.name.endswith("]"):
+            return self.name.partition("agents.")[2].rstrip("]")
+        named = _NAME_LINE.search(self.text)
+        return named[1] if named else Path(self.name).stem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +133,6 @@ class ProjectTrust:
         name = setting_name(file, key)
         return self.approved is None or all(item.name != name for item in self.left_out)
 
-    def left_out_agent(self, name: str) -> TrustItem | None:
-        """The item without approval that seems to declare this agent."""
-        return next((item for item in self.left_out if item.kind == "agent" and item.mentions(name)), None)
-
     @property
     def notice(self) -> str:
         """One line that says what is left out and how to approve it; empty when nothing is."""
@@ -142,6 +147,11 @@ class ProjectTrust:
         if self.approved is None:
             return {VARIABLE: "1"}
         return {VARIABLE: hash_of(self.items)} if self.is_given and self.approved else {}
+
+    @property
+    def is_declined(self) -> bool:
+        """Whether the person was asked to approve exactly this, and said no."""
+        return self.approved is not None and self.approved.get(DECLINED) == hash_of(self.left_out)
 
     def refused(self, what: str) -> Refused:
         """The error of a call that needs something left out."""
@@ -171,7 +181,7 @@ def digest_of(data: bytes) -> str:
 
 def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> ProjectTrust:
     """What is approved of the project at `root`. `trust`: True approves everything, a hash the content that has it, False nothing; None
-    leaves it to REMIT_TRUST and the approvals of this user."""
+    leaves it to REMIT_TRUST and the approvals of this user, "" to these alone."""
     root = Path(root).resolve()
     check_place(root, trust, environ)
     settings = {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}
@@ -377,6 +387,8 @@ def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str], *, keep: bool) -> None:
+    if CALLER in environ:
+        raise Refused("An agent cannot approve files of a project.", code=CODE, advice=f"A person can. {ADVICE}")
     folder = private_folder(state_folder(environ))
     with file_lock(folder / "trust.lock", timeout=LOCK_SECONDS):
         projects = _read_approvals(environ)
@@ -399,6 +411,11 @@ def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[s
 def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
     """Approve these items as they are here. Items of the same name that were approved before are replaced; others stay approved."""
     _change_approvals(root, tuple(items), environ, keep=True)
+
+
+def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
+    """Remember that these were not approved, so that the question is not asked again."""
+    _change_approvals(root, (TrustItem(kind="", name=DECLINED, digest=hash_of(items), effect="", text=""),), environ, keep=True)
 
 
 def forget(root: Path, environ: Mapping[str, str] = os.environ) -> None:

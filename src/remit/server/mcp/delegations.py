@@ -32,6 +32,7 @@ from remit.server.service import PRINCIPAL, AgentInfo, Call, Service
 from remit.server.tokens import OWNER, Principal
 from remit.system.liveness import Stuck, below, living_owners, signs_with_children, stuck
 from remit.system.threads import off_loop
+from remit.system.trust import summary_of
 
 EXTRAS = ("key", "accept", "budget")
 """Arguments of `delegate` besides those of the delegate tool."""
@@ -256,7 +257,11 @@ class Delegations:
         if target is not None and target not in catalogue.targets():
             catalogue.find(target, None)  # raises with the targets there are
         problems = self._remit.directory.problems if call.principal.is_local else ()
-        return answers.answer(_agents_document(catalogue, self._service.agent_info, target, offset, problems))
+        document = _agents_document(catalogue, self._service.agent_info, target, offset, problems)
+        if call.principal.is_local and (left_out := self._remit.trust.left_out):
+            error = self._remit.trust.refused(f"Part of this project ({summary_of(left_out)})")
+            document["errors"] = [{"code": error.code, "message": error.message, "recommendation": error.advice}]
+        return answers.answer(document)
 
     def _wait(self, arguments: Mapping[str, Any]) -> float:
         """Seconds to wait: never longer than clients do."""

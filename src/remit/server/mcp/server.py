@@ -41,6 +41,7 @@ from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
 from remit.server.tokens import OWNER, Principal
+from remit.system.trust import ProjectTrust
 
 INSTRUCTIONS = (
     "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
@@ -168,12 +169,12 @@ class Streams:
     front: FrontLink
 
 
-async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float) -> None:
+async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float, trust: ProjectTrust | None = None) -> None:
     """Until the client leaves; then until its delegations have ended. A signal ends both.
 
     Delegations of dead processes are not recovered here, only when a client asks for one by its id."""
     with _on_signals() as stopped:
-        async with Remit.open(root, recover=False) as remit:
+        async with Remit.open(root, recover=False, trust=trust) as remit:
             service = Service(remit)
             server = ToolServer(service, answer_after_seconds)
             async with server.watch():
@@ -246,12 +247,18 @@ class OwnerAuthenticator(Authenticator):
 
 
 async def serve_http(
-    root: Path, listening: socket.socket, allowed_hosts: Sequence[str], *, answer_after_seconds: float, ready: Callable[[], None]
+    root: Path,
+    listening: socket.socket,
+    allowed_hosts: Sequence[str],
+    *,
+    answer_after_seconds: float,
+    ready: Callable[[], None],
+    trust: ProjectTrust | None = None,
 ) -> None:
     """Until a signal. Running delegations are stopped then."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
     with _on_signals() as stopped:
-        async with Remit.open(root, recover=False) as remit:
+        async with Remit.open(root, recover=False, trust=trust) as remit:
             server = ToolServer(Service(remit), answer_after_seconds)
             async with served_http(remit, server, listening, allowed_hosts, requires_auth=is_remote(listening)):
                 ready()

@@ -184,6 +184,7 @@ def _other_tools(catalogue: Catalogue) -> list[Tool]:
                 {
                     "agents": OBJECTS,
                     "problems": {"type": "array", "items": _text(), "description": "Agent files that could not be loaded."},
+                    "errors": {"type": "array", "items": _ERROR, "description": "NOT_TRUSTED: what a person has not approved is left out."},
                     "next_offset": _number("Present when there are more: ask again with this offset.", minimum=None),
                 }
             ),

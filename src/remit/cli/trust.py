@@ -1,0 +1,128 @@
+"""`remit trust`: show what files of the project would run, send or weaken, and approve it; and the question before a command needs it."""
+
+import difflib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remit.cli.approval import person_here
+from remit.cli.exits import Exit
+from remit.cli.render import count, harmless, one_line, say, say_aside
+from remit.core.errors import Refused
+from remit.system.trust import CODE, approve, approved_text, decline, forget, hash_of, load_trust, summary_of
+
+if TYPE_CHECKING:
+    from remit.cli.project import Project
+    from remit.system.trust import ProjectTrust, TrustItem
+
+GROUPS = {
+    "agent": "Agents",
+    "command": "Commands",
+    "flow": "Flows",
+    "policy": "Policy",
+    "model": "Models",
+    "setting": "Settings",
+    "database": "Database",
+}
+DIFF_LINES = 200
+"""Of one changed item: more is for an editor."""
+
+
+def trust(
+    project: "Project",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve everything that is listed, without a question.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List what needs approval, and the hash for REMIT_TRUST; approve nothing.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw every approval of this project.")] = False,
+) -> Exit:
+    """Approve what files of this project may run, send or weaken; content that changes later needs approval again."""
+    if revoke:
+        forget(project.root)
+        return project.answer({"root": str(project.root), "approved": False}, "Nothing of this project is approved any more.")
+    found = load_trust(project.root, "")  # whatever REMIT_TRUST approves
+    if found.fault:
+        say_aside(f"! {harmless(found.fault)}")
+    approves = bool(found.left_out) and not list_ and (yes or project.is_trusted or _is_confirmed(project, found))
+    if approves:
+        approve(project.root, found.left_out)
+
+    def shown() -> None:
+        if list_:
+            _show(project, found, found.items)
+        if not found.items and not found.left_out:
+            say("Nothing in this project needs approval.")
+        elif list_:
+            say(f"Hash of all of it, for REMIT_TRUST: {hash_of(found.items)}")
+        elif approves:
+            say(f"Approved: {summary_of(found.left_out)} of this project.")
+        else:
+            say("Nothing was approved." if found.left_out else f"Everything is approved ({count(len(found.items), 'item')}).")
+
+    is_complete = approves or found.is_complete
+    items = [
+        {"kind": one.kind, "name": one.name, "digest": one.digest, "effect": one.effect, "approved": approves or found.allows(one)}
+        for one in found.items
+    ]
+    document = {"root": str(project.root), "approved": is_complete, "hash": hash_of(found.items), "items": items}
+    return project.answer(document, shown, Exit.OK if is_complete or list_ else Exit.REFUSED)
+
+
+def _is_confirmed(project: "Project", found: "ProjectTrust") -> bool:
+    """Show what is not approved, and ask. Raises `Refused` where nobody can be asked."""
+    _show(project, found, found.left_out)
+    if person_here() is None or project.as_json:
+        raise Refused("Nothing was approved: there is no terminal to ask at.", code=CODE, advice="Approve all of it: remit trust --yes")
+    return _answer("Approve all of this? [y/N] ") in ("y", "yes")
+
+
+def _show(project: "Project", found: "ProjectTrust", items: "Iterable[TrustItem]") -> None:
+    """Grouped by kind; of what changed since it was approved the difference. On stderr where stdout is for the document."""
+    put = say_aside if project.as_json else say
+    put("Files of this project that can start programs, send data or weaken limits:")
+    for kind, title in GROUPS.items():
+        some = [item for item in items if item.kind == kind]
+        if some:
+            put(f"\n{title}")
+        for item in some:
+            mark = "approved" if found.allows(item) else "changed" if found.approved and item.name in found.approved else "not approved"
+            put(harmless(f"  {one_line(item.name, 300)} ({mark})\n    {item.effect}"))
+            for line in _difference(found, item):
+                put(harmless(f"    {line}"))
+    put("")
+
+
+def _difference(found: "ProjectTrust", item: "TrustItem") -> Iterator[str]:
+    """Against what was approved; nothing where it is new, or approved as it is."""
+    before = (found.approved or {}).get(item.name)
+    if before is None or before == item.digest:
+        return
+    text = approved_text(before)
+    if text is None:
+        yield "It changed since it was approved."
+        return
+    lines = list(difflib.unified_diff(text.splitlines(), item.text.splitlines(), "approved", "now", lineterm="", n=2))
+    yield from lines[:DIFF_LINES]
+    if len(lines) > DIFF_LINES:
+        yield f"… and {len(lines) - DIFF_LINES} more lines."
+
+
+def ask_for_approval(project: "Project", found: "ProjectTrust") -> "ProjectTrust":
+    """Ask the person at the terminal once, in one line; the answer no is remembered until something changes."""
+    if found.is_declined or project.as_json or person_here() is None:
+        return found
+    effects = "; ".join(f"{item.name} {item.effect}" for item in found.left_out)
+    question = one_line(f"This project has {summary_of(found.left_out)} that nobody approved: {effects}", 700)
+    while (answer := _answer(f"{question}. Approve? [y]es, [d]etails, [N]o: ")) in ("d", "details"):
+        _show(project, found, found.left_out)
+    if answer not in ("y", "yes"):
+        decline(project.root, found.left_out)
+        return found
+    approve(project.root, found.left_out)
+    return load_trust(project.root)
+
+
+def _answer(question: str) -> str:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold()
