@@ -149,6 +149,37 @@ async def test_landlock_alone_refuses_the_same(victim: Victim, monkeypatch: pyte
     assert victim.looted() == set()
 
 
+async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_made(victim: Victim) -> None:
+    shutil.rmtree(victim.project / ".git")
+    (victim.project / ".claude").mkdir()
+    for name in (".claude/settings.json", "pyproject.toml", "remit.toml"):
+        (victim.project / name).write_text("")
+    attack = """
+        mv .claude .claude2; for one in .claude/settings.json pyproject.toml remit.toml; do echo evil >> $one; rm -f $one; done
+        mkdir -p .git/hooks; git init -q .; git config core.fsmonitor evil; ls -l /proc/self/fd | wc -l > descriptors.txt; true
+    """
+    assert (await accept(victim.project, {}, attack)).status == "completed"
+    assert sorted(os.listdir(victim.project)) == [".claude", ".remit", ".venv", "descriptors.txt", "pyproject.toml", "remit.toml"]
+    assert {(victim.project / name).read_text() for name in (".claude/settings.json", "pyproject.toml", "remit.toml")} == {""}
+    assert int((victim.project / "descriptors.txt").read_text()) == 5  # a title, three streams, and the listing itself
+    done = await accept(victim.project, {}, "echo evil > .envrc")
+    assert "made .envrc, by which programs are started" in done.errors[0].message
+
+
+async def test_pipes_in_place_of_files_hold_nobody_up(victim: Victim) -> None:
+    shutil.rmtree(victim.project / ".git")
+    os.mkfifo(victim.project / ".git")
+    os.remove(victim.project / ".venv" / "pyvenv.cfg")
+    os.mkfifo(victim.project / ".venv" / "pyvenv.cfg")
+    assert (await accept(victim.project, {}, "true")).status == "completed"
+
+
+async def test_home_in_the_workspace_keeps_its_keys_hidden(victim: Victim) -> None:
+    done = await accept(victim.home, {}, "ls .ssh > seen.txt; cat other/a.txt >> seen.txt; test $HOME = /tmp/home")
+    assert done.status == "completed", done.errors
+    assert (victim.home / "seen.txt").read_text() == "theirs"
+
+
 # ---- whose commands they are
 
 LOOK = "cat ~/.ssh/id_ed25519 > seen.txt 2>&1"
@@ -418,11 +449,11 @@ def wait_until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true")
 
 
-async def test_site_of_a_worktree_does_not_show_the_project(victim: Victim) -> None:
+async def test_site_in_a_workspace_does_not_show_the_project(victim: Victim) -> None:
     """`.remit` of the project is neither shown nor hidden by a mount: the workspace inside it is all there is."""
     folder = victim.project / ".remit" / "work" / "x"
     folder.mkdir(parents=True)
     site = AcceptanceSite(folder=folder, root=victim.project)
     profile = site.profile({}, site.limits())
-    assert profile.hidden == ()
+    assert profile.hidden == (folder / ".git",)
     assert victim.project / ".remit" not in profile.read_only

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.protected_paths import Protection, protection_of
 from remit.runtime.deps import AcceptanceRules
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
@@ -138,18 +139,21 @@ class AcceptanceSite:
 
     def profile(self, environ: Mapping[str, str], limits: Limits) -> Profile:
         """Blocking: looks at what is installed."""
-        folder = self.folder.resolve(strict=True)
+        folder, home = self.folder.resolve(strict=True), Path.home()
         given = [Path(self.root, os.path.expanduser(path)) for path in self.rules.read]
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
-        is_hidden = state.is_dir() and state.is_relative_to(folder)
-        scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() else []
+        hidden = [state] if state.is_dir() and state.is_relative_to(folder) else []
+        # Made by the command, it would be run by whoever next asks git something there.
+        hidden += [] if os.path.lexists(folder / ".git") else [folder / ".git"]
+        hidden += _entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
+        scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
         return Profile(
             workspace=folder,
             home=private_home(folder),
-            read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *given, *scratch])),
-            hidden=(state,) if is_hidden else (),
-            temporary_bytes=limits.disk_bytes,
+            read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])),
+            hidden=tuple(path for path in hidden if path not in given),
+            temporary_bytes=limits.memory_bytes // 4,
         )
 
     def describe_hidden(self, environ: Mapping[str, str]) -> str:
@@ -160,6 +164,16 @@ class AcceptanceSite:
             return f"It ran without {variables}; see accept_env."
         settings = "accept_read, accept_env and accept_in" if self.is_asked_here else "accept_read and accept_env"
         return f"It ran in the sandbox without network, home directory and {variables}; see {settings}."
+
+
+_FIXED = (Protection.GIT, Protection.SETTINGS, Protection.BOARD, Protection.TOOLS)
+"""Read-only in the sandbox: what starts programs on the host, and the board."""
+
+
+def _entries(folder: Path, *kinds: Protection) -> list[Path]:
+    """Entries of a folder that are protected, or that contain protected files."""
+    with os.scandir(folder) as found:
+        return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
 
 
 def _is_place(name: str) -> bool:
@@ -184,29 +198,39 @@ async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], s
     base = environ.get(MARK, "").rstrip() or "remit"
     environ = {**environ, MARK: f"{base}:accept-{secrets.token_hex(6)}"}
     began = time.monotonic()
-    limits = None if site.is_on_host else site.limits()
-    async with contextlib.AsyncExitStack() as stack:
-        tail, writing_end = await stack.enter_async_context(_tail_of_pipe())
+    async with _tail_of_pipe() as (tail, writing_end):
         try:
-            if limits is None:
+            if site.is_on_host:
                 box = Box(argv=["/bin/sh", "-c", command], environment=environ, folder=site.folder)
+                ended = await run_program(box, output=writing_end, seconds=seconds, grace_seconds=_TERM_GRACE_SECONDS)
+                trouble = _trouble(ended, seconds)
             else:
-                offer, profile = await off_loop(lambda: (site._offer(), site.profile(environ, limits)))
-                box = await stack.enter_async_context(shell_box(command, profile, offer, limits, environ))
-            ended = await run_program(box, output=writing_end, seconds=seconds, limits=limits, grace_seconds=_TERM_GRACE_SECONDS)
+                ended, trouble = await _run_confined(command, site, environ, writing_end, seconds)
         except (OSError, ValueError, Unavailable) as error:
             return Check(command=command, exit_code=None, trouble=f"could not be started: {error}")
         tail.read()
         return Check(
             command=command,
-            exit_code=ended.exit_code,
+            exit_code=None if trouble else ended.exit_code,
             seconds=round(time.monotonic() - began, 3),
             output_tail=tail.text(),
-            trouble=_trouble(ended, seconds, limits),
+            trouble=trouble,
         )
 
 
-def _trouble(ended: ProgramEnd, seconds: float, limits: Limits | None) -> str:
+async def _run_confined(
+    command: str, site: AcceptanceSite, environ: Mapping[str, str], output: int, seconds: float
+) -> tuple[ProgramEnd, str]:  # fmt: skip
+    """How it ended, and what is wrong with that: it was stopped, or made files by which programs are started on the host."""
+    limits = site.limits()
+    offer, profile, before = await off_loop(lambda: (site._offer(), site.profile(environ, limits), _entries(site.folder, *_FIXED)))
+    async with shell_box(command, profile, offer, limits, environ) as box:
+        ended = await run_program(box, output=output, seconds=seconds, limits=limits)
+    made = [path.name for path in await off_loop(_entries, site.folder, *_FIXED) if path not in before]
+    return ended, _trouble(ended, seconds, limits) or (f"made {', '.join(made)}, by which programs are started" if made else "")
+
+
+def _trouble(ended: ProgramEnd, seconds: float, limits: Limits | None = None) -> str:
     if ended.killed_by == "memory" and limits is not None:
         return f"was stopped: it used more than {limits.memory_bytes // MEBIBYTE} MB of memory (accept_memory_mb)"
     if ended.killed_by == "processes" and limits is not None:

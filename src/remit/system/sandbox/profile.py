@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from remit.system.artifact_files import read_bounded
 from remit.system.sandbox.recipes import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS
 
 TEMPORARY = "/tmp"
 VISIBLE_FILES = (*SYSTEM_FILES, *NETWORK_FILES, "/etc/passwd", "/etc/group", "/etc/protocols", "/etc/os-release", "/etc/ld.so.conf")
+_TEXT_BYTES = 1 << 16
 _PARTS = ("bin", "lib", "lib64", "libexec", "include")
 """Of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
 _TOOLCHAINS = (
@@ -29,11 +31,15 @@ _TOOLCHAINS = (
     ("PIPX_HOME", ".local/share/pipx", ()),
     ("NVM_DIR", ".nvm", ()),
     ("VOLTA_HOME", ".volta", ()),
+    ("FNM_DIR", ".local/share/fnm", ()),
+    ("PNPM_HOME", ".local/share/pnpm", ()),
+    ("RBENV_ROOT", ".rbenv", ()),
     ("CARGO_HOME", ".cargo", ("bin", "registry", "git")),  # not credentials.toml
     ("RUSTUP_HOME", ".rustup", ()),
     ("GOROOT", "/usr/local/go", ()),
     ("GOPATH", "go", ("bin", "pkg")),
     ("JAVA_HOME", ".sdkman/candidates", ()),
+    ("ASDF_DIR", ".asdf", ()),
     ("ASDF_DATA_DIR", ".asdf", ()),
     ("MISE_DATA_DIR", ".local/share/mise", ()),
     ("BUN_INSTALL", ".bun", ("bin", "install")),
@@ -51,7 +57,8 @@ class Profile:
     read_only: tuple[Path, ...] = ()
     """Beside the system's own directories. Must exist."""
     hidden: tuple[Path, ...] = ()
-    """Directories and files that look empty and cannot be written."""
+    """Directories and files that look empty and cannot be written. One that does not exist is an empty directory on the host, too, while
+    the program runs."""
     network: bool = False
     """Whether it shares the network of the host. Otherwise it has a loopback interface of its own."""
     temporary_bytes: int = 1 << 30
@@ -68,7 +75,12 @@ def private_home(workspace: Path) -> Path:
 def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """What the programs on PATH, this interpreter, virtual environments and version managers consist of."""
     home, inside = str(Path.home()), str(workspace)
-    named = [entry for name in ("PATH", "PYTHONPATH", "NODE_PATH") for entry in environ.get(name, "").split(os.pathsep) if entry]
+    named = [
+        entry
+        for name in ("PATH", "PYTHONPATH", "NODE_PATH", "LD_LIBRARY_PATH")
+        for entry in environ.get(name, "").split(os.pathsep)
+        if entry
+    ]
     named += [part for entry in named if os.path.basename(entry) in ("bin", "sbin") for part in _parts_of(os.path.dirname(entry))]
     named += _parts_of(sys.base_prefix)
     for variable, usual, parts in _TOOLCHAINS:
@@ -98,11 +110,8 @@ def git_directories(workspace: Path) -> tuple[Path, ...]:
         return ()
     if dot.is_dir():
         return (dot,)
-    try:
-        told = Path(dot.parent, dot.read_text().removeprefix("gitdir:").strip()).resolve()
-        names_us = Path(told, (told / "gitdir").read_text().strip()).resolve() == dot.resolve()
-    except (OSError, ValueError):
-        return (dot,)
+    told = Path(dot.parent, _text(dot).removeprefix("gitdir:").strip()).resolve()
+    names_us = Path(told, _text(told / "gitdir").strip()).resolve() == dot.resolve()
     main = told.parent.parent
     is_worktree = names_us and told.parent.name == "worktrees" and (main / "objects").is_dir() and not told.is_relative_to(workspace)
     return (dot, main) if is_worktree else (dot,)
@@ -110,9 +119,8 @@ def git_directories(workspace: Path) -> tuple[Path, ...]:
 
 def _virtual_environment(folder: str) -> Iterator[str]:
     """The environment and the installation that it was made from. Its files may be an agent's, so the latter must really be a Python."""
-    try:
-        lines = Path(folder, "pyvenv.cfg").read_text(errors="replace").splitlines()
-    except OSError:
+    lines = _text(Path(folder, "pyvenv.cfg")).splitlines()
+    if not lines:
         return
     yield folder
     program = os.path.join(folder, "bin", "python")
@@ -127,8 +135,13 @@ def _virtual_environment(folder: str) -> Iterator[str]:
 def _editable_installs(folder: str) -> Iterator[str]:
     """Directories that an environment names in `.pth` files."""
     for file in glob.iglob(f"{glob.escape(folder)}/lib/python3*/site-packages/*.pth"):
-        with contextlib.suppress(OSError):
-            yield from (line for line in Path(file).read_text(errors="replace").splitlines() if line.startswith("/"))
+        yield from (line for line in _text(Path(file)).splitlines() if line.startswith("/"))
+
+
+def _text(path: Path) -> str:
+    """What a small file says; nothing of what is no file: an agent may have put a pipe there."""
+    found = (read_bounded(path, _TEXT_BYTES) or b"").decode(errors="replace")
+    return found if "\0" not in found else ""
 
 
 def _parts_of(prefix: str) -> list[str]:
