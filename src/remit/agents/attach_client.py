@@ -65,12 +65,12 @@ class OwnersAgent:
 
 
 class _NoRecord:
-    """Where the owner keeps its record in memory. Delegating works; queries do not."""
+    """Where the owner keeps its record in memory, or a container hides it. Delegating works; queries do not."""
 
     def __getattr__(self, name: str) -> Any:
         raise Unavailable(
-            "The owner of this tree keeps its record in memory: it can be read there alone.",
-            advice="Open the owner with a project on disk.",
+            "The record of this tree cannot be read here: its owner keeps it in memory, or this process is contained.",
+            advice="Wait for results instead of asking for them later.",
         )
 
 
@@ -106,8 +106,9 @@ class Attachment:
 
     def open_store(self) -> Store:
         """The owner's record, to look at."""
-        if self.facts["database"] is not None:
-            self._store = open_read_only(Path(self.facts["database"]))
+        database = self.facts["database"]
+        if database is not None and Path(database).exists():
+            self._store = open_read_only(Path(database))
             return self._store
         return cast("Store", _NoRecord())
 

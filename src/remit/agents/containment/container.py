@@ -38,6 +38,7 @@ from remit.system.unix_sockets import listen_at, peer_of
 
 PROXY_PORT = 3128
 _NETLINK = 16
+_REFUSALS_SHOWN = 20
 _NEAR = "127.0.0.1,localhost,::1"
 _FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True)
 _START_SECONDS = 20.0
@@ -121,6 +122,7 @@ class Container:
 
     def _refusals_of(self, ctx: Context) -> Callable[[Mapping[str, Any], str], Awaitable[None]]:
         delegation = ctx.backend.delegation
+        known: set[str] = set()
 
         async def note(facts: Mapping[str, Any], because: str) -> None:
             entry = {
@@ -132,8 +134,10 @@ class Container:
                 "because": because,
                 "sessions": [delegation.session_id],
             }
-            with contextlib.suppress(Stopped):
-                ctx.progress(f"Refused: {because}")
+            if because not in known and len(known) < _REFUSALS_SHOWN:
+                known.add(because)
+                with contextlib.suppress(Stopped):
+                    ctx.progress(f"Refused: {because}")
             await off_loop(note_access, self._root / ".remit", entry)
 
         return note

@@ -1,0 +1,90 @@
+"""Real coding agents in a container: the program that users run, with a hostile model behind it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage import CLAUDE, CODEX, OPENCODE, Coder, Stage, need, staged
+
+from remit.core.result import Return
+from remit.system.sandbox.probe import probe
+from remit.system.sandbox.recipes import python
+from remit.testing import Call, ModelRequest, Say, Silence, valid_return
+from remit.testing.models.turns import Turn
+from support.containment import SECRET, victim
+from support.lab import is_lab
+
+pytestmark = [
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here"),
+]
+EACH = pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
+
+
+def told(result: Return, stage: Stage) -> str:
+    """For a test that fails."""
+    return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
+
+
+@EACH
+async def test_hostile_model_reaches_nothing_of_the_host_and_its_work_is_merged(
+    coder: Coder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its shell run every attack, in a worktree; then it delegates over MCP, which is the one thing that leads out."""
+    need(coder)
+    monkeypatch.setenv("GITHUB_TOKEN", SECRET)
+
+    def play(request: ModelRequest) -> Turn:
+        if request.turn == 0:
+            return coder.shell(f"{python().program} attack.py")
+        if request.turn == 1 and coder is CLAUDE:
+            return Call("delegate", target="counter", parameters={"word": "abc"})
+        return Say(valid_return(request, data={"heard": [one[:3000] for one in request.results]}))
+
+    async with staged(tmp_path, play) as stage, victim(tmp_path, stage.project) as host:
+        stage.cast("one", coder, contain=True, workspace="worktree", merge=True, delegates=coder is CLAUDE)
+        host.arm()
+        stage.begin_git()
+        host.seal()
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Attack.", timeout=120)
+            tree = await remit.tree(result.session_id)
+        assert result.status == "completed", told(result, stage)
+        host.check(stage.project / "report.json")
+        assert [record.agent for record in tree] == (["one", "counter"] if coder is CLAUDE else ["one"]), told(result, stage)
+        await stage.wait_for_nobody()
+
+
+async def resumed(coder: Coder, folder: Path) -> None:
+    """Stopped in the middle, then taken up in its own session, which was kept in the private copy."""
+
+    def play(request: ModelRequest) -> Turn:
+        if "You were interrupted" in request.last.text:
+            return Say(valid_return(request, data="taken up"))
+        return coder.shell("printf half > half.txt; sleep 3600") if request.turn == 0 else Silence()
+
+    async with staged(folder, play) as stage:
+        stage.cast("one", coder, contain=True)
+        async with stage.open() as remit:
+            handle = await remit.start("one", task="Take your time.", timeout=120)
+            await stage.wait_for_file("half.txt")
+            await handle.cancel("for now")
+            stopped = await asyncio.wait_for(handle.result(), 20)
+            await stage.wait_for_nobody()
+            result: Any = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
+        assert (result.status, result.data) == ("completed", "taken up"), told(result, stage)
+        assert stage.models.requests[-1].answers >= 1, "it is the session that did the work"
+
+
+async def test_contained_session_is_resumed(tmp_path: Path) -> None:
+    need(CODEX)
+    await resumed(CODEX, tmp_path)
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(not is_lab(), reason="long: `make lab`")
+@pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name)
+async def test_contained_sessions_of_the_others_are_resumed(coder: Coder, tmp_path: Path) -> None:
+    need(coder)
+    await resumed(coder, tmp_path)
