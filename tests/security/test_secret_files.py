@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from remit import Context, Remit, agent
+from remit.server.a2a.messages import task_of
+from remit.server.mcp.resources import Resources
+from remit.server.service import Call as ServiceCall
+from remit.server.service import Service
+from remit.server.tokens import Principal
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from support.repository import begin, git
 
@@ -87,3 +93,32 @@ async def test_known_keys_do_not_reach_a_model(tmp_path: Path) -> None:
     shown = str([message.text for message in server.requests[-1].messages])
     assert KEY not in shown
     assert shown.count("token = settings.token") == 2
+
+
+async def test_artifact_that_names_a_secret_file_gives_no_content_away(tmp_path: Path) -> None:
+    """An agent can name any file in its return; a token or a model reads artifacts through MCP and A2A."""
+    (tmp_path / ".env").write_text(SECRET)
+    (tmp_path / "notes.txt").symlink_to(".env")
+    (tmp_path / "plain.txt").write_text("public")
+
+    @agent("namer", isolation="inline")
+    async def namer(ctx: Context, paths: list[str]) -> dict[str, Any]:
+        (ctx.scratch / "report.md").write_text(SECRET)
+        named = [{"type": "report", "path": path} for path in paths]
+        return {"status": "completed", "summary": "Here they are.", "artifacts": named, "errors": []}
+
+    eve = ServiceCall(principal=Principal(name="token:eve"), api="mcp")
+    async with Remit.open(tmp_path, agents=[namer]) as remit:
+        service, resources = Service(remit), Resources(Service(remit))
+        mine = (await remit.delegate("namer", paths=["plain.txt"])).session_id
+        paths = [".env", "notes.txt", ".remit/remit.db", ".remit/audit.jsonl", f".remit/scratch/{mine}/report.md", "plain.txt"]
+        asked = {"target": "namer", "parameters": {"paths": paths}}
+        session = (await (await service.begin(eve, asked)).result()).session_id
+        record = await service.record(eve, session)
+        contents = [service.artifact_content(record, path, 1000) for path in paths]
+        for path in paths[:-1]:
+            with pytest.raises(MCPError):
+                await resources.read((tmp_path / path).as_uri(), eve)
+        task = task_of(record, service.artifact_content)
+    assert contents == [None] * 5 + [b"public"]
+    assert SECRET not in str(task)

@@ -6,10 +6,12 @@ protocol."""
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from remit.agents.proto.metadata import CallerPosition
@@ -35,13 +37,16 @@ from remit.core.events import LAST, Event, EventKind, Step
 from remit.core.ids import is_session_id
 from remit.core.parameters import snake
 from remit.core.ports import Store
+from remit.core.protected_paths import Protection, protection_of
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.core.tracing import parse
+from remit.runtime.authorize import on_behalf_of
 from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.server.tokens import Permission, Principal
+from remit.system.artifact_files import read_bounded
 from remit.system.liveness import below, is_gone, living_owners
 from remit.system.threads import off_loop
 
@@ -399,6 +404,22 @@ class Service:
             return _is_below(self.remit.store, record, principal.parent)
         owner = record.caller_info.principal if record.caller_info is not None else ROOT_CALLER
         return principal.may(others) or owner == principal.name
+
+    def artifact_content(self, record: Record, path: str, limit_bytes: int) -> bytes | None:
+        """The file that an agent named in its return; None where there is none to hand out. Blocking.
+
+        An agent can name any file: none that is secret, of git or of remit, and of scratch folders only those of the same principal.
+        """
+        root, owner = os.path.realpath(self.remit.root), on_behalf_of(record.caller_info)
+        real = inner = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)
+        if real.startswith((".remit/scratch/", ".remit/work/")):
+            session_id, _, inner = real.split("/", 2)[2].partition("/")
+            there = self.remit.store.get(session_id)
+            if owner != ROOT_CALLER and (there is None or on_behalf_of(there.caller_info) != owner):
+                return None
+        if real.startswith("../") or protection_of(inner) in (Protection.SECRET, Protection.GIT, Protection.RECORD):
+            return None
+        return read_bounded(Path(root, real), limit_bytes)
 
     def _require(self, call: Call, permission: Permission) -> None:
         if not call.principal.may(permission):

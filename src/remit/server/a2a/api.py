@@ -222,7 +222,7 @@ class A2aApi(RequestHandler):
         return await off_loop(self._draw, thread, events)
 
     def _draw(self, thread: Thread, events: Sequence[ours.Event]) -> Task:
-        task = task_of(thread.record, self._service.remit.root, events=events, is_cancelled=thread.is_cancelled)
+        task = task_of(thread.record, self._service.artifact_content, events=events, is_cancelled=thread.is_cancelled)
         del task.history[:]
         task.history.extend(thread.history())
         return task
@@ -274,7 +274,7 @@ class A2aApi(RequestHandler):
         if params.status not in (UNSPECIFIED, TaskState.TASK_STATE_CANCELED if thread.is_cancelled else STATES[record.state]):
             return None
         if params.include_artifacts:
-            return apply_history_length(task_of(record, self._service.remit.root, is_cancelled=thread.is_cancelled), params)
+            return apply_history_length(task_of(record, self._service.artifact_content, is_cancelled=thread.is_cancelled), params)
         return apply_history_length(bare_task(record, is_cancelled=thread.is_cancelled), params)
 
     # ---- ending

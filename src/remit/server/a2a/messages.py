@@ -7,10 +7,10 @@ under our extension."""
 
 import hashlib
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from a2a.types import (
@@ -37,7 +37,6 @@ from remit.core.errors import Misused
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.states import State
-from remit.system.artifact_files import read_bounded
 
 TAKEN = (*ARGUMENTS, "budget", "idle")
 """Of a data part. Not `key` and `resume`, which the ids of the message express, nor `accept`: callers have no commands run here."""
@@ -160,13 +159,17 @@ def _default_target(asked: IncomingMessage, specs: Sequence[AgentSpec], has_assi
 # ---- tasks
 
 
-def task_of(record: Record, root: Path, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
+Read = Callable[[Record, str, int], bytes | None]
+"""`Service.artifact_content`."""
+
+
+def task_of(record: Record, read: Read, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
     """With its artifacts. Reads files: called off the event loop."""
     task = bare_task(record, events=events, is_cancelled=is_cancelled)
     if (output := _output(events)) is not None:
         task.artifacts.append(output)
     if record.result is not None:
-        task.artifacts.extend(_artifacts(record.result, root))
+        task.artifacts.extend(_artifacts(record.result, lambda path: read(record, path, FILE_BYTES)))
     return task
 
 
@@ -256,13 +259,13 @@ def _metadata(record: Record) -> dict[str, Any]:
 # ---- artifacts
 
 
-def _artifacts(returned: ours.Return, root: Path) -> list[Artifact]:
+def _artifacts(returned: ours.Return, read: Callable[[str], bytes | None]) -> list[Artifact]:
     found: list[Artifact] = []
     if returned.data is not None:
         found.append(Artifact(artifact_id=RESULT, name=RESULT, description=text_of(returned.summary), parts=[_part(returned.data)]))
     room = FILES_BYTES
     for number, artifact in enumerate(returned.artifacts, 1):
-        content = _content(artifact, root, room)
+        content = _content(artifact, read, room)
         room -= len(content or b"")
         found.append(_file(number, artifact, content))
     return found
@@ -286,11 +289,11 @@ def _output(events: Sequence[Event]) -> Artifact | None:
     return Artifact(artifact_id=STREAM, name=STREAM, parts=reversed(parts)) if parts else None
 
 
-def _content(artifact: ours.Artifact, root: Path, room: int) -> bytes | None:
+def _content(artifact: ours.Artifact, read: Callable[[str], bytes | None], room: int) -> bytes | None:
     """The file as it was handed in; None if it is large, gone or changed since."""
     if artifact.sha256 is None or artifact.size is None or artifact.size > min(FILE_BYTES, room):
         return None
-    content = read_bounded(root / artifact.path, FILE_BYTES)
+    content = read(artifact.path)
     return content if content is not None and hashlib.sha256(content).hexdigest() == artifact.sha256 else None
 
 

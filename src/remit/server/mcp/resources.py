@@ -25,11 +25,10 @@ from remit.core.delegate_requests import json_text
 from remit.core.errors import RemitError
 from remit.core.ids import is_session_id
 from remit.core.jsonable import clean_text
-from remit.core.record import HistoryQuery
+from remit.core.record import HistoryQuery, Record
 from remit.core.result import Artifact
 from remit.server.mcp.delegations import LOCAL
 from remit.server.service import Call, Service
-from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
 from remit.system.threads import off_loop
 
 RETURNS = "remit://delegations/"
@@ -45,7 +44,7 @@ class Resources:
         self._service = service
 
     async def listed(self, call: Call = LOCAL) -> ListResourcesResult:
-        artifacts = await off_loop(self._artifacts, call)
+        artifacts = {path: artifact for path, (artifact, _) in (await off_loop(self._artifacts, call)).items()}
         return ListResourcesResult(
             resources=[
                 Resource(
@@ -73,9 +72,10 @@ class Resources:
         if uri.startswith(RETURNS):
             return await self._return(uri, call)
         path = _path_of(uri, self._remit.root)
-        if path is None or path not in await off_loop(self._artifacts, call):
+        named = None if path is None else (await off_loop(self._artifacts, call)).get(path)
+        if path is None or named is None:
             raise _none(uri)
-        data = await off_loop(self._contents, path)
+        data = await off_loop(self._service.artifact_content, named[1], path, LARGEST_BYTES)
         if data is None:
             raise _none(uri)
         if len(data) > LARGEST_BYTES:
@@ -98,20 +98,14 @@ class Resources:
         text = json_text(record.result.to_dict())
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="application/json", text=text)])
 
-    def _artifacts(self, call: Call) -> dict[str, Artifact]:
+    def _artifacts(self, call: Call) -> dict[str, tuple[Artifact, Record]]:
         """By their path, the newest first: of what the caller may see."""
-        found: dict[str, Artifact] = {}
+        found: dict[str, tuple[Artifact, Record]] = {}
         for record in self._remit.store.history(HistoryQuery(limit=NEWEST)):
             is_shown = record.result is not None and self._service.may_see(call, record)
             for artifact in record.result.artifacts if is_shown and record.result is not None else ():
-                found.setdefault(artifact.path, artifact)
+                found.setdefault(artifact.path, (artifact, record))
         return found
-
-    def _contents(self, path: str) -> bytes | None:
-        """Checked as `runtime.artifacts` does, so that no link leads out of the project."""
-        if not isinstance(inspect_artifact(self._remit.root, path), FileInfo):
-            return None
-        return read_bounded(self._remit.root / path, LARGEST_BYTES)
 
 
 def _path_of(uri: str, root: Path) -> str | None:
