@@ -505,6 +505,10 @@ def authenticator_for(remit: "Remit") -> Authenticator:
         info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
         remit.note_visit(api, principal, info)
 
-    return Authenticator(
+    made = Authenticator(
         remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
     )
+    if remit.trust.approved is None:  # everything is
+        with contextlib.suppress(RemitError):  # said when a token is shown
+            made.tokens.adopt()
+    return made

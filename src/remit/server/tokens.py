@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import re
 import secrets
 import string
@@ -28,6 +29,8 @@ from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.system.files import FOLDER, file_lock, private_folder, read_private, set_aside, stamp_of, write_private
+from remit.system.ownership import is_made_here, note_made
+from remit.system.trust import CODE, VARIABLE
 
 log = logging.getLogger("remit.access")
 
@@ -320,6 +323,7 @@ class Tokens:
                 certificate=certificate,
             )
             kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
+            note_made(self.path, stored.key)
             write_private(self.path, _Stored(stored.key, (*kept, token)).to_bytes())
         return token, secret
 
@@ -337,7 +341,22 @@ class Tokens:
                 write_private(self.path, _Stored(stored.key, tokens).to_bytes())
         return list(ended.values())
 
+    def adopt(self) -> None:
+        """Accept the tokens of a file that was not made here."""
+        if key := self._parse().key:
+            note_made(self.path, key)
+
     def _read(self) -> _Stored:
+        stored = self._parse()
+        if stored.key and not _is_ours(self.path, stored.key):
+            raise Refused(
+                f"{self.path} was not made here: it came with the project, was moved or restored, or an older remit made it.",
+                code=CODE,
+                advice="Accept its tokens: remit trust --adopt. Or move it aside and make new ones: remit token new NAME",
+            )
+        return stored
+
+    def _parse(self) -> _Stored:
         data = read_private(self.path)
         try:
             return _Stored() if data is None else _Stored.parse(data)
@@ -357,6 +376,10 @@ class Tokens:
             log.error("%s It is now %s.", error.message, set_aside(self.path).name)
             stored = _Stored()
         return stored if stored.key else replace(stored, key=secrets.token_bytes(32))
+
+
+def _is_ours(path: Path, secret: bytes) -> bool:
+    return os.environ.get(VARIABLE) == "1" or is_made_here(path, secret)
 
 
 def _digest(key: bytes, secret: str) -> str:
@@ -383,8 +406,10 @@ class LocalToken:
             except Refused as error:
                 log.warning("%s A new one is made.", error.message)
                 found = None
-            if found is None:
-                write_private(self.path, f"{new_secret()}\n".encode())
+            if found is None or not _is_ours(self.path, found.encode()):
+                found = new_secret()
+                note_made(self.path, found.encode())
+                write_private(self.path, f"{found}\n".encode())
         return self.path
 
     def is_it(self, text: str) -> bool:
@@ -392,7 +417,8 @@ class LocalToken:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._secret = _read_local(self.path) or ""
+                found = _read_local(self.path) or ""
+                self._secret = found if _is_ours(self.path, found.encode()) else ""
             except RemitError as error:
                 log.error("The owner's token is not used: %s", error)
                 self._secret = ""

@@ -119,3 +119,25 @@ class DatabaseBinding:
             advice=f"Look at it (remit history), then adopt it, and what is unfinished in it: remit trust --adopt. "
             f"Or start a new one: mv {self.path} {self.path}.old",
         )
+
+
+# ---- secrets that servers of a project accept
+
+
+def note_made(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> None:
+    """List that this user's remit made the secret in the file at `path`, or that the user adopted it."""
+    place = _secret_place(path, environ)
+    private_folder(place.parent)
+    write_private(place, hashlib.sha256(secret).hexdigest().encode(), fsync=False)
+
+
+def is_made_here(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> bool:
+    """A clone may contain such a file, and somebody else knows what is in it."""
+    try:
+        return read_private(_secret_place(path, environ)) == hashlib.sha256(secret).hexdigest().encode()
+    except RemitError:
+        return False
+
+
+def _secret_place(path: Path, environ: Mapping[str, str]) -> Path:
+    return state_folder(environ) / "secrets" / hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
