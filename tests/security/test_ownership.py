@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from remit import Refused, Remit, SqliteStore, agent
-from remit.server.tokens import LOCAL_FILE, new_secret
-from remit.system.trust import approve, check_place, database_item, owner_item
+from remit.server.tokens import LOCAL_FILE, Grants, LocalToken, Tokens, local_token, new_secret
+from remit.system.trust import check_place, database_item
 from support import cli
 
 pytestmark = pytest.mark.usefixtures("untrusted")
@@ -98,9 +98,8 @@ async def test_trust_given_by_the_program_adopts_a_database_for_good(clone: Path
 
 
 async def test_an_approved_database_is_adopted_once(clone: Path) -> None:
-    item = database_item(clone)
-    assert item is not None
-    approve(clone, [item])
+    adopted = cli.run("trust", "--adopt", cwd=clone)
+    assert (adopted.code, "the database is used" in adopted.stdout) == (0, True), adopted.stderr
     assert await opened(clone)
     assert database_item(clone) is None
     assert await opened(clone) == []
@@ -167,6 +166,27 @@ def test_a_server_that_a_clone_announces_is_not_contacted(tmp_path: Path) -> Non
             listening.accept()
 
 
+def test_tokens_that_came_with_a_clone_let_nobody_in(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under umask 077 they are private files like the user's own."""
+    folder = tmp_path / ".remit"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    _, secret = Tokens(folder).new("theirs", Grants())
+    owners = LocalToken(folder)
+    owners.make()
+    known = local_token(folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_home))
+    assert secret is not None
+    assert Tokens(folder).find(secret) is None
+    with pytest.raises(Refused, match="remit trust --adopt"):
+        Tokens(folder).new("mine", Grants())
+    server = LocalToken(folder)
+    server.make()
+    assert not server.is_it(known)
+    assert server.is_it(local_token(folder))
+    assert cli.run("trust", "--adopt", cwd=tmp_path).code == 0
+    assert Tokens(folder).find(secret) is not None
+
+
 # ---- owner
 
 
@@ -195,9 +215,7 @@ def test_a_project_of_another_user_is_refused_until_its_owner_is_approved(name: 
     with pytest.raises(Refused) as refused:
         Remit.open(tmp_path)
     assert refused.value.code == "NOT_TRUSTED"
-    item = owner_item(tmp_path)
-    assert item is not None
-    approve(tmp_path, [item])
+    assert cli.run("trust", "--owner", cwd=below).code == 0
     assert cli.run("agents", cwd=below).code == 0
     Remit.open(tmp_path)
 

@@ -178,15 +178,10 @@ class Directory:
             self._take_roles(*(name for name in ROLES if name in self._roles))
 
     def specs(self) -> list[AgentSpec]:
-        """Those that can be delegated to."""
         self._take_all()
         if self._in_order is None:
             self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
-        return [agent.spec for agent in self._in_order if not isinstance(agent, UnapprovedAgent)]
-
-    def unapproved_specs(self) -> list[AgentSpec]:
-        """Those of files that nobody approved: for a person's eyes, not for a model's tools."""
-        return [agent.spec for agent in self._agents.values() if isinstance(agent, UnapprovedAgent)]
+        return [agent.spec for agent in self._in_order]
 
     def load_files(self, described: FolderDescription) -> None:
         """The agents that the Python files of a folder declare."""

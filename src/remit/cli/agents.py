@@ -101,7 +101,7 @@ def agents(
     if detect:
         return detect_agents(project)
     directory = project.directory
-    known = [*directory.specs(), *directory.unapproved_specs(), *only_served(project.root, directory.names())]
+    known = [*directory.specs(), *only_served(project.root, directory.names())]
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
     if project.as_json:
         documents = [

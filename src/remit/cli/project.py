@@ -48,7 +48,7 @@ class Project:
         """`.remit`, which need not exist."""
         from remit.system.trust import check_place
 
-        check_place(self.root)
+        check_place(self.root, self.is_trusted or None)
         folder = self.root / ".remit"
         if folder.exists() and not folder.is_dir():
             raise Unavailable(

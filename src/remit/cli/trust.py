@@ -11,7 +11,19 @@ from remit.cli.approval import person_here
 from remit.cli.exits import Exit
 from remit.cli.render import count, harmless, one_line, say, say_aside
 from remit.core.errors import Refused
-from remit.system.trust import CODE, approve, approved_text, decline, forget, hash_of, load_trust, summary_of
+from remit.system.trust import (
+    CODE,
+    OWNER,
+    approve,
+    approved_text,
+    database_item,
+    decline,
+    forget,
+    hash_of,
+    load_trust,
+    owner_item,
+    summary_of,
+)
 
 if TYPE_CHECKING:
     from remit.cli.project import Project
@@ -35,11 +47,17 @@ def trust(
     yes: Annotated[bool, typer.Option("--yes", help="Approve everything that is listed, without a question.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List what needs approval, and the hash for REMIT_TRUST; approve nothing.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw every approval of this project.")] = False,
+    owner: Annotated[bool, typer.Option("--owner", help="Accept that another user owns, or every user can write, this project.")] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Use a database and tokens that were not made here, and what is unfinished in them.")
+    ] = False,
 ) -> Exit:
     """Approve what files of this project may run, send or weaken; content that changes later needs approval again."""
     if revoke:
         forget(project.root)
         return project.answer({"root": str(project.root), "approved": False}, "Nothing of this project is approved any more.")
+    if owner or adopt:
+        return _accept(project, owner=owner, adopt=adopt)
     found = load_trust(project.root, "")  # whatever REMIT_TRUST approves
     if found.fault:
         say_aside(f"! {harmless(found.fault)}")
@@ -66,6 +84,20 @@ def trust(
     ]
     document = {"root": str(project.root), "approved": is_complete, "hash": hash_of(found.items), "items": items}
     return project.answer(document, shown, Exit.OK if is_complete or list_ else Exit.REFUSED)
+
+
+def _accept(project: "Project", *, owner: bool, adopt: bool) -> Exit:
+    """What is said of the project as a whole, and not of its files: asked for by name, so not asked about again."""
+    from remit.server.tokens import Tokens
+
+    items = [item for item in (owner_item(project.root) if owner else None, database_item(project.root) if adopt else None) if item]
+    approve(project.root, items)
+    is_adopted = adopt and Tokens(project.folder).adopt()
+    words = [item.effect.partition(":")[0] for item in items if item.kind == OWNER]
+    words += ["the database is used from now on, with what is unfinished in it"] if len(words) < len(items) else []
+    words += ["its tokens are accepted"] if is_adopted else []
+    document = {"root": str(project.root), "owner": bool(owner and items), "adopted": bool(adopt and (is_adopted or items))}
+    return project.answer(document, f"Accepted: {'; '.join(words)}." if words else "There is nothing to accept.")
 
 
 def _is_confirmed(project: "Project", found: "ProjectTrust") -> bool:

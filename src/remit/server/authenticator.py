@@ -6,6 +6,7 @@ they never shut out anyone else.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import ipaddress
 import re

@@ -341,10 +341,13 @@ class Tokens:
                 write_private(self.path, _Stored(stored.key, tokens).to_bytes())
         return list(ended.values())
 
-    def adopt(self) -> None:
-        """Accept the tokens of a file that was not made here."""
-        if key := self._parse().key:
+    def adopt(self) -> bool:
+        """Accept the tokens of a file that was not made here; whether there is one."""
+        key = self._parse().key
+        is_foreign = bool(key) and not is_made_here(self.path, key)
+        if is_foreign:
             note_made(self.path, key)
+        return is_foreign
 
     def _read(self) -> _Stored:
         stored = self._parse()
