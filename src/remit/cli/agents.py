@@ -114,7 +114,7 @@ def agents(
     else:
         _print_named(name, specs, project)
     for problem in directory.problems:
-        say_aside(f"! {harmless(problem)}")
+        say_aside(f"! {problem}")
     return Exit.OK
 
 
@@ -229,7 +229,7 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
     lines.append(("declared", ", ".join(trait for trait, value in traits if value)))
     for label, words in lines:
         if words:
-            put(harmless(words), f"  {label:<9}  ")
+            put(words, f"  {label:<9}  ")
     _print_parameters(spec)
 
 
@@ -321,7 +321,7 @@ def new(
         lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
     project.answer({"name": name, "written": place, "problems": problems}, "\n".join(lines))
     for problem in problems if not project.as_json else ():
-        say_aside(f"! {harmless(problem)}")
+        say_aside(f"! {problem}")
     return Exit.OK
 
 

@@ -77,7 +77,7 @@ def _work_on(
 
 def _print_rehearsal(outcome: "Outcome") -> None:
     data = outcome.data
-    say(title(outcome))
+    print(title(outcome), flush=True)
     say(f"  task      {outcome.task_number}: [{data['status_now']}], meanwhile [{data['status_meanwhile']}]")
     say(f"  route     {data['route']}")
     say(f"  agent     {data['agent']}, carried out by: {data['carried_by']}")
@@ -161,7 +161,7 @@ def implement(
         return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)
 
     def finish(outcome: "Outcome", shown: LiveWait) -> Exit:
-        say(harmless(outcome.summary))  # each of them has been printed
+        say(outcome.summary)  # each of them has been printed
         return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
 
     return _run(project, work, None if is_one or as_json else finish)
@@ -254,7 +254,7 @@ def errors(
 
 
 def _print_groups(outcome: "Outcome") -> None:
-    say(title(outcome))
+    print(title(outcome), flush=True)
     say(outcome.summary)
     if "route" in outcome.data:
         say(f"  route   {outcome.data['route']}")

@@ -6,7 +6,7 @@ import typer
 
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, count, cut, json_text, say, table
+from remit.cli.render import console, count, cut, harmless, json_text, say, table
 
 HOW = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
 
@@ -29,7 +29,7 @@ def config(project: Project, every: Annotated[bool, typer.Option("--all", help="
             say()
         if not every:
             say(f"{count(len(plain), 'setting')} {'have' if changed else 'in all, each with'} default values: `remit config --all`.")
-        print(f"Project: {project.root}")
+        print(f"Project: {harmless(str(project.root))}")
         say(HOW)
 
     listed = [{"key": key, "value": value, "source": source} for key, value, source in settings]

@@ -106,7 +106,7 @@ def _print(findings: Sequence[Finding]) -> None:
             print(("\n" if part else "") + painted(one.part, "bold"))
             part = one.part
         mark, style = _MARKS[one.mark]
-        print(f"  {painted(mark, style)} {one.name.ljust(width)}  {harmless(one.found)}")
+        print(f"  {painted(mark, style)} {harmless(one.name).ljust(width)}  {harmless(one.found)}")
         if one.advice:
             print(painted(f"    {' ' * width}  → {harmless(one.advice)}", "dim"))
 

@@ -25,7 +25,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, Project, has_mcp
-from remit.cli.render import say, say_aside
+from remit.cli.render import harmless, say, say_aside
 from remit.core.errors import Misused, Unavailable
 from remit.system.files import atomic_write
 from remit.system.interpreter import remit_command
@@ -383,7 +383,7 @@ def _show(change: Change, notes: list[str], *, undo: bool) -> None:
     elif diff := change.diff():
         if change.root != Path.cwd():
             say_aside(f"The project is {change.root}.")
-        print(diff, flush=True)  # lines of a diff must not be wrapped
+        print(harmless(diff), flush=True)  # lines of a diff must not be wrapped
     else:
         say(f"Nothing to do: {change.name} {'has no entry for remit' if undo else 'has the entry for remit'}.")
     for note in notes:

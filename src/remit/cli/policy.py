@@ -12,7 +12,7 @@ import typer
 from remit.cli.arguments import pairs
 from remit.cli.exits import Exit
 from remit.cli.project import Project, find_session
-from remit.cli.render import console, count, cut, say, say_aside, table
+from remit.cli.render import console, count, cut, harmless, say, say_aside, table
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
 from remit.core.policy import Effect, PolicyRequest, Verdict
@@ -58,11 +58,11 @@ def policy(
         specs = project.directory.specs()
         actions, facts = known_actions(specs), known_facts(specs)
         text = schema_text(actions, facts)
-        return project.answer({"actions": actions, "facts": facts}, lambda: print(text, end="", flush=True))
+        return project.answer({"actions": actions, "facts": facts}, lambda: print(harmless(text), end="", flush=True))
     rules, mode = _rules(project), project.settings.policy_mode
 
     def shown() -> None:
-        print(rules.text, end="" if rules.text.endswith("\n") else "\n", flush=True)
+        print(harmless(rules.text), end="" if rules.text.endswith("\n") else "\n", flush=True)
         say_aside(f"Mode {mode}. These are the rules of {rules.name}.")
 
     return project.answer({"mode": mode, "source": rules.name, "sha256": rules.sha256, "text": rules.text}, shown)

@@ -11,7 +11,8 @@ import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from remit.cli.exits import Exit, exit_of_error
@@ -36,6 +37,8 @@ _JOINERS = "\u200c\u200d"
 """Within words of some scripts, and within emoji."""
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _PLAIN = re.compile(r"[\x20-\x7e\n]*")
+_CONTROLS = re.compile(r"[\x7f-\x9f]")
+"""What JSON leaves as it is and a terminal obeys."""
 _RESUME = re.compile(r"\bresume=(sess_\w+|SESSION)")
 MARKS: dict[State, tuple[str, str]] = {
     State.QUEUED: ("○", "dim"),
@@ -108,7 +111,7 @@ def claim_stdout() -> int:
 
 def say_json(document: Any) -> None:
     """The one JSON document of a command."""
-    _stdout.write(json_text(document, indent=2))
+    _stdout.write(_CONTROLS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json_text(document, indent=2)))
 
 
 def say_json_line(line: str) -> None:
@@ -123,19 +126,19 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def say(text: str = "") -> None:
-    """A line of the answer: wrapped on a terminal, left as it is where a program reads it."""
-    print(fitting(text), flush=True)
+    """A line of the answer, harmless for a terminal: wrapped there, left in one piece where a program reads it."""
+    print(fitting(harmless(text)), flush=True)
 
 
 def say_aside(text: str) -> None:
     """To stderr: not part of the answer."""
-    print(fitting(text, sys.stderr), file=sys.stderr, flush=True)
+    print(fitting(harmless(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
     """A line behind a label. On a terminal it is wrapped below itself; where a program reads, it stays one line."""
     stream = stream or sys.stdout
-    first, *more = fitting(words, stream, less=width(label)).split("\n")
+    first, *more = fitting(harmless(words), stream, less=width(label)).split("\n")
     print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
     for line in more:
         print(" " * width(label) + painted(line, style, stream), file=stream, flush=True)
@@ -178,12 +181,25 @@ def error_console() -> "Console":
     return _console(sys.stderr)
 
 
-def _console(stream: Any) -> "Console":
+@cache
+def _harmless_console() -> "type[Console]":
     from rich.console import Console
+    from rich.segment import Segment
 
+    class HarmlessConsole(Console):
+        """Text of others is harmless, wherever it comes from; control sequences are those of rich."""
+
+        def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
+            for one in super().render(renderable, options):
+                yield one if one.control else Segment(harmless(one.text), one.style)
+
+    return HarmlessConsole
+
+
+def _console(stream: Any) -> "Console":
     columns = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     # No markup and no highlighting: most of the text comes from others.
-    return Console(file=stream, markup=False, highlight=False, emoji=False, width=columns)
+    return _harmless_console()(file=stream, markup=False, highlight=False, emoji=False, width=columns)
 
 
 def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[str] = ()) -> "Table":

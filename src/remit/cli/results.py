@@ -63,10 +63,10 @@ def print_return(result: Return, root: Path, stream: TextIO | None = None) -> No
     state = state_of(result)
     mark, style = MARKS[state]
     title = painted(f"{mark} {result.status}", style, stream) + (f" ({state})" if state != str(result.status) else "")
-    title += f"  {painted(result.metadata.agent_type, 'bold', stream)}"
+    title += f"  {painted(harmless(result.metadata.agent_type), 'bold', stream)}"
     took = f"  {duration(result.metadata.duration_seconds)}" if state is not State.REFUSED else ""
     print(title + painted(f"  {result.session_id}{took}", "dim", stream), file=stream, flush=True)
-    put(harmless(result.summary), stream=stream)
+    put(result.summary, stream=stream)
     if not _print_report(result, root, stream):
         _print_data(result, stream)
     for artifact in result.artifacts:
@@ -119,7 +119,7 @@ def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
     if stream is None and sys.stdout.isatty():
         print_markdown(found.text)
     else:
-        print(found.text, file=stream)
+        print(harmless(found.text), file=stream)
     more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"
     print(file=stream)
     put(f"{more}; --json shows the data", "  ", style="dim", stream=stream)
@@ -138,7 +138,7 @@ def _print_data(result: Return, stream: TextIO | None) -> None:
         if number >= DATA_LINES or characters > DATA_CHARACTERS:
             put(f"… {len(lines) - number:,} more lines: --json shows everything", "  ", style="dim", stream=stream)
             break
-        put(harmless(line), "  " if line else "", stream=stream)
+        put(line, "  " if line else "", stream=stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: b
 
 
 def print_outcome(outcome: "Outcome") -> None:
-    say(title(outcome))
+    print(title(outcome), flush=True)
     if outcome.summary:
-        say(harmless(outcome.summary))
+        say(outcome.summary)
     for artifact in outcome.artifacts:
         words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
         say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")

@@ -8,7 +8,7 @@ import typer
 from remit.cli.agents import write_agent_file
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.cli.render import console, cut, harmless, say, say_aside, table
+from remit.cli.render import console, cut, say, say_aside, table
 from remit.core.agents import ROLES
 from remit.core.errors import Misused, Unavailable
 
@@ -45,7 +45,7 @@ def roles(
     def shown() -> None:
         _print(every, project)
         for problem in directory.problems:
-            say_aside(f"! {harmless(problem)}")
+            say_aside(f"! {problem}")
 
     return project.answer({"roles": [one.to_dict() for one in every], "problems": directory.problems}, shown)
 

@@ -12,7 +12,7 @@ import typer
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import claim_stdout, harmless, say_aside, say_json, say_json_line
+from remit.cli.render import claim_stdout, say_aside, say_json, say_json_line
 from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 
@@ -38,7 +38,7 @@ def schema(
 
     say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
     for problem in project.directory.problems:
-        say_aside(f"! {harmless(problem)}")
+        say_aside(f"! {problem}")
     return Exit.OK
 
 
