@@ -14,7 +14,7 @@ from remit.cli.exits import Exit
 from remit.core.errors import RemitError
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Service
-from remit.system.trust import approve, forget, hash_of, items_of, load_trust
+from remit.system.trust import approve, approve_written, forget, hash_of, items_of, load_trust
 from support.cli import run, run_json
 
 pytestmark = pytest.mark.usefixtures("untrusted")
@@ -87,7 +87,7 @@ def test_every_hostile_item_is_listed_with_what_it_would_do(clone: Path) -> None
 async def test_opening_a_clone_runs_nothing_of_it_and_says_so(clone: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with Remit.open(clone) as remit:
-            listed = {spec.name: spec.kind for spec in remit.directory.specs()}
+            listed = {spec.name: spec.kind for spec in remit.directory.unapproved_specs()}
             assert {listed[name] for name in ("evil", "other", "mine", "helper")} == {"not approved"}
             assert (await remit.delegate("worker.list_files")).ok
     assert "Review and approve: remit trust" in caplog.text
@@ -345,3 +345,33 @@ async def test_over_mcp_what_is_not_approved_is_answered_with_the_command_to_typ
             assert (await ask("delegate", target=target, parameters={"task": "go"}))["errors"][0]["code"] == "NOT_TRUSTED"
         assert (await ask("delegate", target="worker", operation="list_files", parameters={}))["status"] == "completed"
     assert not (clone / "pwned").exists()
+
+
+# ---- what remit writes on a person's command
+
+
+def test_files_that_remit_wrote_need_no_second_approval_and_approve_nothing_else(clone: Path) -> None:
+    before = {item.name for item in load_trust(clone).left_out}
+    assert run("agents", "new", "helper-two", cwd=clone).code == Exit.OK
+    assert run("roles", "planner", "--write", cwd=clone).code == Exit.OK
+    assert {item.name for item in load_trust(clone).left_out} == before
+    (clone / ".remit/policy.cedar").unlink()
+    assert run("policy", "init", cwd=clone).code == Exit.OK
+    assert {item.name for item in load_trust(clone).left_out} == before - {".remit/policy.cedar"}
+
+
+def test_a_write_approves_what_it_changed_only_where_all_of_the_file_was_approved(tmp_path: Path) -> None:
+    file = tmp_path / "remit.toml"
+    hostile, own = TARGETS["remit.toml"].encode(), b'model = "anthropic:one"\n'
+    file.write_bytes(own + hostile)
+    approve_written(tmp_path, file, hostile, own + hostile)
+    assert [item.name for item in load_trust(tmp_path).left_out] == ["remit.toml:model", "remit.toml:[agents.x]"]
+    file.write_bytes(own)
+    approve_written(tmp_path, file, None, own)
+    assert load_trust(tmp_path).is_complete
+    file.write_bytes(own.replace(b"one", b"two"))
+    approve_written(tmp_path, file, own, file.read_bytes())
+    assert load_trust(tmp_path).is_complete
+    approve_written(tmp_path, file, file.read_bytes(), hostile, {**os.environ, "REMIT_CALLER": "token"})
+    file.write_bytes(hostile)
+    assert not load_trust(tmp_path).is_complete

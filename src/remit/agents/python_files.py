@@ -28,7 +28,7 @@ from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 from remit.agents.function import FunctionAgent, wrong_parameters
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
-from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
+from remit.core.agents import NOT_APPROVED, AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.parameters import declared_names
@@ -51,7 +51,6 @@ KEPT = 1000
 """Descriptions kept; the oldest go first."""
 HIDDEN = "hidden"
 """Value of every variable that is not on the list, while a file is described: what reads a key at import finds one."""
-NOT_APPROVED = "not approved"
 
 Approval = Callable[[Path, bytes], bool]
 

@@ -31,6 +31,7 @@ from remit.system.artifact_files import checked_artifacts
 from remit.system.edits import name_new
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
+from remit.system.trust import approve_written
 
 COMMAND = "meta"
 MAX_TEXT = 50_000
@@ -255,6 +256,7 @@ def write_new(root: Path, place: Place, text: str) -> None:
         except FileExistsError:
             beside.unlink()
             raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
+        approve_written(root, root / place.path, None, data)
     except (OSError, RuntimeError) as error:
         raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
 

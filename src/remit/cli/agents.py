@@ -292,6 +292,7 @@ def new(
 ) -> Exit:
     """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
     from remit.core.agents import agent_name
+    from remit.system.trust import approve_written
 
     name = agent_name(name.strip())
     _check_name(name, project)
@@ -309,6 +310,7 @@ def new(
             subprocess.run(
                 [*editor, str(project.root / place)], env=listed_environment((*BASIC, *TOOLCHAINS, *DESKTOP, *EDITOR)), check=False
             )
+            approve_written(project.root, project.root / place, text.encode(), (project.root / place).read_bytes())
         except OSError as error:
             raise Unavailable(f"Cannot start {editor[0]}: {error.strerror or error}.", advice=f"The file is written: {place}") from None
     problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]
@@ -326,7 +328,9 @@ def new(
 
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
-    """A new file below `.remit/agents`: its path in the project."""
+    """A new file below `.remit/agents`, approved: its path in the project."""
+    from remit.system.trust import approve_written
+
     place = project.folder / "agents" / f"{name}.md"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -334,12 +338,13 @@ def write_agent_file(project: Project, name: str, text: str) -> str:
             raise Misused(
                 f"{place.parent} is a link that leads out of the project.", advice="Nothing was written: files there are not read."
             )
-        with place.open("x", encoding="utf-8") as opened:
-            opened.write(text)
+        with place.open("xb") as opened:
+            opened.write(text.encode())
     except FileExistsError:
         raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.") from None
     except OSError as error:
         raise Unavailable(f"Cannot write {place}: {error.strerror or error}.", advice="Check the folder.") from None
+    approve_written(project.root, place, None, text.encode())
     return project.inside(str(place))
 
 

@@ -296,7 +296,7 @@ async def _model(session: Session, rest: str) -> None:
     if not rest:
         say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")
         return
-    Models(load_settings(session.remit.root, {"model": rest})).choice()  # raises where it cannot be asked
+    Models(load_settings(session.remit.root, {"model": rest}, trust=session.remit.trust)).choice()  # raises where it cannot be asked
     session.talk.model = rest
     session.is_left = True
     say(f"From now on {rest}.")

@@ -72,14 +72,16 @@ def init(project: Project) -> Exit:
     """Write the default rules to .remit/policy.cedar; never overwrites."""
     from remit.policy.rules import FILE, default_text
     from remit.system.files import make_folder
+    from remit.system.trust import approve_written
 
     make_folder(project.folder)
-    path = project.folder / FILE
+    path, rules = project.folder / FILE, default_text().encode()
     try:
-        with path.open("x", encoding="utf-8") as opened:
-            opened.write(default_text())
+        with path.open("xb") as opened:
+            opened.write(rules)
     except FileExistsError:
         raise Misused(f"{path} exists already.", advice="Edit it, then run `remit policy check`.") from None
+    approve_written(project.root, path, None, rules)
     return project.answer(
         {"written": str(path)}, f"Wrote {path}. These rules now replace the default: edit them, then run `remit policy check`."
     )

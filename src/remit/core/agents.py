@@ -32,6 +32,10 @@ _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTI
 """Scripts whose letters look like one another's."""
 
 
+NOT_APPROVED = "not approved"
+"""The kind of an agent that a project declares and no person approved: it is known by name, and never runs."""
+
+
 def must_not_be_reserved(name: str) -> None:
     """Raises `Misused` for the name of a target or operation that comes with remit. Roles are there to be replaced."""
     if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS) and name not in ROLES:

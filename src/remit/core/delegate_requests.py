@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from remit.core.agents import AgentSpec, rank, type_words
+from remit.core.agents import NOT_APPROVED, AgentSpec, rank, type_words
 from remit.core.deadline import TimeLimits
-from remit.core.errors import Misused, Refused, RemitError
+from remit.core.errors import Misused, RemitError
 from remit.core.jsonable import check_size, clean_text, to_jsonable
 from remit.core.parameters import WrongParameters, camel_names, declared_names, snake
 from remit.core.ports import AgentPort
@@ -378,8 +378,12 @@ class Reader:
             return self._catalogue.find(target, operation)
         except DelegateError:
             # Lists of agents may be a moment old; to look for one that is unknown looks at what the project declares now.
-            if not isinstance(target, str) or self._find(f"{target}.{operation}" if operation else target) is None:
+            found = self._find(f"{target}.{operation}" if operation else target) if isinstance(target, str) else None
+            if found is None:
                 raise
+            if found.spec.kind == NOT_APPROVED:
+                message = f"{found.spec.name} is declared in {found.spec.source}, which is not approved."
+                raise DelegateError(message, code="NOT_TRUSTED", advice="Review and approve: remit trust") from None
             return self._catalogue.find(target, operation)
 
     def _parameters(self, spec: AgentSpec, given: object) -> dict[str, Any]:
@@ -402,8 +406,6 @@ class Reader:
                 port.check(dict(named))
         except Misused as error:
             raise _parameters_error(spec, error) from None
-        except Refused as error:  # no person approved the agent
-            raise DelegateError(error.message, code=error.code, advice=error.advice) from None
         except RemitError as error:
             raise _parameters_error(
                 spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)

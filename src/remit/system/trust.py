@@ -339,13 +339,19 @@ def _content(path: Path, root: Path) -> bytes | None:
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
     """The table of remit in a settings file."""
     try:
-        found: Any = tomllib.loads(path.read_bytes().decode("utf-8"))
+        data = path.read_bytes()
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misused(f"{path} is not valid TOML: {error}.", advice="Correct it; nothing was read from it.") from None
     except OSError as error:
         raise Unavailable(f"Cannot read {path}: {error.strerror or error}.", advice="Check its permissions.") from error
+    return _table_in(data, path, keys)
+
+
+def _table_in(data: bytes, path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    try:
+        found: Any = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misused(f"{path} is not valid TOML: {error}.", advice="Correct it; nothing was read from it.") from None
     for key in keys:
         found = found.get(key, {}) if isinstance(found, dict) else {}
     if not isinstance(found, dict):
@@ -411,6 +417,27 @@ def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[s
 def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
     """Approve these items as they are here. Items of the same name that were approved before are replaced; others stay approved."""
     _change_approvals(root, tuple(items), environ, keep=True)
+
+
+def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, environ: Mapping[str, str] = os.environ) -> None:
+    """Approve what remit itself changed in a file, on a person's command: only where all of the file was approved before, or there was none
+    (`before` None). Where that is not so, or an agent gave the command, the file waits for `remit trust`."""
+    with contextlib.suppress(RemitError):
+        root = root.resolve()
+        approved = approvals_of(root, environ)
+        if all(approved.get(item.name) == item.digest for item in _items_in(root, path, before)):
+            approve(root, [item for item in _items_in(root, path, after) if approved.get(item.name) != item.digest], environ)
+
+
+def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ...]:
+    """What needs approval in a file of this content."""
+    name = _relative(path, root)
+    if data is None:
+        return ()
+    if name in SETTINGS_FILES:
+        return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name])))
+    kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), "policy" if name == POLICY else None)
+    return () if kind is None else (_file_item(kind, path, root, data),)
 
 
 def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
