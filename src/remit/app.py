@@ -170,6 +170,7 @@ class Remit:
             return self
         if self._given.notice:
             log.warning("%s", self._given.notice)
+        self._warn_of_lax_policy()
         await off_loop(make_folder, self.folder)
         self.owner = this_owner(self.clock)
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
@@ -189,6 +190,12 @@ class Remit:
             await self.close(hand_over=True)  # the next process continues what was resumed already
             raise
         return self
+
+    def _warn_of_lax_policy(self) -> None:
+        """Whenever a file of the project, approved or not, is the reason why the policy is not enforced."""
+        mode, source = self.settings.policy_mode, self.settings.source_of("policy_mode")
+        if mode != "strict" and source.startswith(("remit.toml", "pyproject.toml")):
+            log.warning("policy_mode is %s in %s of this project: what the policy refuses is not refused.", mode, source)
 
     async def _attach(self, token: str) -> None:
         """Opened by an agent: the owner of its tree runs and records what is delegated here."""

@@ -375,3 +375,35 @@ def test_a_write_approves_what_it_changed_only_where_all_of_the_file_was_approve
     approve_written(tmp_path, file, file.read_bytes(), hostile, {**os.environ, "REMIT_CALLER": "token"})
     file.write_bytes(hostile)
     assert not load_trust(tmp_path).is_complete
+
+
+# ---- what an approval covers
+
+
+def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(
+        '[agents.x]\ncommand = "sh tools/run.sh"\n[agents.y]\ncommand = ["./y"]\n[serve]\nclient_ca = "ca.pem"\n'
+    )
+    (tmp_path / "tools").mkdir()
+    files = {"tools/run.sh": "remit.toml:[agents.x]", "y": "remit.toml:[agents.y]", "ca.pem": "remit.toml:[serve].client_ca"}
+    for file in files:
+        (tmp_path / file).write_text("right")
+    approve(tmp_path, items_of(tmp_path))
+    for file, item in files.items():
+        (tmp_path / file).write_text("wrong")
+        assert [left_out.name for left_out in load_trust(tmp_path).left_out] == [item]
+        (tmp_path / file).write_text("right")
+    assert load_trust(tmp_path).is_complete
+
+
+@pytest.mark.parametrize("mode", ["permissive", "disabled"])
+async def test_a_project_that_does_not_enforce_its_policy_says_so_whenever_it_is_opened(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "remit.toml").write_text(f'policy_mode = "{mode}"\n')
+    async with Remit.open(tmp_path) as remit:
+        assert remit.settings.policy_mode == "strict"
+        assert "policy_mode is" not in caplog.text
+    approve(tmp_path, items_of(tmp_path))
+    async with Remit.open(tmp_path):
+        assert f"policy_mode is {mode} in remit.toml:policy_mode of this project" in caplog.text

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,6 +64,8 @@ _VERBS = {
 _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
 DECLINED = "declined"
 """Among approvals: the hash of what the person was asked to approve and did not."""
+_FILE_KEYS = frozenset({"ca_file", "client_ca", "tls_certificate", "tls_key"})
+"""Settings that name a file by which others are trusted."""
 MAX_FILES = 1000
 MAX_FOLDERS = 500
 MAX_BYTES = 1024 * 1024
@@ -215,7 +218,7 @@ def items_of(root: Path) -> tuple[TrustItem, ...]:
 
 def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str] = os.environ) -> Iterator[TrustItem]:
     for file, table in settings.items():
-        yield from _setting_items(file, table)
+        yield from _setting_items(file, table, root)
     end = time.monotonic() + MAX_SECONDS
     for folder, (kind, endings) in FOLDERS.items():
         for path in _files(root / folder, endings, is_deep=not folder.startswith(".remit/"), end=end):
@@ -261,7 +264,7 @@ def check_place(root: Path, trust: bool | str | None = None, environ: Mapping[st
         )
 
 
-def _setting_items(file: str, table: Mapping[str, Any]) -> Iterator[TrustItem]:
+def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[TrustItem]:
     groups: dict[str, dict[tuple[str, ...], Any]] = {}
     for key, value in leaves(table):
         groups.setdefault(setting_name(file, key), {})[key] = value
@@ -272,11 +275,35 @@ def _setting_items(file: str, table: Mapping[str, Any]) -> Iterator[TrustItem]:
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
         shown = redact_parameters({".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()})
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
-        canonical = json.dumps(sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()))
+        references = {path: digest for key, value in found.items() for path, digest in _references(key, value, root)}
+        lines += [f"{path} (sha256 {digest[:16]}…)" for path, digest in references.items()]
+        canonical = json.dumps(
+            [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
+        )
         effect = one_line(redact_text(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}"))
         yield TrustItem(
             kind=kind, name=name, digest=digest_of(canonical.encode()), effect=effect, text=redact_text("\n".join(lines) + "\n")
         )
+
+
+def _references(key: Sequence[str], value: Any, root: Path) -> Iterator[tuple[str, str]]:
+    """Files of the project that a setting runs or relies on, with their digests: to approve `command = "./build.sh"` is to approve the
+    script. Of a command those of its words that are files."""
+    if key[0] == "agents" and key[-1] == "command":
+        try:
+            words = shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
+        except (ValueError, TypeError):
+            words = []
+    else:
+        words = [value] if key[-1] in _FILE_KEYS and isinstance(value, str) else []
+    for word in words:
+        try:
+            real = (root / word).resolve(strict=True)
+            if real.is_relative_to(root) and real.is_file():
+                with os.fdopen(open_regular(real), "rb") as opened:
+                    yield word, hashlib.file_digest(opened, "sha256").hexdigest()
+        except (OSError, RuntimeError, ValueError):  # not a file: a word like any other
+            continue
 
 
 def setting_name(file: str, key: Sequence[str]) -> str:
@@ -435,7 +462,7 @@ def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ..
     if data is None:
         return ()
     if name in SETTINGS_FILES:
-        return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name])))
+        return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name]), root))
     kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), "policy" if name == POLICY else None)
     return () if kind is None else (_file_item(kind, path, root, data),)
 
