@@ -9,10 +9,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from remit import Refused, Remit, SqliteStore, agent
+from remit.server.mcp import server as mcp_server
+from remit.server.mcp.delegations import Delegations, Progress
+from remit.server.service import Service
 from remit.server.tokens import LOCAL_FILE, Grants, LocalToken, Tokens, local_token, new_secret
 from remit.system.trust import check_place, database_item
 from support import cli
@@ -89,6 +93,30 @@ def test_a_database_that_came_with_a_clone_is_read(clone: Path) -> None:
     assert (listed.code, "shell" in listed.stdout) == (0, True), listed.stderr
     assert cli.run("show", "last", cwd=clone).code == 0
     assert [one.name for one in (clone / ".remit").glob("remit.db*")] == ["remit.db"]
+
+
+async def test_over_mcp_a_database_of_a_clone_is_answered_with_the_command_to_type(clone: Path) -> None:
+    async with mcp_server._open(clone, None) as remit:
+        tools, progress = Delegations(Service(remit), 5.0), Progress(mock.Mock(), None)
+        listed = (await tools.call("list_agents", {}, progress)).structured_content
+        asked = {"target": "worker", "operation": "list_files", "parameters": {}}
+        refused = (await tools.call("delegate", asked, progress)).structured_content
+    for answer in (listed, refused):
+        assert answer["errors"][0]["code"] == "NOT_TRUSTED", answer
+    assert "remit trust --adopt" in refused["errors"][0]["recommendation"]
+
+
+@pytest.mark.parametrize(("typed", "is_adopted"), [("y\n", True), ("n\n", False)])
+def test_a_person_at_the_terminal_is_asked_once_whether_to_adopt_a_database(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, typed: str, *, is_adopted: bool
+) -> None:
+    monkeypatch.setattr("remit.cli.trust.person_here", object)
+    first = cli.run("delegate", "worker.list_files", cwd=clone, stdin=typed)
+    assert "the database that nobody approved" in first.stderr
+    assert (first.code == 0) is is_adopted, first.stderr
+    second = cli.run("delegate", "worker.list_files", cwd=clone, stdin="y\n")
+    assert "Approve?" not in second.stderr
+    assert (second.code == 0) is is_adopted, second.stderr
 
 
 async def test_trust_given_by_the_program_adopts_a_database_for_good(clone: Path) -> None:

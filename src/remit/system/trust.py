@@ -137,6 +137,12 @@ class ProjectTrust:
         return self.approved is None or all(item.name != name for item in self.left_out)
 
     @property
+    def foreign_database(self) -> DatabaseBinding | None:
+        """Where the database is only read: it was not made here, and nobody adopted it."""
+        is_left_out = any(item.kind == DATABASE_KIND for item in self.left_out)
+        return DatabaseBinding(self.root / FOLDER / DATABASE) if is_left_out else None
+
+    @property
     def notice(self) -> str:
         """One line that says what is left out and how to approve it; empty when nothing is."""
         if self.is_complete:

@@ -155,6 +155,9 @@ class Delegations:
     async def call(self, name: str, arguments: Mapping[str, Any] | None, progress: Progress, call: Call = LOCAL) -> CallToolResult:
         """Errors are answers that the model can act on."""
         try:
+            database = None if name == "list_agents" or self._remit.is_attached else self._remit.trust.foreign_database
+            if database is not None:
+                raise database.refused()
             return await self.tools[name](arguments or {}, progress, call)
         except RemitError as error:
             return answers.answer(answers.error_document(error), is_error=True)

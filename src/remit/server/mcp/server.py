@@ -41,7 +41,8 @@ from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
 from remit.server.tokens import OWNER, Principal
-from remit.system.trust import ProjectTrust
+from remit.stores import MemoryStore
+from remit.system.trust import ProjectTrust, load_trust
 
 INSTRUCTIONS = (
     "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
@@ -174,7 +175,7 @@ async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: flo
 
     Delegations of dead processes are not recovered here, only when a client asks for one by its id."""
     with _on_signals() as stopped:
-        async with Remit.open(root, recover=False, trust=trust) as remit:
+        async with _open(root, trust) as remit:
             service = Service(remit)
             server = ToolServer(service, answer_after_seconds)
             async with server.watch():
@@ -185,6 +186,12 @@ async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: flo
                 release_streams(streams.incoming, streams.outgoing)
                 streams.front.let_go()
                 await _first_of(asyncio.ensure_future(service.finish()), stopped)
+
+
+def _open(root: Path, trust: ProjectTrust | None) -> Remit:
+    """With a database that was not made here nothing can be recorded, so nothing is run: callers are answered with what to type."""
+    store = None if (trust or load_trust(root)).foreign_database is None else MemoryStore()
+    return Remit.open(root, recover=False, trust=trust, store=store)
 
 
 async def _speak(server: ToolServer, streams: Streams) -> None:
@@ -258,7 +265,7 @@ async def serve_http(
     """Until a signal. Running delegations are stopped then."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
     with _on_signals() as stopped:
-        async with Remit.open(root, recover=False, trust=trust) as remit:
+        async with _open(root, trust) as remit:
             server = ToolServer(Service(remit), answer_after_seconds)
             async with served_http(remit, server, listening, allowed_hosts, requires_auth=is_remote(listening)):
                 ready()
