@@ -399,7 +399,8 @@ def _authorized(
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
     asked = with_tree_facts(asked, scope.tree, spec, terms.parameters, caller, deps)
-    about, decision = decide_all(deps, asked, workspace) if known is None else (asked[0], known)
+    asker = None if caller is None else caller.delegation
+    about, decision = decide_all(deps, asked, workspace, asker) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None

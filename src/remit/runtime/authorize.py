@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.core.agents import AgentSpec
-from remit.core.delegation import ROOT_CALLER, CallerInfo, Lineage
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.policy import Decision, Effect, Fact, PendingApproval, PolicyRequest, Verdict
 from remit.core.protected_paths import Protection, session_of
@@ -123,32 +123,43 @@ def _effect_names(effects: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(map(str, effects))
 
 
-def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path) -> Decision:
+def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path, asker: Delegation | None) -> Decision:
     """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
-    decision = deps.policy.decide(_with_session(deps, asked))
+    decision = deps.policy.decide(_with_owner(deps, asked, asker))
     follows = asked.effects != (Effect.DELETE,)
     led = real_path_facts(dict(asked.facts), workspace, follows=follows) if "path" in asked.facts else None
     if led is None or decision.verdict is Verdict.DENY:
         return decision
-    other = deps.policy.decide(_with_session(deps, replace(asked, facts=led)))
+    other = deps.policy.decide(_with_owner(deps, replace(asked, facts=led), asker))
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
-def _with_session(deps: RuntimeDeps, asked: PolicyRequest) -> PolicyRequest:
-    """Of a path in a scratch folder, with whether that is the caller's own. The owner of the project reads all of them."""
-    if asked.facts.get("protected") != Protection.SCRATCH:
-        return asked
-    is_own = asked.on_behalf in (ROOT_CALLER, deps.principal_of(session_of(asked.facts["path"])))
-    return replace(asked, facts={**asked.facts, "own_scratch": is_own})
+def _with_owner(deps: RuntimeDeps, asked: PolicyRequest, asker: Delegation | None) -> PolicyRequest:
+    """Of a path in a scratch folder, with whether that is the caller's own (the owner of the project reads all of them); of a file of the
+    board, whether the board had the agent that asks write it."""
+    protection, more = asked.facts.get("protected"), {}
+    if protection == Protection.SCRATCH:
+        more["own_scratch"] = asked.on_behalf in (ROOT_CALLER, deps.principal_of(session_of(asked.facts["path"])))
+    elif protection == Protection.BOARD:
+        more["assigned"] = asker is not None and _is_assigned(asker, asked.facts["path"])
+    return replace(asked, facts={**asked.facts, **more}) if more else asked
 
 
-def decide_all(deps: RuntimeDeps, asked: Sequence[PolicyRequest], workspace: Path) -> tuple[PolicyRequest, Decision]:
-    """The strictest decision on any of them, and what it is about."""
-    about, strictest = asked[0], decide_path(deps, asked[0], workspace)
+def _is_assigned(asker: Delegation, path: str) -> bool:
+    """Whether a command of the board, run by the owner, asked for this file."""
+    is_of_board = asker.lineage.depth == 1 and asker.caller_info is None and asker.task is not None and asker.task.task_number is not None
+    return is_of_board and asker.parameters.get("write_to") == path
+
+
+def decide_all(
+    deps: RuntimeDeps, asked: Sequence[PolicyRequest], workspace: Path, asker: Delegation | None
+) -> tuple[PolicyRequest, Decision]:
+    """The strictest decision on any of them, and what it is about. `asker`: the delegation of the agent that asks."""
+    about, strictest = asked[0], decide_path(deps, asked[0], workspace, asker)
     for one in asked[1:]:
         if strictest.verdict is Verdict.DENY:
             break
-        decision = decide_path(deps, one, workspace)
+        decision = decide_path(deps, one, workspace, asker)
         if _STRICTNESS[decision.verdict] > _STRICTNESS[strictest.verdict]:
             about, strictest = one, decision
     return about, strictest
@@ -165,14 +176,14 @@ def pending_after_restart(submission: Submission, caller: Caller | None, deps: R
     seconds = delegation.deadline.timeout_seconds
     asked = delegation_requests(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
     asked = with_tree_facts(asked, submission.tree, submission.agent.spec, delegation.parameters, caller, deps)
-    about, decision = decide_all(deps, asked, workspace)
+    about, decision = decide_all(deps, asked, workspace, None if caller is None else caller.delegation)
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
 async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    asked, decision = decide_all(deps, step_requests(work, action, facts), workspace)
+    asked, decision = decide_all(deps, step_requests(work, action, facts), workspace, work.delegation)
     if decision.verdict is Verdict.ASK:
         no = await ask_approval(work, deps, asked, decision)
         if no is not None:
@@ -188,15 +199,15 @@ async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]
     (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     requests = (replace(alike, facts=path_facts(path, workspace)) for path in paths)
-    return [path for path, is_allowed in zip(paths, await filter_allowed(deps, requests), strict=True) if is_allowed]
+    return [path for path, is_allowed in zip(paths, await filter_allowed(deps, requests, work.delegation), strict=True) if is_allowed]
 
 
-async def filter_allowed(deps: RuntimeDeps, requests: Iterable[PolicyRequest]) -> list[bool]:
+async def filter_allowed(deps: RuntimeDeps, requests: Iterable[PolicyRequest], asker: Delegation) -> list[bool]:
     """Which of many similar requests are allowed, without asking a person and without keeping the loop."""
     allowed: list[bool] = []
     rest = iter(requests)
     while some := list(islice(rest, _AT_ONCE)):
-        allowed += deps.policy.filter_allowed([_with_session(deps, one) for one in some])
+        allowed += deps.policy.filter_allowed([_with_owner(deps, one, asker) for one in some])
         await asyncio.sleep(0)  # others have their turn
     return allowed
 

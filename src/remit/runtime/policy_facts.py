@@ -33,7 +33,7 @@ OURS = frozenset(
 """Facts about the caller and its tree: agents cannot set them."""
 COMPUTED = frozenset(
     OURS
-    | {"path", "name", "parts", "inside", "protected", "own_scratch"}
+    | {"path", "name", "parts", "inside", "protected", "own_scratch", "assigned"}
     | {"url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
 """Names of facts that are ours to say: no parameter that happens to be called so takes their place."""

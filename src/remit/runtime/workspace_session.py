@@ -279,7 +279,7 @@ async def _left_out(work: "Work", workspace: Workspace, commit: str) -> list[Mer
     """Files that its agent may not write. A person is not asked: they stay on the branch, and are merged by hand."""
     writes = await off_loop(lambda: merge_writes(workspace, commit, seconds=max(0.0, work.remaining())))
     (alike,) = step_requests(work, "", {})
-    allowed = await filter_allowed(work.deps, (one.request(alike) for one in writes))
+    allowed = await filter_allowed(work.deps, (one.request(alike) for one in writes), work.delegation)
     return [one for one, is_allowed in zip(writes, allowed, strict=True) if not is_allowed]
 
 

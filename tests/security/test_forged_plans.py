@@ -1,0 +1,73 @@
+"""Plans, state and TODO.md are written by the board: an agent writes the plan that a command asked it for, and no other."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.board.board import Board
+from remit.board.research_plan import plan
+from support import cli
+from support.repository import begin, git
+
+PLAN = "# Plan\n\n## Phases\n\n### Phase 1: Do it [NOT STARTED]\n\n- **Goal**: done\n- **Accept**: `true`\n"
+OTHER = "specs/002_other/plans/implementation-001.md"
+
+
+def planned(write_to: str) -> dict[str, Any]:
+    return {
+        "status": "completed",
+        "summary": "The plan has one phase. It is written.",
+        "artifacts": [{"type": "plan", "path": write_to}],
+        "errors": [],
+        "metadata": {"phase_count": 1},
+    }
+
+
+@agent("planner", requires_artifacts=True)
+async def through_the_worker(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
+    """As a model does that has no other tool."""
+    paths = (write_to, OTHER, "specs/state.json", "specs/TODO.md")
+    tried = [await ctx.delegate("worker.write_file", path=path, content=PLAN, create_parents=True) for path in (*paths, f"./{OTHER}")]
+    assert [one.ok for one in tried] == [True, False, False, False, False]
+    return planned(write_to)
+
+
+@agent("planner", workspace="worktree", merge=True, requires_artifacts=True)
+async def in_a_worktree(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
+    for path in (write_to, OTHER):
+        (ctx.workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (ctx.workspace / path).write_text(PLAN)
+    return planned(write_to)
+
+
+@pytest.mark.parametrize("planner", [through_the_worker, in_a_worktree], ids=["worker", "worktree"])
+async def test_planner_writes_the_plan_it_was_asked_for_and_no_other(tmp_path: Path, planner: Any) -> None:
+    begin(tmp_path)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
+    assert cli.run("task", "Write the manual", cwd=tmp_path).code == 0
+    async with Remit.open(tmp_path, agents=[planner]) as remit:
+        done = await plan(remit, Board(tmp_path), 1)
+    assert done.status == "completed", done
+    task = Board(tmp_path).look().state.task(1)
+    assert (tmp_path / task.plan_path).read_text() == PLAN
+    assert not (tmp_path / OTHER).exists()
+
+
+async def test_parameter_write_to_alone_is_no_leave_to_write_a_plan(tmp_path: Path) -> None:
+    @agent("writer")
+    async def writer(ctx: Context, write_to: str) -> bool:
+        return (await ctx.delegate("worker.write_file", path=write_to, content=PLAN, create_parents=True)).ok
+
+    @agent("caller")
+    async def caller(ctx: Context) -> list[bool]:
+        roles = [await ctx.delegate(role, parameters={"task": "x", "write_to": OTHER}) for role in ("planner", "reviewer")]
+        return [(await ctx.delegate("writer", write_to=OTHER)).data, *(one.ok for one in roles)]
+
+    async with Remit.open(tmp_path, agents=[writer, caller]) as remit:
+        assert (await remit.delegate("writer", write_to=OTHER)).data is False
+        assert (await remit.delegate("caller")).data == [False, False, False]
+        report = await remit.delegate("writer", write_to="specs/002_other/reports/research-001.md")
+    assert report.data is True
+    assert not (tmp_path / OTHER).exists()
