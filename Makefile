@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
-.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench shape clean python tools
+.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench shape picture clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
@@ -66,6 +66,10 @@ lab: set-up
 	@$(BIN)/python -m bench
 
 # How the sources are cut: sizes, imports across packages, cycles, the path of one delegation; ARCHITECTURE.md quotes it.
+# The picture of the demo in README.md.
+picture: $(READY_DEV)
+	@$(BIN)/python tests/tools/demo_picture.py
+
 shape: $(READY_DEV) $(MESSAGES)
 	@$(BIN)/python tests/tools/shape.py
 

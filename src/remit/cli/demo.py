@@ -133,7 +133,7 @@ async def prose(ctx: Context, files: int) -> str:
 @agent("demo.circle", workspace="none", timeout=20, description="Delegates back to the agent that called it.")
 async def circle(ctx: Context) -> dict[str, Any]:
     refused = await ctx.delegate("demo.survey", folder=".")
-    return {"status": "completed", "summary": f"PolicyRequest demo.survey, its own caller. The answer was {refused.errors[0].code}."}
+    return {"status": "completed", "summary": f"Asked demo.survey, its own caller. The answer was {refused.errors[0].code}."}
 
 
 AGENTS = (survey, inspect, measure, stuck, killed, prose, circle)
