@@ -162,7 +162,9 @@ async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_m
     assert sorted(os.listdir(victim.project)) == [".claude", ".remit", ".venv", "descriptors.txt", "pyproject.toml", "remit.toml"]
     assert {(victim.project / name).read_text() for name in (".claude/settings.json", "pyproject.toml", "remit.toml")} == {""}
     assert int((victim.project / "descriptors.txt").read_text()) == 5  # a title, three streams, and the listing itself
+    (victim.project / ".git").mkdir()  # by a run that was killed
     done = await accept(victim.project, {}, "echo evil > .envrc")
+    assert not (victim.project / ".git").exists()
     assert "made .envrc, by which programs are started" in done.errors[0].message
 
 
@@ -455,5 +457,5 @@ async def test_site_in_a_workspace_does_not_show_the_project(victim: Victim) -> 
     folder.mkdir(parents=True)
     site = AcceptanceSite(folder=folder, root=victim.project)
     profile = site.profile({}, site.limits())
-    assert profile.hidden == (folder / ".git",)
+    assert (profile.hidden, profile.reserved) == ((), (folder / ".git",))
     assert victim.project / ".remit" not in profile.read_only

@@ -144,8 +144,7 @@ class AcceptanceSite:
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
         hidden = [state] if state.is_dir() and state.is_relative_to(folder) else []
-        # Made by the command, it would be run by whoever next asks git something there.
-        hidden += [] if os.path.lexists(folder / ".git") else [folder / ".git"]
+        is_repository = os.path.lexists(folder / ".git") and not _is_empty(folder / ".git")
         hidden += _entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
         scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
         return Profile(
@@ -153,6 +152,8 @@ class AcceptanceSite:
             home=private_home(folder),
             read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])),
             hidden=tuple(path for path in hidden if path not in given),
+            # Made by the command, it would be run by whoever next asks git something there.
+            reserved=() if is_repository else (folder / ".git",),
             temporary_bytes=limits.memory_bytes // 4,
         )
 
@@ -174,6 +175,11 @@ def _entries(folder: Path, *kinds: Protection) -> list[Path]:
     """Entries of a folder that are protected, or that contain protected files."""
     with os.scandir(folder) as found:
         return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether it is a directory that a killed run left."""
+    return path.is_dir() and not path.is_symlink() and not os.listdir(path)
 
 
 def _is_place(name: str) -> bool:

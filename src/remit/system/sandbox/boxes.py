@@ -172,14 +172,13 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
     script = f'{{ {bounds}{_GIT_IDENTITY}; }} 2> /dev/null; exec /bin/sh -c "$0"'
     wanted = seccomp.Filter(families=_FAMILIES, allows_within=True)
     opened = seccomp.open_program(wanted) if offer.seccomp else None
-    absent = [path for path in profile.hidden if not path.exists()]
     try:
         argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=opened)
         homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
         passed = (opened,) if opened is not None else ()
         yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
     finally:
-        for path in absent:
+        for path in profile.reserved:
             with contextlib.suppress(OSError):
                 path.rmdir()
         if opened is not None:

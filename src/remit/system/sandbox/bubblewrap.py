@@ -76,7 +76,7 @@ def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_f
         argv += ["--ro-bind-try", name, name]
     for _, mount in sorted(_mounts(profile).items(), key=lambda one: len(one[0].parts)):
         argv += mount
-    for place in (*(path for path in profile.hidden if not path.is_file()), Path("/dev"), Path("/")):
+    for place in (*(path for path in profile.hidden if path.is_dir()), *profile.reserved, Path("/dev"), Path("/")):
         argv += ["--remount-ro", str(place)]
     argv += ["--seccomp", str(filter_fd)] if filter_fd is not None else []
     return [*argv, "--chdir", str(profile.workspace), "--"]
@@ -90,7 +90,8 @@ def _mounts(profile: Profile) -> dict[Path, list[str]]:
         mounts[place] = ["--perms", rights, "--size", str(profile.temporary_bytes), "--tmpfs", str(place)]
     mounts |= {path: ["--ro-bind-try", str(path), str(path)] for path in profile.read_only}
     mounts |= {path: ["--bind", str(path), str(path)] for path in (profile.workspace, *profile.writable)}
-    return mounts | {path: ["--ro-bind", "/dev/null", str(path)] if path.is_file() else ["--tmpfs", str(path)] for path in profile.hidden}
+    mounts |= {path: ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)] for path in profile.hidden}
+    return mounts | {path: ["--tmpfs", str(path)] for path in profile.reserved}
 
 
 def _system(folder: Path) -> list[str]:

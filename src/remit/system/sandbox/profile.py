@@ -57,8 +57,9 @@ class Profile:
     read_only: tuple[Path, ...] = ()
     """Beside the system's own directories. Must exist."""
     hidden: tuple[Path, ...] = ()
-    """Directories and files that look empty and cannot be written. One that does not exist is an empty directory on the host, too, while
-    the program runs."""
+    """Directories and files that look empty and cannot be written."""
+    reserved: tuple[Path, ...] = ()
+    """Directories that the program must not make. They are there and empty, on the host too, until `shell_box` removes them."""
     network: bool = False
     """Whether it shares the network of the host. Otherwise it has a loopback interface of its own."""
     temporary_bytes: int = 1 << 30
