@@ -1,22 +1,27 @@
 """sandbox: what `coder.execute_code` adds around an empty Python script, beside bubblewrap and python started by asyncio alone.
 
 The floor has the same namespaces, folders and limited file systems; it has no keeper, no Landlock, no filter, no record.
+Acceptance: what the sandbox adds to the command `true`, beside the same command run on the host.
 """
 
 import asyncio
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
 
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
 from remit import Remit
+from remit.runtime.deps import AcceptanceRules
+from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.sandbox import recipes
 from remit.system.sandbox.bubblewrap import command
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.recipes import Grants, Limits
 
 TARGET_SECONDS = 0.015
+ACCEPTANCE_TARGET_SECONDS = 0.030
 _WARM = 3
 
 
@@ -56,5 +61,32 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
             measured=milliseconds(added),
             target=f"≤ {TARGET_SECONDS * 1e3:g} ms",
             is_met=added <= TARGET_SECONDS,
+        ),
+        *await _measure_acceptance(sizes),
+    ]
+
+
+async def _measure_acceptance(sizes: Sizes) -> list[Figure]:
+    took: dict[bool, list[float]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as name:
+        folder = Path(name)
+
+        async def accept(is_on_host: bool) -> None:
+            site = AcceptanceSite(folder=folder, root=folder, rules=AcceptanceRules(is_on_host=is_on_host), is_asked_here=True)
+            assert (await run_acceptance(["true"], site, seconds_left=60)).is_met
+
+        for _ in range(sizes.rounds):
+            for is_on_host, times in took.items():
+                times.append(percentile(await timed_sequence(lambda: accept(is_on_host), sizes.commands), 0.5))  # noqa: B023 - awaited here
+    added = median([one - floor for one, floor in zip(took[False], took[True], strict=True)])
+    return [
+        Figure(section="sandbox", what="floor: acceptance command `true` on the host, p50", measured=milliseconds(median(took[True]))),
+        Figure(section="sandbox", what="acceptance command `true` in the sandbox, p50", measured=milliseconds(median(took[False]))),
+        Figure(
+            section="sandbox",
+            what="added by the sandbox, p50",
+            measured=milliseconds(added),
+            target=f"≤ {ACCEPTANCE_TARGET_SECONDS * 1e3:g} ms",
+            is_met=added <= ACCEPTANCE_TARGET_SECONDS,
         ),
     ]

@@ -17,7 +17,7 @@ MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 """Each is kept in memory and of limited size; together they are watched."""
 SHARED_MEMORY_BYTES = 64 << 20
 _NOBODY = "65534"
-_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "scsi", "sys", "sysrq-trigger"))
+_KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq-trigger"))
 """Settings of the machine: files of root, which root may write without any capability."""
 
 
@@ -72,7 +72,7 @@ def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_f
     elif profile.workspace.stat().st_uid != 0:  # root over a user's files, in a container
         argv += ["--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER"]
     argv += ["--proc", "/proc", "--dev", "/dev"]
-    for name in _KERNEL:
+    for name in _KERNEL if os.geteuid() == 0 else ():
         argv += ["--ro-bind-try", name, name]
     for _, mount in sorted(_mounts(profile).items(), key=lambda one: len(one[0].parts)):
         argv += mount
