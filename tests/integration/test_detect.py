@@ -62,6 +62,7 @@ async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None
         definition = definition_of(name, table, source="remit.toml")
         assert definition.delegates
         assert definition.spec.workspace == "worktree"
+        assert definition.contain == ("auto" if name in ("claude", "codex") else False)
     assert tables["gemini"]["command"] == ["gemini", "--experimental-acp"]
     (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
     assert "not tried by us" in gemini

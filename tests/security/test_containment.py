@@ -101,6 +101,26 @@ async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path
 
 
 @needs_bubblewrap
+async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> None:
+    """Its hooks and settings would run when a person next uses git there. Below a repository that can still be read."""
+    script = "git init -q . ; mkdir -p .git/hooks; echo x > .git/config; rm -rf .git; git -C .. rev-parse --is-inside-work-tree; ls -A .git"
+    project = project_with(tmp_path, maker=command("sh", "-c", script))
+    async with Remit.open(project) as remit:
+        alone = await remit.delegate("maker", task="Make one.", timeout=30)
+        (project / "remit.toml").rename(project / "sub.toml")
+    assert (alone.status, alone.data) == ("completed", "")
+    assert not (project / ".git").exists()
+    below = project / "sub"
+    below.mkdir()
+    (project / "sub.toml").rename(below / "remit.toml")
+    commit(project)
+    async with Remit.open(below) as remit:
+        inside = await remit.delegate("maker", task="Make one.", timeout=30)
+    assert (inside.status, inside.data) == ("completed", "true")
+    assert not (below / ".git").exists()
+
+
+@needs_bubblewrap
 async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(tmp_path: Path) -> None:
     """A listed port of this machine is at the container's own loopback address; anything else is refused and says why."""
 

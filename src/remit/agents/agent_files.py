@@ -177,7 +177,7 @@ _READS = frozenset({"name", "description", "model", "tools", "disallowedTools", 
 _OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _WIDENING = frozenset({
     "kind", "grpc", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
-    "delegates", "merge", "isolation", "built_in", "operations", "retries",
+    "delegates", "merge", "isolation", "built_in", "operations", "retries", "hosts",
 })  # fmt: skip
 """Keys that would give an agent more than its executor has. Folders of other tools come with any clone and are read before anybody has
 looked at them."""

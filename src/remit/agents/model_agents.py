@@ -187,7 +187,7 @@ ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default", 
 _FAMILIES = {"claude-": "anthropic", "gpt-": "openai", "gemini-": "google"}
 _NOT_CARRIED = (
     "kind", "command", "prompt", "folder", "pass_environment", "environment", "hand_in", "options", "delegates", "runs_on", "built_in",
-    "isolation", "allow",
+    "isolation", "allow", "contain", "hosts",
 )  # fmt: skip
 """What a profile may say that means nothing once a model carries it out."""
 

@@ -165,6 +165,10 @@ def _sandbox() -> Iterator[Finding]:
         yield (Finding if offer.has_bubblewrap else _worse)("in force", offer.stack)
     else:
         yield _missing("in force", "code cannot be confined here: coder.execute_code refuses", offer.advice())
+    if offer.has_bubblewrap:
+        yield Finding("containment", 'agents with contain = true or "auto" are contained')
+    else:
+        yield _missing("containment", 'agents with contain = true are refused, with "auto" they run uncontained', offer.advice())
 
 
 def _programs() -> Iterator[Finding]:

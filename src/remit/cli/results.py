@@ -440,7 +440,9 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
     if definition is None:
         return {}
     names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
-    return _fields_of(definition, *names, "delegates", "hand_in", "options", "runs_on") | {"environment": sorted(definition.environment)}
+    return _fields_of(definition, *names, "delegates", "hand_in", "options", "contain", "hosts", "runs_on") | {
+        "environment": sorted(definition.environment)
+    }
 
 
 def agent_document(spec: "AgentSpec", timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:

@@ -157,6 +157,7 @@ def lines_for(found: DetectedAgent, *, is_git: bool) -> list[str]:
         'allow = ["read", "search", "edit", "execute"]',
         "delegates = true",
         f'workspace = "{"worktree" if is_git else "shared"}"',
+        *(['contain = "auto"'] if known.kind is not Kind.ACP else []),  # of the others we know neither directory nor hosts
         f"timeout = {TIMEOUT_SECONDS}",
     ]
 

@@ -7,6 +7,7 @@ The supervisor, deadlines and the killing of the whole tree are those of any com
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import socket
@@ -29,6 +30,7 @@ from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
 from remit.core.ids import decode
 from remit.policy.audit import note_access
+from remit.system.beneath import open_folder
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose
 from remit.system.sandbox.probe import Offer, probe
@@ -110,7 +112,8 @@ class Container:
             ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT))
             handover = Handover(home.link)
             stack.callback(handover.close)
-            inside = _Inside(definition, program, ctx, home, offer)
+            git = stack.enter_context(_repository(ctx.workspace.resolve()))
+            inside = _Inside(definition, program, ctx, home, offer, git)
             gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
             stack.push_async_callback(gateway.close)
             ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
@@ -152,6 +155,29 @@ async def _entered(stack: contextlib.AsyncExitStack, manager: "contextlib.Abstra
 
     stack.push_async_callback(leave)
     return made
+
+
+@contextlib.contextmanager
+def _repository(workspace: Path) -> Iterator[tuple[Path, ...]]:
+    """What of git is shown, read-only. Where a workspace has no `.git`, an empty directory stands there meanwhile, so that nobody can make
+    one with hooks in it."""
+    dot = workspace / ".git"
+    if dot.is_symlink():
+        raise Unavailable(f"{dot} is a link, which cannot be protected in a container.", advice='Declare workspace = "worktree".')
+    found = git_directories(workspace)
+    if dot.is_file() or (dot.is_dir() and any(dot.iterdir())):
+        yield found
+        return
+    dot.mkdir(exist_ok=True)
+    descriptor = open_folder(dot)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield (dot, *found)
+    finally:
+        with contextlib.suppress(OSError):  # another run needs it, or a person has made a repository
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            dot.rmdir()
+        os.close(descriptor)
 
 
 def _fault(offer: Offer) -> str:
@@ -232,7 +258,9 @@ class Handover:
 class _Inside:
     """What one run sees, and its command line."""
 
-    def __init__(self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer) -> None:
+    def __init__(
+        self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer, git: tuple[Path, ...]
+    ) -> None:
         self._program = program
         self._home = home
         self._offer = offer
@@ -245,7 +273,7 @@ class _Inside:
             workspace=self.writes[0],
             home=home.home,
             writable=(scratch, *home.writable, *self._sockets()),
-            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git_directories(workspace)),
+            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git),
             hidden=(own,) if scratch.is_relative_to(own) else (),
         )
 
