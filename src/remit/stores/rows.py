@@ -37,7 +37,6 @@ NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
 _NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
 _INT64 = 2**63 - 1
-_NOBODY = (None, None)
 _CONTEXT_OURS: Shape = dict.fromkeys(
     ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes", "came")
 )
@@ -278,41 +277,40 @@ def row_of(record: Record) -> tuple[Any, ...]:
     )
 
 
-NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
+NEW_COLUMNS = "session_id, root_id, agent, status, owner, created_at, started_at, step_times, context"
 NEW_COUNT = NEW_COLUMNS.count(",") + 1
-"""The columns of a new delegation; the rest of its row is constant, unless the caller is from outside."""
+"""The columns of a new delegation, and one more for a child: its parent. The others are constant, or NULL, which costs to be bound."""
 
 
 def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
-    """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here.
-
-    Two more columns for a caller from outside: its principal and its conversation."""
+    """A delegation that begins, without a record made for it: every delegation passes here. The whole row if more than usual was said."""
     delegation = begun.delegation
-    lineage = delegation.lineage
-    task = delegation.task
-    new = (
-        lineage.session_id,
-        lineage.root_id,
-        lineage.parent_id,
-        delegation.agent,
-        begun.state._value_,
-        begun.owner,
-        delegation.created_at,
-        begun.started_at,
-        delegation.key,
-        None if task is None else task.task_number,
-        pack_times(begun.step_times),
-        _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
-        if _is_bare(delegation)
-        else to_json_text(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
+    lineage, task, caller_info = delegation.lineage, delegation.task, delegation.caller_info
+    times = pack_times(begun.step_times)
+    if _is_bare(delegation):
+        context = _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
+    else:
+        context = to_json_text(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS)
+    state, owner, started_at, created_at = begun.state._value_, begun.owner, begun.started_at, delegation.created_at
+    new = (lineage.session_id, lineage.root_id, delegation.agent, state, owner, created_at, started_at, times, context)
+    if delegation.key is None and task is None and caller_info is None:
+        return new if lineage.parent_id is None else (*new, lineage.parent_id)
+    return full_row(new)._replace(
+        parent_id=lineage.parent_id,
+        key=delegation.key,
+        task_number=None if task is None else task.task_number,
+        principal=None if caller_info is None else caller_info.principal,
+        conversation=None if caller_info is None else caller_info.session,
     )
-    caller_info = delegation.caller_info
-    return new if caller_info is None else (*new, caller_info.principal, caller_info.session)
 
 
 def full_row(new: tuple[Any, ...]) -> Row:
     """The whole row of a delegation that begins."""
-    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:NEW_COUNT], None, *(new[NEW_COUNT:] or _NOBODY)))
+    if isinstance(new, Row):
+        return new
+    session_id, root_id, agent, state, owner, created_at, started_at, times, context, *parent = new
+    start = (session_id, root_id, parent[0] if parent else None, agent, state, owner, created_at, started_at)
+    return Row(*start, None, None, None, 1, 0, 0.0, 0, times, context, None, None, None)
 
 
 def _is_bare(delegation: Delegation) -> bool:
@@ -410,10 +408,15 @@ def _fit(value: Any) -> Any:
 NOTHING_MET = WriteResult()
 AT_ONCE = 16
 """So many delegations that begin are written by one statement: what it costs to run one is shared by them."""
-_NEW = f"({', '.join('?' * NEW_COUNT)}, 1, 0, 0.0, 0)"
-BEGIN = f"INSERT INTO delegations ({NEW_COLUMNS}, attempt, tokens, cost, chunk_count) VALUES {_NEW}"
-BEGIN_MANY = BEGIN + f", {_NEW}" * (AT_ONCE - 1)
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
+_CONSTANT = "attempt, tokens, cost, chunk_count", "1, 0, 0.0, 0"
+INSERTS = {
+    NEW_COUNT: f"INSERT INTO delegations ({_CONSTANT[0]}, {NEW_COLUMNS}) VALUES ({_CONSTANT[1]}{', ?' * NEW_COUNT})",
+    NEW_COUNT + 1: f"INSERT INTO delegations ({_CONSTANT[0]}, {NEW_COLUMNS}, parent_id) VALUES ({_CONSTANT[1]}{', ?' * (NEW_COUNT + 1)})",
+    len(Row._fields): INSERT,
+}
+"""By the number of columns that are bound."""
+INSERTS_OF_MANY = {count: one + f", {one.partition(' VALUES ')[2]}" * (AT_ONCE - 1) for count, one in INSERTS.items()}
 START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
 SETTLE = (
     "UPDATE delegations SET status=?, settled_at=?, result=?, step_times=?, tokens=?, cost=?, chunk_count=? "
@@ -435,12 +438,12 @@ Columns = tuple[Any, ...]
 class Group:
     """The writes of one transaction, as rows by kind. `owner_id`, when known, keeps a superseded process from writing outcomes."""
 
-    __slots__ = ("begun", "checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
+    __slots__ = ("checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
 
     def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
         self.owner_id = owner_id
-        self.begun: list[Columns] = []
-        self.inserts: list[Columns] = []
+        self.inserts: dict[int, list[Columns]] = {}
+        """New rows, by the number of their columns."""
         self.starts: list[Columns] = []
         self.settlements: list[Columns] = []
         self.said: list[Columns] = []
@@ -449,13 +452,10 @@ class Group:
         for write in writes:
             kind = type(write)
             if kind is BeginDelegation:
-                new = row_of_new(write)  # type: ignore[arg-type]
-                if len(new) == NEW_COUNT:
-                    self.begun.append(new)
-                else:
-                    self.inserts.append(full_row(new))
+                new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+                self.inserts.setdefault(len(new), []).append(new)
             elif kind is RecordDelegation:
-                self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
+                self.inserts.setdefault(len(Row._fields), []).append(row_of(write.record))  # type: ignore[union-attr]
             elif kind is SettleDelegation:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
             else:
@@ -474,10 +474,10 @@ class Group:
         """False: something clashed, and the transaction has been left unfinished."""
         anyones = self.owner_id is None
         try:
-            if self.begun:
-                self._begin(connection)
-            if self.inserts:
-                connection.executemany(INSERT, self.inserts)
+            for count, rows in self.inserts.items():
+                if len(rows) >= AT_ONCE:
+                    rows = _insert_many(connection, count, rows)
+                connection.executemany(INSERTS[count], rows)
             if self.starts:
                 connection.executemany(START if anyones else START_OURS, self.starts)
             if self.settlements:
@@ -492,15 +492,13 @@ class Group:
             return False
         return True
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
-        rest = self.begun
-        if len(rest) >= AT_ONCE:
-            even = len(rest) - len(rest) % AT_ONCE
-            many = [tuple(chain.from_iterable(rest[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
-            connection.executemany(BEGIN_MANY, many)
-            rest = rest[even:]
-        if rest:
-            connection.executemany(BEGIN, rest)
+
+def _insert_many(connection: sqlite3.Connection, count: int, rows: list[Columns]) -> list[Columns]:
+    """Insert as many as a statement for many takes; the rest is returned."""
+    even = len(rows) - len(rows) % AT_ONCE
+    many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
+    connection.executemany(INSERTS_OF_MANY[count], many)
+    return rows[even:]
 
 
 def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> WriteResult | None:
