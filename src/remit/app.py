@@ -29,6 +29,7 @@ from remit.core.redaction import redact_logs
 from remit.core.request import call
 from remit.core.result import Return
 from remit.runtime.accept import accept
+from remit.runtime.deps import CURRENT
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -288,8 +289,6 @@ class Remit:
 
     def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
         """Inside an agent, a delegation is always its child: limits cannot be avoided. Callers of an API are known by their origin."""
-        from remit.runtime.engine import CURRENT
-
         current = CURRENT.get()
         if current is not None:
             if current.engine is not self.engine:

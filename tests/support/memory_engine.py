@@ -24,8 +24,8 @@ from remit.core.request import Request
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import accept, reply
-from remit.runtime.deps import RuntimeDeps, Submission
-from remit.runtime.engine import CURRENT, EngineConfig, LiveHandle, Perform, Recovered
+from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
+from remit.runtime.engine import EngineConfig, LiveHandle, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
 from remit.runtime.local_context import LocalBackend, LocalRun
 from remit.runtime.partial_work import collect_partial_work

@@ -19,7 +19,8 @@ from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.runtime.engine import CURRENT, Engine
+from remit.runtime.deps import CURRENT
+from remit.runtime.engine import Engine
 from remit.stores.sqlite import open_read_only
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import connect_to, peer_of

@@ -28,8 +28,8 @@ from remit.core.context import Context, ContextBackend
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode, new_token
 from remit.core.ports import AgentPort, Store
-from remit.runtime.deps import Agents, RuntimeDeps
-from remit.runtime.engine import CURRENT, Engine, LiveDelegation
+from remit.runtime.deps import CURRENT, Agents, RuntimeDeps
+from remit.runtime.engine import Engine, LiveDelegation
 from remit.system.processes import FORK_SERVER, has_proc, look, mark_of, marker, process_start
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import Peer, listen_at, peer_of

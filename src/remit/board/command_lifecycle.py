@@ -29,7 +29,7 @@ from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
-from remit.runtime.engine import CURRENT
+from remit.runtime.deps import CURRENT
 from remit.system.context_files import context_files
 from remit.system.threads import off_loop
 

@@ -72,6 +72,9 @@ class Artifact:
         return fields
 
 
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Metadata(NamedTuple):
     session_id: str
     agent_type: str
@@ -79,7 +82,7 @@ class Metadata(NamedTuple):
     delegation_path: tuple[str, ...]
     duration_seconds: float
     """From our own clock."""
-    extra: Mapping[str, Any] = MappingProxyType({})
+    extra: Mapping[str, Any] = NOTHING
     """Optional fields such as phase_count, findings_count, kept as they came."""
 
     def to_dict(self) -> dict[str, Any]:

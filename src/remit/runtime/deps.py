@@ -1,5 +1,6 @@
 """What the runtime is given by `app`: the directory, the rules, the clock, the policy; and a submission, which an engine runs."""
 
+import contextvars
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from remit.runtime.tree_facts import TreeFacts
 
 if TYPE_CHECKING:
     from remit.core.settings import Settings
+    from remit.runtime.engine import LiveDelegation
     from remit.runtime.workspaces import Workspace
 
 
@@ -135,4 +137,6 @@ class Submission:
     """Those of its parameters: struck out of whatever is kept, as long as this lives."""
 
 
+CURRENT: "contextvars.ContextVar[LiveDelegation | None]" = contextvars.ContextVar("remit_current", default=None)
+"""The delegation whose agent runs in this context. An engine sets it around each agent: what that delegates is its child."""
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))

@@ -3,7 +3,6 @@
 An engine records a delegation before it runs it, keeps its deadline, and records its outcome before its caller hears of it.
 """
 
-import contextvars
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -67,10 +66,6 @@ class LiveDelegation(Caller, Protocol):
         ...
 
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
-
-
-CURRENT: contextvars.ContextVar[LiveDelegation | None] = contextvars.ContextVar("remit_current", default=None)
-"""The delegation whose agent runs in this context. An engine sets it around each agent: what that delegates is its child."""
 
 
 class LiveHandle(Handle):

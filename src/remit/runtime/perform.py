@@ -74,16 +74,17 @@ async def perform(work: Work) -> Return:
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean_text(answer) if answer.__class__ is str else answer
         result = reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
-        work.stamp(_MONITOR, _VALIDATE)
+        work.stamp(_MONITOR, _PROCESS)
         if work.failures or work.delegation.accept or work.workspace_session is not None:
             result = await _processed(work, result)
+            work.stamp(_PROCESS)
     else:
         work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
         work.stamp(_VALIDATE)
         work.submission.tree.note_result(spec, result.data)
         result = await _processed(work, result)
-    work.stamp(_PROCESS)
+        work.stamp(_PROCESS)
     return result if work.saved is None else reply.with_agent_session(result, work.saved)
 
 

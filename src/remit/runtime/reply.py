@@ -12,7 +12,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
-from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.result import NOTHING, Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 
 A_PERSON_IS_NEEDED = "Manual intervention is needed."
@@ -31,7 +31,7 @@ class Stop:
 
 def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
     lineage = delegation.lineage
-    return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or {})
+    return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or NOTHING)
 
 
 def completed_return(

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from itertools import chain
@@ -156,16 +157,21 @@ def result_text(result: Return) -> str:
 
 def _redacted_result(known: dict[str, Any], result: Return) -> str:
     """Without secrets, and with a warning where some were redacted."""
-    if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
-        try:
-            return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
-        except PydanticSerializationError:
-            return to_json_text(known, _RESULT_OURS)
+    if len(known) == 2 and not has_known_secrets() and (summary := _harmless_summary(result.summary)) is not None:
+        return f'{{"summary":{summary},"seconds":{float(result.metadata.duration_seconds)!r}}}'  # the frequent case
     text = to_json_text(known, _RESULT_OURS)
     if REDACTED not in text or SECRETS_REMOVED in result.warnings:
         return text
     kept = from_json_text(text)  # our own words are added to what is clean already: no secret is looked for in them
     return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
+
+
+@lru_cache(maxsize=1024)
+def _harmless_summary(summary: str) -> str | None:
+    """As JSON, unless a secret may be in it: most agents say the same each time."""
+    with suppress(PydanticSerializationError):
+        return to_json(summary).decode() if is_harmless(summary) else None
+    return None
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:

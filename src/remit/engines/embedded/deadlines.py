@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pydantic
 
-from remit.runtime.engine import CURRENT
+from remit.runtime.deps import CURRENT
 
 if TYPE_CHECKING:
     from remit.engines.embedded.delegation_run import DelegationRun

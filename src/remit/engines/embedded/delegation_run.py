@@ -488,11 +488,11 @@ class DelegationRun(LocalRun):
     def _on_settled(self, problem: Problem) -> None:
         result = self.result
         assert result is not None
-        if isinstance(problem, Unavailable):
-            result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
-        elif isinstance(problem, Overruled):
+        if isinstance(problem, Overruled):
             self._engine.spawn(self._finish_as_recorded(result))
             return
+        if problem is not None:
+            result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
         self._finish(result)
 
     async def _finish_as_recorded(self, ours: Return) -> None:

@@ -35,8 +35,8 @@ from remit.engines.embedded.replay import earlier_run, refuse_resume, refused_me
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redraw_session_id
-from remit.runtime.deps import Submission
-from remit.runtime.engine import CURRENT, EngineConfig, Middleware, Perform, Recovered
+from remit.runtime.deps import CURRENT, Submission
+from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
 from remit.runtime.perform import perform
 from remit.runtime.reply import Stop

@@ -16,7 +16,8 @@ from remit.core.delegation import ORIGIN
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.redaction import redact_text
 from remit.core.tracing import context_of
-from remit.runtime.engine import CURRENT, Engine
+from remit.runtime.deps import CURRENT
+from remit.runtime.engine import Engine
 
 LOGGERS = ("remit", "opentelemetry")
 MAX_CHARACTERS = 20_000

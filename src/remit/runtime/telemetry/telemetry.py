@@ -18,7 +18,8 @@ from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
 from remit.core.settings import Settings
-from remit.runtime.engine import CURRENT, Middleware
+from remit.runtime.deps import CURRENT
+from remit.runtime.engine import Middleware
 from remit.runtime.lifecycle import Listener
 from remit.runtime.telemetry.names import METRIC_EVENTS, Find, Live
 from remit.system.threads import off_loop

@@ -24,7 +24,8 @@ from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitErro
 from remit.core.jsonable import clean_text
 from remit.core.parameters import declared_names
 from remit.core.tracing import traceparent_of
-from remit.runtime.engine import CURRENT, LiveDelegation
+from remit.runtime.deps import CURRENT
+from remit.runtime.engine import LiveDelegation
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
