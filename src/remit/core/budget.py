@@ -47,7 +47,7 @@ class Budget:
 
     __slots__ = ("alive", "cost", "delegations", "limits", "opened_at", "outer", "tokens")
 
-    def __init__(self, limits: Limits, *, opened_at: float, outer: "Budget | None" = None) -> None:
+    def __init__(self, limits: Limits, opened_at: float, outer: "Budget | None" = None) -> None:
         self.limits = limits
         self.outer = outer
         self.opened_at = opened_at

@@ -87,7 +87,7 @@ class Owner:
     opened_at: float
 
 
-# ---- writes: applied in groups, each group wholly or not at all; made for one group (so the frequent ones are not frozen)
+# ---- writes: applied in groups, each group wholly or not at all
 
 
 @dataclass(slots=True)
@@ -101,8 +101,7 @@ class RecordDelegation:
         return self.record.session_id
 
 
-@dataclass(slots=True)
-class BeginDelegation:
+class BeginDelegation(NamedTuple):
     """A new delegation, straight from the engine: the frequent way to be recorded, without a `Record` made for it."""
 
     delegation: Delegation
@@ -125,8 +124,7 @@ class StartDelegation:
     step_times: StepTimes
 
 
-@dataclass(slots=True)
-class SettleDelegation:
+class SettleDelegation(NamedTuple):
     """The outcome: recorded once; a second one for the same delegation is ignored and reported by `Store.apply`."""
 
     session_id: str

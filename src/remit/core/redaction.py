@@ -404,6 +404,7 @@ def redact_key(key: str) -> str:
     return key if struck == data else f"{struck.decode('utf-8', 'replace')} {hashlib.sha256(data).hexdigest()[:32]}"
 
 
+@lru_cache(maxsize=1024)
 def is_harmless(text: str) -> bool:
     """Whether no known format is in a short text that comes again and again; ask `has_known_secrets` for values besides."""
     return "=" not in text and not is_suspicious(text.encode("utf-8", "replace"))

@@ -9,7 +9,7 @@ from remit.core.delegation import TaskContext
 from remit.core.errors import Misused
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Request:
     agent: str
     """A name in the directory, or `/command` to be routed."""
@@ -47,7 +47,7 @@ def call(agent: str, /, **asked: Any) -> Request:
     if not isinstance(agent, str) or not agent:
         raise Misused(f"An agent is named by a string, not {agent!r}.", code="INVALID_TARGET", advice="See `remit agents`.")
     if not asked:
-        return Request(agent=agent, parameters={})
+        return Request(agent, {})
     explicit = asked.pop("parameters", None) or {}
     if not isinstance(explicit, Mapping):
         raise Misused(f"parameters must be a mapping, not {type(explicit).__name__}.", advice='Pass parameters={"name": value}.')

@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -31,7 +31,7 @@ from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission
 from remit.runtime.tree_facts import TreeFacts
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class GuardInput:
     """Everything the guards look at; plain facts, gathered by `accept` for one look and not kept (so not frozen: it is made often)."""
 
@@ -44,6 +44,12 @@ class GuardInput:
     """The caller's hard deadline (monotonic); None for a root caller."""
     max_depth: int
     budget: Budget
+    lineage: Lineage = ROOT_LINEAGE
+    """The caller's."""
+    tree: TreeFacts = field(default_factory=TreeFacts)
+    principal: str = ROOT_CALLER
+    """The caller's name for the policy."""
+    caller_info: CallerInfo | None = None
     closing: str | None = None
     """Why the caller's tree takes no new delegations (it is being cancelled), or None."""
     ancestor_tasks: Sequence[tuple[str, str]] | None = None
@@ -171,63 +177,11 @@ _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
 """Refusals that are looked at anew each time: `alive at once` may have room again."""
 
 
-class CallerScope(NamedTuple):
-    """A caller's place in its tree and its limits: what its delegation inherits."""
-
-    lineage: Lineage
-    tree: TreeFacts
-    budget: Budget
-    hard_at: float | None
-    """When the caller itself ends (monotonic); None: a root caller."""
-    max_depth: int
-    principal: str
-    """The caller's name for the policy."""
-    caller_info: CallerInfo | None = None
-
-    @property
-    def on_behalf(self) -> str:
-        """Who asked for the whole tree."""
-        return ROOT_CALLER if self.caller_info is None else self.caller_info.principal
-
-
-def caller_scope(caller: Caller | None, origin: Origin | None, limits: Limits | None, deps: RuntimeDeps, now: float) -> CallerScope:
-    """`origin`: who asks from outside, whose limits only narrow; `limits`: those of the request itself."""
-    max_depth, hard_at, lineage, principal, info = deps.rules.max_depth, None, ROOT_LINEAGE, ROOT_CALLER, None
-    if caller is not None:
-        delegation, budget = caller.delegation, caller.budget
-        lineage, hard_at, principal, info = delegation.lineage, delegation.deadline.hard_at, delegation.agent, delegation.caller_info
-        if info is not None and info.max_depth is not None:  # a limit of the tree's caller
-            max_depth = min(max_depth, info.max_depth)
-        if origin is not None and origin.budget is not None and any(one is budget for one in origin.budget.scopes()):
-            budget = origin.budget  # a scope inside the caller's own
-    else:
-        budget = Budget(deps.rules.budget, opened_at=now, outer=None if origin is None else origin.budget)
-        if origin is not None:
-            lineage, info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
-            principal = info.principal
-    if origin is not None:
-        if origin.limits is not None:
-            budget = budget.narrowed(origin.limits, now)
-            info = (info or CallerInfo(ROOT_CALLER))._replace(limits=origin.limits)
-        if origin.max_depth is not None:
-            max_depth = min(max_depth, origin.max_depth)
-            info = (info or CallerInfo(ROOT_CALLER))._replace(max_depth=max_depth)
-        if origin.deadline_at is not None:
-            theirs = now + origin.deadline_at - deps.clock.wall()
-            hard_at = theirs if hard_at is None else min(hard_at, theirs)
-    if limits is not None:
-        budget = budget.narrowed(limits, now)
-    return CallerScope(lineage, TreeFacts() if caller is None else caller.tree, budget, hard_at, max_depth, principal, info)
-
-
-@dataclass(slots=True)
 class _Terms:
-    """What the request says, read and checked; the first thing wrong with it in `fault`."""
+    """What the request says, read and checked; the first thing wrong with it in `fault`. Most requests set few of these."""
 
-    target: str
     agent: AgentPort | None = None
     command: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     arguments: Any = None
     timeout_seconds: float = 0.0
     priority: Priority = Priority.NORMAL
@@ -238,6 +192,57 @@ class _Terms:
     fault: RemitError | None = None
     secrets: SecretValues | None = None
     warnings: tuple[str, ...] = ()
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.parameters: Mapping[str, Any] = {}
+
+
+def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None) -> GuardInput:
+    """What the caller is and allows, and what `terms` ask for."""
+    rules, target = deps.rules, terms.target
+    if caller is None:
+        budget = Budget(rules.budget, now, None if origin is None else origin.budget)
+        case = GuardInput(target, now, ROOT_LINEAGE.path, 0, None, rules.max_depth, budget)
+    else:
+        delegation = caller.delegation
+        lineage, info, max_depth = delegation.lineage, delegation.caller_info, rules.max_depth
+        if info is not None and info.max_depth is not None:  # a limit of the tree's caller
+            max_depth = min(max_depth, info.max_depth)
+        case = GuardInput(target, now, lineage.path, lineage.depth, delegation.deadline.hard_at, max_depth, caller.budget)
+        case.lineage, case.tree, case.principal, case.caller_info = lineage, caller.tree, delegation.agent, info
+        case.closing = caller.closing
+    if origin is not None:
+        _narrow(case, origin, caller is None, deps.clock.wall())
+    if terms.limits is not None:
+        case.budget = case.budget.narrowed(terms.limits, now)
+    if terms.command is not None:
+        case.caller_path = (*case.caller_path, terms.command)
+    if rules.cycles_by_task:
+        case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
+    if terms.agent is None:
+        case.known, case.directory = False, deps.agents.names
+    case.fault = terms.fault
+    return case
+
+
+def _narrow(case: GuardInput, origin: Origin, is_root: bool, wall: float) -> None:
+    """`origin`: who asks from outside. The limits of a caller here only get narrower by it."""
+    if is_root:
+        case.lineage, case.caller_info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
+        case.caller_path, case.caller_depth, case.principal = origin.path, origin.depth, origin.caller_info.principal
+    elif origin.budget is not None and any(one is case.budget for one in origin.budget.scopes()):
+        case.budget = origin.budget  # a scope inside the caller's own
+    info = case.caller_info or CallerInfo(ROOT_CALLER)
+    if origin.limits is not None:
+        case.budget = case.budget.narrowed(origin.limits, case.now)
+        case.caller_info = info = info._replace(limits=origin.limits)
+    if origin.max_depth is not None:
+        case.max_depth = min(case.max_depth, origin.max_depth)
+        case.caller_info = info._replace(max_depth=case.max_depth)
+    if origin.deadline_at is not None:
+        theirs = case.now + origin.deadline_at - wall
+        case.caller_hard_at = theirs if case.caller_hard_at is None else min(case.caller_hard_at, theirs)
 
 
 def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
@@ -330,36 +335,19 @@ def _submission(
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
-    scope = caller_scope(caller, origin, terms.limits, deps, now)
-    above = scope.lineage
-    lineage = _lineage(above, caller is None, terms, created_at)
-    case = GuardInput(
-        target=terms.target,
-        now=now,
-        caller_path=above.path if terms.command is None else (*above.path, terms.command),
-        caller_depth=above.depth,
-        caller_hard_at=scope.hard_at,
-        max_depth=scope.max_depth,
-        budget=scope.budget,
-        known=terms.agent is not None,
-        directory=deps.agents.names,
-    )
-    if caller is not None:  # what most do not have is set apart: every delegation passes here
-        case.closing = caller.closing
-    if deps.rules.cycles_by_task:
-        case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
-    if terms.fault is not None:
-        case.fault = terms.fault
+    case = guard_input(terms, caller, deps, now, origin)
+    above = case.lineage
+    lineage = _lineage(case, caller is None, created_at)
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _authorized(case, terms, caller, deps, lineage, scope)
+        error, pending = _authorized(case, terms, caller, deps, lineage)
     delegation = Delegation(
         lineage,
         terms.target,
         terms.parameters,
         above.path[-1] if terms.command is None else terms.command,
         terms.priority,
-        _deadline(terms, now, scope.hard_at, scope.budget),
+        _deadline(terms, now, case.caller_hard_at, case.budget),
         created_at,
         terms.idle_seconds,
         redact_key(request.key) if isinstance(request.key, str) else None,
@@ -368,9 +356,9 @@ def _submission(
         terms.command,
         terms.task,
         None if request.resume is None or not is_session_id(request.resume) else request.resume,
-        scope.caller_info,
+        case.caller_info,
     )
-    submission = Submission(delegation, terms.agent, terms.arguments, scope.tree, scope.budget, caller, steps, warnings=terms.warnings)
+    submission = Submission(delegation, terms.agent, terms.arguments, case.tree, case.budget, caller, steps, terms.warnings)
     if pending is not None:
         submission.pending = pending
     if terms.secrets is not None:
@@ -381,24 +369,25 @@ def _submission(
 
 
 def _authorized(
-    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage, scope: CallerScope
+    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage
 ) -> tuple[ErrorInfo | None, PendingApproval | None]:
     """The policy's refusal, or the approval that is still needed; neither, when it is allowed."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
-    known = None
-    if not spec.acts_on and scope.on_behalf in (ROOT_CALLER, scope.principal):  # else the log says on whose behalf
-        known = deps.policy.cached_decision(scope.principal, spec.name, lineage.depth, effects, lineage.session_id)
+    known, principal = None, case.principal
+    on_behalf = ROOT_CALLER if case.caller_info is None else case.caller_info.principal
+    if not spec.acts_on and on_behalf in (ROOT_CALLER, principal):  # else the log says on whose behalf
+        known = deps.policy.cached_decision(principal, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = deps.root if caller is None else caller.workspace
-    who, left = Principals(scope.principal, scope.on_behalf), case.budget.spendable()
+    who, left = Principals(principal, on_behalf), case.budget.spendable()
     try:
         asked = delegation_requests(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
-    asked = with_tree_facts(asked, scope.tree, spec, terms.parameters, caller, deps)
+    asked = with_tree_facts(asked, case.tree, spec, terms.parameters, caller, deps)
     asker = None if caller is None else caller.delegation
     about, decision = decide_all(deps, asked, workspace, asker) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
@@ -406,12 +395,10 @@ def _authorized(
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
 
 
-def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:
-    session_id = new_session_id(created_at)
-    if not is_root:
-        return above.child(session_id, terms.target)
-    callers = above.path if terms.command is None else (*above.path, terms.command)
-    return Lineage.root(session_id, terms.target, callers, above.depth + 1)
+def _lineage(case: GuardInput, is_root: bool, created_at: float) -> Lineage:
+    session_id, above = new_session_id(created_at), case.lineage
+    root_id, parent_id = (session_id, None) if is_root else (above.root_id, above.session_id)
+    return Lineage(session_id, root_id, parent_id, above.depth + 1, (*(case.caller_path if is_root else above.path), case.target))
 
 
 def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> None:

@@ -127,10 +127,10 @@ class Submission:
     """The scope it draws from: its own, when it asked for limits."""
     caller: Caller | None
     step_times: list[float | None]
+    warnings: tuple[str, ...] = ()
     refusal: Return | None = None
     earlier: Any = None
     """What an earlier run left to go on from (`EarlierRun`), when the request names one."""
-    warnings: tuple[str, ...] = ()
     pending: PendingApproval | None = None
     """What a person must say yes to before its agent runs."""
     secrets: SecretValues | None = None

@@ -28,18 +28,18 @@ _LONGEST_HEADER = 64
 class TreeFacts:
     """What all delegations of one root share. Kept in memory, and made again from the tree's records after a crash."""
 
-    __slots__ = ("_addresses", "_approved_hosts", "_words", "has_read_files", "has_read_untrusted", "refusals")
+    # Defaults: every root makes one of these, and most trees change nothing but refusals.
+    has_read_files = False
+    """An agent of the tree may have read files of the project."""
+    has_read_untrusted = False
+    """An agent of the tree may have read what somebody on the network wrote."""
+    _words = ""
+    _addresses: frozenset[str] | set[str] = frozenset()
+    _approved_hosts: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self.refusals: dict[str, tuple[Return, int]] = {}
         """Refusals and how often each was given, by call."""
-        self.has_read_files = False
-        """An agent of the tree may have read files of the project."""
-        self.has_read_untrusted = False
-        """An agent of the tree may have read what somebody on the network wrote."""
-        self._words = ""
-        self._addresses: frozenset[str] | set[str] = frozenset()  # most trees meet none
-        self._approved_hosts: frozenset[str] = frozenset()
 
     def note_agent(self, spec: AgentSpec) -> None:
         """An agent that begins. One that declares no effects and runs as a program of its own may do anything."""

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
 from itertools import chain
@@ -38,6 +37,7 @@ NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
 _NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
 _INT64 = 2**63 - 1
+_COMPLETED, _FINISHED, _CLAIMED, _NORMAL = Status.COMPLETED, StopReason.FINISHED, Evidence.CLAIMED, Priority.NORMAL
 _CONTEXT_OURS: Shape = dict.fromkeys(
     ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes", "came")
 )
@@ -134,11 +134,11 @@ def result_text(result: Return) -> str:
     known: dict[str, Any] = {"summary": result.summary, "seconds": result.metadata.duration_seconds}
     if result.data is not None:
         known["data"] = result.data
-    if result.status is not Status.COMPLETED:
+    if result.status is not _COMPLETED:
         known["status"] = result.status._value_
-    if result.stop_reason is not StopReason.FINISHED:
+    if result.stop_reason is not _FINISHED:
         known["stop_reason"] = result.stop_reason._value_
-    if result.evidence is not Evidence.CLAIMED:
+    if result.evidence is not _CLAIMED:
         known["evidence"] = result.evidence._value_
     if result.artifacts:
         known["artifacts"] = [artifact.to_dict() for artifact in result.artifacts]
@@ -157,21 +157,16 @@ def result_text(result: Return) -> str:
 
 def _redacted_result(known: dict[str, Any], result: Return) -> str:
     """Without secrets, and with a warning where some were redacted."""
-    if len(known) == 2 and not has_known_secrets() and (summary := _harmless_summary(result.summary)) is not None:
-        return f'{{"summary":{summary},"seconds":{float(result.metadata.duration_seconds)!r}}}'  # the frequent case
+    if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
+        try:
+            return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
+        except PydanticSerializationError:
+            return to_json_text(known, _RESULT_OURS)
     text = to_json_text(known, _RESULT_OURS)
     if REDACTED not in text or SECRETS_REMOVED in result.warnings:
         return text
     kept = from_json_text(text)  # our own words are added to what is clean already: no secret is looked for in them
     return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
-
-
-@lru_cache(maxsize=1024)
-def _harmless_summary(summary: str) -> str | None:
-    """As JSON, unless a secret may be in it: most agents say the same each time."""
-    with suppress(PydanticSerializationError):
-        return to_json(summary).decode() if is_harmless(summary) else None
-    return None
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
@@ -323,7 +318,7 @@ def _is_bare(delegation: Delegation) -> bool:
     """Nothing was asked for but the agent: then its context is that of every such call."""
     return (
         not delegation.parameters
-        and delegation.priority is Priority.NORMAL
+        and delegation.priority is _NORMAL
         and delegation.task is None
         and delegation.limits is None
         and delegation.idle_seconds is None

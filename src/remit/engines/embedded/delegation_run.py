@@ -67,17 +67,18 @@ class Phase(IntEnum):
     """Its outcome is being written or is on record; or this process has no more to do with it."""
 
 
+RECORDING, QUEUED, STARTING, RUNNING, STOPPING, CONCLUDING, DRAINING, SETTLED = Phase
 TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    Phase.RECORDING: frozenset({Phase.QUEUED, Phase.RUNNING, Phase.SETTLED}),
-    Phase.QUEUED: frozenset({Phase.STARTING, Phase.DRAINING, Phase.SETTLED}),
-    Phase.STARTING: frozenset({Phase.RUNNING, Phase.DRAINING, Phase.SETTLED}),
-    Phase.RUNNING: frozenset({Phase.STOPPING, Phase.CONCLUDING, Phase.DRAINING}),
-    Phase.STOPPING: frozenset({Phase.CONCLUDING}),
-    Phase.CONCLUDING: frozenset({Phase.SETTLED}),
-    Phase.DRAINING: frozenset({Phase.SETTLED}),
-    Phase.SETTLED: frozenset(),
+    RECORDING: frozenset({QUEUED, RUNNING, SETTLED}),
+    QUEUED: frozenset({STARTING, DRAINING, SETTLED}),
+    STARTING: frozenset({RUNNING, DRAINING, SETTLED}),
+    RUNNING: frozenset({STOPPING, CONCLUDING, DRAINING}),
+    STOPPING: frozenset({CONCLUDING}),
+    CONCLUDING: frozenset({SETTLED}),
+    DRAINING: frozenset({SETTLED}),
+    SETTLED: frozenset(),
 }
-_STOPPABLE = frozenset({Phase.RECORDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING})
+_STOPPABLE = frozenset({RECORDING, QUEUED, STARTING, RUNNING})
 
 
 class DelegationRun(LocalRun):
@@ -100,7 +101,7 @@ class DelegationRun(LocalRun):
         self._engine = engine
         caller = submission.caller
         self.parent = cast("Any", caller) if caller is not None and isinstance(caller, DelegationRun) else None
-        self.phase = Phase.RECORDING
+        self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
         self.timer = RunTimer(engine.deadlines)
         if submission.earlier is not None:
@@ -119,11 +120,11 @@ class DelegationRun(LocalRun):
 
     @property
     def is_settled(self) -> bool:
-        return self.phase is Phase.SETTLED
+        return self.phase is SETTLED
 
     @property
     def is_recorded(self) -> bool:
-        return self.phase is not Phase.RECORDING
+        return self.phase is not RECORDING
 
     @property
     def closing(self) -> str | None:
@@ -131,7 +132,7 @@ class DelegationRun(LocalRun):
         for node in self.above():
             if node.stopped_by is not None:
                 return f"{node.delegation.agent} is being stopped ({node.stopped_by.source})"
-            if node.phase is Phase.SETTLED:
+            if node.phase is SETTLED:
                 return f"{node.delegation.agent} has ended"
         return None
 
@@ -182,7 +183,7 @@ class DelegationRun(LocalRun):
             elif self._engine.scheduler.has_slot(self):
                 self._launch()
             else:
-                self._move(Phase.QUEUED)
+                self._move(QUEUED)
                 self.publish_steps(State.QUEUED)
                 self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
@@ -193,7 +194,7 @@ class DelegationRun(LocalRun):
             self._engine.redraw(self)
             self._record()
             return
-        self._move(Phase.SETTLED)
+        self._move(SETTLED)
         self._release()
         self._engine.unregister(self)
         if not isinstance(problem, KeyTaken):
@@ -211,7 +212,7 @@ class DelegationRun(LocalRun):
             recoverable=True,
             recommendation="Try again later, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots_total.",
         )
-        self._move(Phase.SETTLED)
+        self._move(SETTLED)
         self.submission.refusal = reply.refused_return(self.delegation, error)
 
         async def answer() -> None:
@@ -221,13 +222,13 @@ class DelegationRun(LocalRun):
 
     def start_from_queue(self) -> None:
         """Called by the scheduler, with a slot."""
-        self._move(Phase.STARTING)
+        self._move(STARTING)
         steps, now = self.submission.step_times, self._engine.deps.clock.wall()
         steps[6] = now
         self._engine.journal.write(StartDelegation(self.delegation.session_id, now, tuple(steps)), self._on_started)
 
     def _on_started(self, problem: Problem) -> None:
-        if self.phase is not Phase.STARTING:
+        if self.phase is not STARTING:
             return
         if isinstance(problem, Unavailable):
             self.stopped_by = Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem))
@@ -238,7 +239,7 @@ class DelegationRun(LocalRun):
 
     def _launch(self) -> None:
         engine = self._engine
-        self._move(Phase.RUNNING)
+        self._move(RUNNING)
         self.started_at = self.timer.last_heard = engine.loop.time()
         if self.attempt == 1:
             self.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
@@ -272,11 +273,11 @@ class DelegationRun(LocalRun):
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
             crash = error
-        if self.phase is not Phase.RUNNING and self.phase is not Phase.STOPPING:
+        if self.phase is not RUNNING and self.phase is not STOPPING:
             return  # abandoned, or drained
         try:
             if self.stopped_by is None and late is not None:
-                self._move(Phase.CONCLUDING)  # it has its answer: not even its deadline takes it away
+                self._move(CONCLUDING)  # it has its answer: not even its deadline takes it away
                 if self.children:
                     await self.end_children()
                 self._settle(self._with_overrun(late))
@@ -295,8 +296,8 @@ class DelegationRun(LocalRun):
 
     def _report_fault(self, error: Exception) -> None:
         """An error of remit's own: its caller must not wait for ever. On record it lives, and the next process settles it."""
-        if self.phase is not Phase.SETTLED:
-            self.phase = Phase.SETTLED
+        if self.phase is not SETTLED:
+            self.phase = SETTLED
             self._release()
         self._engine.unregister(self)
         message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
@@ -326,13 +327,13 @@ class DelegationRun(LocalRun):
             self.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
         for child in list((self.children or {}).values()):
             child.stop(self._stop_of_child(child, why))
-        if self.phase is Phase.RUNNING:
-            self._move(Phase.STOPPING)
+        if self.phase is RUNNING:
+            self._move(STOPPING)
             self.timer.release_waiters()
             assert self.task is not None
             self.task.cancel()
             self.timer.schedule(self._engine.loop.time() + self._grace(), self)
-        elif self.phase is Phase.RECORDING:  # answered in any case, and settled when it is on record
+        elif self.phase is RECORDING:  # answered in any case, and settled when it is on record
             self.timer.schedule(self._engine.loop.time() + UNRECORDED_SECONDS, self)
         else:
             self._settle_unstarted()
@@ -390,17 +391,17 @@ class DelegationRun(LocalRun):
 
     def _give_up(self) -> None:
         """Its grace is over: its agent is left behind, and its caller gets its answer."""
-        if self.phase is Phase.RECORDING:
+        if self.phase is RECORDING:
             assert self.stopped_by is not None
             left = PartialWork(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
             self._answer(reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=0.0))
-        elif self.phase is Phase.STOPPING:
+        elif self.phase is STOPPING:
             assert self.task is not None
             if not self.is_abandoned:
                 gone = self.abandon(f"The {self.agent.spec.isolation} agent {self.delegation.agent}")
                 self.task.add_done_callback(lambda _: gone())
                 let_go(self.task)
-            self._move(Phase.CONCLUDING)
+            self._move(CONCLUDING)
             self._engine.spawn(self._conclude(None))
 
     @property
@@ -442,8 +443,8 @@ class DelegationRun(LocalRun):
         """Collect its partial work and settle. Whatever goes wrong here, the caller gets its answer."""
         from remit.runtime.partial_work import collect_partial_work
 
-        if self.phase is not Phase.CONCLUDING:
-            self._move(Phase.CONCLUDING)
+        if self.phase is not CONCLUDING:
+            self._move(CONCLUDING)
         self.stamp(7)
         why = self.stopped_by
         assert why is not None
@@ -470,7 +471,7 @@ class DelegationRun(LocalRun):
         """The outcome: written, then told. Once."""
         if self._later:
             self._say_later()
-        self._move(Phase.SETTLED)
+        self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
         steps[11] = steps[12] = now = engine.deps.clock.wall()
@@ -534,19 +535,19 @@ class DelegationRun(LocalRun):
 
     @property
     def can_be_drained(self) -> bool:
-        return self.stopped_by is None and self.phase in (Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
+        return self.stopped_by is None and self.phase in (QUEUED, STARTING, RUNNING)
 
     def drain(self, notice: str) -> "asyncio.Task[None] | None":
         """From here on nothing ends it: neither its task, which is cancelled, nor the clock."""
         self.notice(notice)
-        self._move(Phase.DRAINING)
+        self._move(DRAINING)
         if self.task is not None:
             self.task.cancel()
         return self.task
 
     def hand_over(self, notice: str) -> None:
         """This process has no more to do with it; on record it lives."""
-        self._move(Phase.SETTLED)
+        self._move(SETTLED)
         self._release()
         self._engine.unregister(self)
         self.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
@@ -568,7 +569,7 @@ class DelegationRun(LocalRun):
 
     def must_be_alive(self) -> None:
         overdue = self._engine.loop.time() - self.delegation.deadline.hard_at
-        if overdue > OVERDUE_SECONDS or self.phase not in (Phase.RUNNING, Phase.STOPPING):
+        if overdue > OVERDUE_SECONDS or self.phase not in (RUNNING, STOPPING):
             raise Stopped(
                 f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must not go on."
             )
