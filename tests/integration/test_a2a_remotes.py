@@ -322,6 +322,33 @@ async def test_token_is_never_sent_in_the_clear_nor_stored(tmp_path: Path, monke
         assert secret.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_token_is_sent_to_no_other_port_or_scheme_of_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """Behind another port of the host may be the server of another user. Without a token, the card may name one."""
+    monkeypatch.setenv("FAR_KEY", "far-away-token-0123456789")
+
+    async def steal(_: Heard, writer: asyncio.StreamWriter) -> None:
+        await respond(writer, 404, b"")
+
+    async with hostile(steal) as thief:
+        elsewhere = card(f"{scheme}://{thief.url.removeprefix('http://')}")
+
+        async def answer(_: Heard, writer: asyncio.StreamWriter) -> None:
+            await respond(writer, 200, elsewhere)
+
+        async with hostile(answer) as web:
+            agents = {"far": {"a2a": web.url, "token_variable": "FAR_KEY"}, "open": {"a2a": web.url}}
+            async with Remit.open(tmp_path, settings={"builtin_agents": [], "agents": agents}) as remit:
+                refused = await remit.delegate("far", task="go", timeout=10)
+                assert (refused.status, refused.errors[0].code) == ("failed", "AGENT_UNAVAILABLE")
+                assert "at that address" in refused.errors[0].message
+                assert thief.heard == []
+                if scheme == "http":
+                    await remit.delegate("open", task="go", timeout=10)
+                    assert thief.heard
+                    assert not any("authorization" in heard.headers for heard in thief.heard)
+
+
 async def test_one_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -139,7 +139,7 @@ class RemoteAgent:
         http = http_client(self._trusted(), {} if token is None else {"Authorization": f"Bearer {token}"})
         try:
             card = await self._described(http)
-            chosen = self._chosen(card)
+            chosen = self._chosen(card, is_exact=token is not None)
             config = ClientConfig(
                 httpx_client=http,
                 supported_protocol_bindings=list(BINDINGS),
@@ -181,13 +181,14 @@ class RemoteAgent:
             words = f"The card of {self.target.shown} cannot be read: {type(error).__name__}: {error}"
             raise Failed(words[:400], code="VALIDATION_FAILED", advice="Does it speak A2A 1.0?") from None
 
-    def _chosen(self, card: AgentCard) -> AgentCard:
-        """With the interfaces alone that we go to."""
-        ours = [one for one in card.supported_interfaces if one.protocol_binding in BINDINGS and self._is_same_host(one)]
+    def _chosen(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
+        """With the interfaces alone that we go to. `is_exact`: those of the very address that the token is for; another port of that
+        host may belong to somebody else."""
+        ours = [one for one in card.supported_interfaces if one.protocol_binding in BINDINGS and self._is_ours(one, is_exact=is_exact)]
         if not ours:
             named = ", ".join(f"{one.protocol_binding} at {one.url}"[:120] for one in card.supported_interfaces[:5]) or "nothing"
             raise Failed(
-                f"The card of {self.target.shown} names {named}: nothing that we can speak to at that host.",
+                f"The card of {self.target.shown} names {named}: nothing that we can speak to at that {'address' if is_exact else 'host'}.",
                 code="AGENT_UNAVAILABLE",
                 advice="Write the address in remit.toml as the card has it.",
             )
@@ -197,12 +198,14 @@ class RemoteAgent:
         chosen.supported_interfaces.extend(ours)
         return chosen
 
-    def _is_same_host(self, interface: AgentInterface) -> bool:
+    def _is_ours(self, interface: AgentInterface, *, is_exact: bool) -> bool:
         try:
             there = parse_target(interface.url)
         except Misused:
             return False
         is_same = there.host == self.target.host or (is_loopback(there) and is_loopback(self.target))
+        if is_exact:
+            return is_same and (there.scheme, there.port) == (self.target.scheme, self.target.port)
         return is_same and (there.scheme == "https" or self.target.scheme == "http")
 
     # ---- the connection
