@@ -33,6 +33,7 @@ GROUPS = {
     "agent": "Agents",
     "command": "Commands",
     "flow": "Flows",
+    "instructions": "Instructions",
     "policy": "Policy",
     "model": "Models",
     "setting": "Settings",

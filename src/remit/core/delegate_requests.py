@@ -357,6 +357,9 @@ class Reader:
         """The request, or `DelegateError` with what is allowed. `also`: arguments that an API takes beside those of the tool."""
         arguments, unknown = _known_arguments(given, (*ARGUMENTS, *also))
         spec = self._meant(arguments.get("target"), arguments.get("operation"))
+        if spec.kind == NOT_APPROVED:
+            message = f"{spec.name} is declared in {spec.source}, which is not approved."
+            raise DelegateError(message, code="NOT_TRUSTED", advice="Review and approve: remit trust")
         if unknown:
             known = [*ARGUMENTS, *also]
             raise DelegateError(
@@ -378,12 +381,8 @@ class Reader:
             return self._catalogue.find(target, operation)
         except DelegateError:
             # Lists of agents may be a moment old; to look for one that is unknown looks at what the project declares now.
-            found = self._find(f"{target}.{operation}" if operation else target) if isinstance(target, str) else None
-            if found is None:
+            if not isinstance(target, str) or self._find(f"{target}.{operation}" if operation else target) is None:
                 raise
-            if found.spec.kind == NOT_APPROVED:
-                message = f"{found.spec.name} is declared in {found.spec.source}, which is not approved."
-                raise DelegateError(message, code="NOT_TRUSTED", advice="Review and approve: remit trust") from None
             return self._catalogue.find(target, operation)
 
     def _parameters(self, spec: AgentSpec, given: object) -> dict[str, Any]:

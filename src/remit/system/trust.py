@@ -47,7 +47,14 @@ FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".remit/flows": ("flow", ("",)),
 }
 """Folders whose files need approval: what they declare, and how their names end."""
-EFFECTS = {"command": "hands its text to an agent", "flow": "runs agents in turn", "policy": "replaces the default policy"}
+FILES = {POLICY: "policy", ".remit/assistant.md": "instructions"}
+"""Single files that need approval."""
+EFFECTS = {
+    "instructions": "instructs the assistant",
+    "command": "hands its text to an agent",
+    "flow": "runs agents in turn",
+    "policy": "replaces the default policy",
+}
 _VERBS = {
     "agents": "declares an agent",
     "models": "sends prompts to a model",
@@ -78,7 +85,7 @@ class TrustItem:
     """A file, or a table of settings, that needs approval."""
 
     kind: str
-    """agent, command, flow, policy, model (its settings), setting, database or owner."""
+    """agent, command, flow, instructions, policy, model (its settings), setting, database or owner."""
     name: str
     """`.remit/agents/x.py`, `remit.toml:[agents.x]`, `remit.toml:policy_mode`."""
     digest: str
@@ -167,7 +174,13 @@ class ProjectTrust:
         return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")
 
 
-_WHOLE = {"policy": "the policy", "model": "model settings", "setting": "settings", "database": "the database"}
+_WHOLE = {
+    "instructions": "instructions for the assistant",
+    "policy": "the policy",
+    "model": "model settings",
+    "setting": "settings",
+    "database": "the database",
+}
 
 
 def summary_of(items: Iterable[TrustItem]) -> str:
@@ -230,8 +243,9 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mappi
         for path in _files(root / folder, endings, is_deep=not folder.startswith(".remit/"), end=end):
             if (data := _content(path, root)) is not None:
                 yield _file_item(kind, path, root, data)
-    if (data := _content(root / POLICY, root)) is not None:
-        yield _file_item("policy", root / POLICY, root, data)
+    for file, kind in FILES.items():
+        if (data := _content(root / file, root)) is not None:
+            yield _file_item(kind, root / file, root, data)
     if (item := database_item(root, environ)) is not None:
         yield item
 
@@ -469,7 +483,7 @@ def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ..
         return ()
     if name in SETTINGS_FILES:
         return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name]), root))
-    kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), "policy" if name == POLICY else None)
+    kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), FILES.get(name))
     return () if kind is None else (_file_item(kind, path, root, data),)
 
 

@@ -29,6 +29,7 @@ from remit.models.client import Models
 from remit.models.questions import TextModel, summarize
 from remit.runtime.tool.delegate_tool import Delegator
 from remit.system.threads import off_loop
+from remit.system.trust import ProjectTrust
 
 # ---- results
 
@@ -146,6 +147,8 @@ class AssistantHost(Delegator, Protocol):
 
     @property
     def root(self) -> Path: ...
+    @property
+    def trust(self) -> ProjectTrust: ...
     async def children(self, session_id: str) -> list[Record]: ...
     async def tree(self, session_id: str) -> list[Record]: ...
     async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None: ...
@@ -195,6 +198,7 @@ class Assistant:
             records=self._host,
             window=await off_loop(self._models.context_tokens, choice),
             now=self._host.clock.wall,
+            allows=self._host.trust.allows_content,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
         conversation = await off_loop(_opened, kept, message, named, choice)  # a long one takes a while to read

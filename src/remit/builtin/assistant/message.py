@@ -40,6 +40,7 @@ from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import summary_warnings
 from remit.system.liveness import below
 from remit.system.threads import off_loop
+from remit.system.trust import MAX_BYTES
 
 # ---- returns
 
@@ -126,21 +127,23 @@ delegation, just answer it.
 """
 
 
-def instructions_for(root: Path, now: float) -> str:
+def instructions_for(root: Path, now: float, allows: Callable[[Path, bytes], bool]) -> str:
+    """`allows`: whether a person approved this content of a file."""
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
     text = _INSTRUCTIONS.format(project=clean_text(root.name) or "here")
-    own = _own(root / ".remit" / OWN_FILE)
+    own = _own(root / ".remit" / OWN_FILE, allows)
     added = f"\nWhat the people of this project add:\n\n{own}\n" if own else ""
     return f"{text}{added}\nToday is {today} (UTC).\n"
 
 
-def _own(path: Path) -> str:
-    """The project's own instructions, at most a few pages; empty where they cannot be read."""
+def _own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
+    """The project's own instructions, at most a few pages; empty where they cannot be read or are not approved."""
     try:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            return clean_text(file.read(4 * _OWN_CHARACTERS).decode("utf-8", "replace")).strip()[:_OWN_CHARACTERS]
+            data = file.read(MAX_BYTES)
+        return clean_text(data.decode("utf-8", "replace")).strip()[:_OWN_CHARACTERS] if allows(path, data) else ""
     except OSError:
         return ""
 
@@ -351,6 +354,8 @@ class Tools:
     window: int | None
     """How many tokens its model can read; None: unknown."""
     now: Callable[[], float]
+    allows: Callable[[Path, bytes], bool]
+    """Whether a person approved this content of a file of the project."""
 
 
 @dataclass(slots=True)
@@ -374,7 +379,7 @@ class MessageRun:
     async def run(self) -> dict[str, Any]:
         """The return. A cancellation is written down and raised again."""
         tools, settings = self.tools, self.tools.settings.assistant
-        instructions = instructions_for(self.ctx.root, tools.now())
+        instructions = instructions_for(self.ctx.root, tools.now(), tools.allows)
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
         room = room_for(settings.compact_tokens, tools.window, overhead, settings.result_characters)
         _must_fit(self.message, room.tokens // 2)
