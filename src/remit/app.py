@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from remit.agents.attach_client import Attachment
     from remit.agents.attach_server import AttachServer
     from remit.agents.directory import Directory
-    from remit.agents.executors import Executors
+    from remit.agents.executors import ExecutorDeps, Executors
     from remit.agents.function import FunctionAgent
+    from remit.agents.process.pool import ProcessPool
     from remit.core.metrics import Metrics
     from remit.core.record import Owner
     from remit.core.settings import Settings
@@ -79,16 +81,14 @@ class Remit:
     """Not of an attached `Remit`: the owner of its tree runs everything."""
     owner: "Owner"
     store: Store
-    ledger: "ErrorLedger"
     directory: "Directory"
-    models: "Models"
     recovered: "Recovered"
     loop: asyncio.AbstractEventLoop
     _deps: "RuntimeDeps"
     _reader: "Engine | EventStreams"
     """Follows delegations: the engine, or in an attached `Remit` the record of the owner."""
     _executors: "Executors"
-    _ledger_writer: "LedgerWriter"
+    _executor_deps: "ExecutorDeps"
 
     def __init__(self, root: Path, settings: "Settings", clock: Clock, given: _Given) -> None:
         self.root = root
@@ -158,7 +158,6 @@ class Remit:
 
     async def __aenter__(self) -> "Remit":
         from remit.agents.attach_client import token_here
-        from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
         from remit.system.files import make_folder
         from remit.system.liveness import this_owner
 
@@ -174,8 +173,6 @@ class Remit:
         self._warn_of_lax_policy()
         await off_loop(make_folder, self.folder)
         self.owner = this_owner(self.clock)
-        self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
-        self._ledger_writer = LedgerWriter(self.ledger, self.clock)
         self._telemetry = await self._open_telemetry()
         await self._load_directory(self.root)
         self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
@@ -203,13 +200,11 @@ class Remit:
         from remit.agents.attach_client import attach
         from remit.engines.embedded.events import EventStreams
         from remit.runtime.engine import Recovered
-        from remit.runtime.error_ledger import ErrorLedger
         from remit.system.liveness import this_owner
 
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root
         self.owner = this_owner(self.clock)
-        self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._is_open = True
         try:
             is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
@@ -239,7 +234,6 @@ class Remit:
             if isinstance(self._reader, EventStreams):
                 self._reader.close()
             await self._executors.close()
-            await self.models.close()
             return []
         handed_over = await self.engine.drain() if hand_over else []
         await self.engine.close()
@@ -248,8 +242,8 @@ class Remit:
         if self._attach_server is not None:
             await self._attach_server.close()
         await self._executors.close()
-        await self.models.close()
-        await off_loop(self._ledger_writer.close)
+        if "_ledger_writer" in vars(self):
+            await off_loop(self._ledger_writer.close)
         self._deps.policy.close()
         if self._given.store is None:
             await off_loop(self.store.close)
@@ -258,6 +252,22 @@ class Remit:
     @property
     def folder(self) -> Path:
         return self.root / ".remit"
+
+    @cached_property
+    def ledger(self) -> "ErrorLedger":
+        from remit.runtime.error_ledger import ErrorLedger
+
+        return ErrorLedger(self.folder / "errors.json", self.clock)
+
+    @cached_property
+    def _ledger_writer(self) -> "LedgerWriter":
+        from remit.runtime.error_ledger import LedgerWriter
+
+        return LedgerWriter(self.ledger, self.clock)
+
+    @property
+    def models(self) -> "Models":
+        return self._executor_deps.models
 
     @property
     def trust(self) -> "ProjectTrust":
@@ -579,7 +589,8 @@ class Remit:
         return left
 
     def _kill_processes(self, session_ids: Collection[str]) -> None:
-        self._executors.processes.stop_at_once(session_ids)
+        if (processes := self._executor_deps.made("processes")) is not None:
+            processes.stop_at_once(session_ids)
 
     def _limit_slots(self, spec: AgentSpec) -> None:
         """Settings before the agent's own declaration."""
@@ -589,24 +600,14 @@ class Remit:
     async def _load_directory(self, root: Path | None) -> None:
         """The agents given, and those of the project at `root`, if one is named."""
         from remit.agents.directory import Directory
-        from remit.agents.executors import Executors
-        from remit.agents.process.pool import ProcessPool
+        from remit.agents.executors import ExecutorDeps, Executors
         from remit.agents.python_files import describe_project
         from remit.agents.routing import Routes
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
-        from remit.models.client import Models
-        from remit.system.settings_files import environment_of
 
-        grace = self.settings.kill_grace_seconds
-        pool = ProcessPool(
-            project=self._project,
-            owner_id=self.owner.owner_id,
-            term_grace=grace,
-            environment={**environment_of(self.settings), **self.trust.environment},
-        )
-        self.models = Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
-        self._executors = Executors(pool, grace, self.models, self, self.root)
+        self._executor_deps = ExecutorDeps(self._make_pool, self._make_models, self, self.root)
+        self._executors = Executors(self._executor_deps, self.settings.kill_grace_seconds)
         directory = self.directory = Directory(self._executors, self._executors.define)
         for given in self._given.agents:
             directory.register(given)
@@ -616,11 +617,24 @@ class Remit:
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
             directory.list_unapproved(described, self.trust)
-        offer_built_in(directory, self.settings, self.models)
-        offer_assistant(directory, self.settings, self.models, self)
+        offer_built_in(directory, self.settings, lambda: self.models)
+        offer_assistant(directory, self.settings, lambda: self.models, self)
         routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go
         directory.when_changed(lambda: routes.follow(directory.routed_specs()))
         self.settings = replace(self.settings, routing=routes.table)
+
+    def _make_pool(self) -> "ProcessPool":
+        from remit.agents.process.pool import ProcessPool
+        from remit.system.settings_files import environment_of
+
+        environment = {**environment_of(self.settings), **self.trust.environment}
+        grace = self.settings.kill_grace_seconds
+        return ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment)
+
+    def _make_models(self) -> "Models":
+        from remit.models.client import Models
+
+        return Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
 
     def _open_store(self) -> Store:
         from remit.stores.sqlite import open_bound

@@ -43,7 +43,7 @@ async def test_a_process_child_of_a_caller_that_reached_its_deadline_is_settled_
 
 async def test_cancelling_a_tree_with_a_process_child_acknowledges_both_at_once(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
-        await remit._executors.processes.wait_warm()  # the first start of a process is not what is timed here
+        await remit._executor_deps.processes.wait_warm()  # the first start of a process is not what is timed here
         handle = await remit.start("waits")
         await until_live(remit, 2)
         async with asyncio.timeout(2.0):

@@ -123,8 +123,8 @@ class Directory:
         found = self._agents.get(name)
         if found is None and (self._offered or self._roles):
             self._take_roles(name)
-            if name not in self._agents:
-                self._take(name.partition(".")[0])
+            if name not in self._agents and (load := self._offered.get(name.partition(".")[0])) is not None:
+                self._guarded(f"target {name}", partial(self._register_new, load, name))
             found = self._agents.get(name)
         return found
 
@@ -162,9 +162,10 @@ class Directory:
             if load is not None:
                 self._guarded(f"target {target}", partial(self._register_new, load))
 
-    def _register_new(self, load: Callable[[], Iterable[FunctionAgent]]) -> None:
+    def _register_new(self, load: Callable[[], Iterable[FunctionAgent]], only: str = "") -> None:
+        """`only`: one operation of the target; the others stay offered."""
         for agent in load():
-            if agent.spec.name not in self._agents:
+            if agent.name not in self._agents and (not only or agent.name == only):
                 self.register(agent)
 
     def names(self) -> Sequence[str]:

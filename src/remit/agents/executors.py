@@ -7,13 +7,12 @@ with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installe
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import EXECUTORS_GROUP, Definition, Kind
 from remit.agents.function import FunctionAgent
-from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
 from remit.agents.thread import ThreadAgent
@@ -21,10 +20,11 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.ports import AgentPort
-from remit.models.client import Models
 from remit.system.packages import offered
 
 if TYPE_CHECKING:
+    from remit.agents.process.pool import Job, ProcessPool
+    from remit.models.client import Models
     from remit.runtime.tool.delegate_tool import Delegator
 
 EXECUTORS: Mapping[str, str] = {
@@ -47,30 +47,48 @@ _KEYED = ("worker.web_search",)
 """Modules whose functions may ask the models of the Remit process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorDeps:
-    """What an executor may use of the project it runs in."""
+    """What an executor may use of the project it runs in. Processes and models are made when they are first used."""
 
-    processes: ProcessPool
-    models: Models
-    delegator: "Delegator"
-    root: Path
+    def __init__(
+        self, make_pool: "Callable[[], ProcessPool]", make_models: "Callable[[], Models]", delegator: "Delegator", root: Path
+    ) -> None:
+        self._make_pool, self._make_models = make_pool, make_models
+        self.delegator = delegator
+        self.root = root
+
+    @cached_property
+    def processes(self) -> "ProcessPool":
+        return self._make_pool()
+
+    @cached_property
+    def models(self) -> "Models":
+        return self._make_models()
+
+    def made(self, name: str) -> Any:
+        """`processes` or `models` where they have been used, else None."""
+        return vars(self).get(name)
 
 
 class ProcessAgent:
     """Executes a `FunctionAgent` in a process of its own. Only built-in agents are given models: others delegate to a model agent, which is
     recorded and limited."""
 
-    __slots__ = ("_agent", "_job", "_pool", "_used", "spec", "target")
+    __slots__ = ("_agent", "_deps", "_job", "_used", "spec", "target")
 
-    def __init__(self, agent: FunctionAgent | FileAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
+    def __init__(self, agent: FunctionAgent | FileAgent, deps: ExecutorDeps, used: Callable[[Target], None]) -> None:
         self._agent = agent
-        self._pool = pool
+        self._deps = deps
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = agent.target if isinstance(agent, FileAgent) else target_of(agent.function)
+        self._job: Job | None = None
+
+    def _make_job(self) -> "Job":
+        from remit.agents.process.pool import Job
+
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        self._job = Job(self.target, models if is_ours else None, is_listed=is_ours and agent.spec.name not in _KEYED)
+        return Job(self.target, self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)
@@ -79,7 +97,8 @@ class ProcessAgent:
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         self._used(self.target)
         # The worker checks the recorded parameters again: `arguments` are not all JSON.
-        return await self._pool.run(self._job, ctx)
+        job = self._job = self._job or self._make_job()
+        return await self._deps.processes.run(job, ctx)
 
 
 class LazyAgent:
@@ -108,11 +127,8 @@ class LazyAgent:
 class Executors:
     """The executors and pools of one Remit."""
 
-    def __init__(
-        self, processes: ProcessPool, grace_seconds: float, models: Models, delegator: "Delegator", root: Path | None = None
-    ) -> None:
-        self.processes = processes
-        self._deps = ExecutorDeps(processes=processes, models=models, delegator=delegator, root=root or Path())
+    def __init__(self, deps: ExecutorDeps, grace_seconds: float) -> None:
+        self._deps = deps
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
         """Whose modules are loaded ahead."""
@@ -122,7 +138,7 @@ class Executors:
 
     def __call__(self, agent: FunctionAgent | FileAgent) -> AgentPort:
         if agent.spec.isolation is Isolation.PROCESS:
-            executor = ProcessAgent(agent, self.processes, self._used, self._deps.models)
+            executor = ProcessAgent(agent, self._deps, self._used)
             if not self._is_open:
                 self._targets.append(executor.target)
             return executor
@@ -142,19 +158,22 @@ class Executors:
         """Start what process agents need, in the background, if there are any."""
         self._is_open = True
         if self._targets or self._has_commands:
-            self.processes.warm_up(self._targets, for_commands=self._has_commands)
+            self._deps.processes.warm_up(self._targets, for_commands=self._has_commands)
 
     def _used(self, target: Target) -> None:
         """Agents registered later have their module loaded ahead from their first use on; most built-in ones are never used."""
         if all(target.module != known.module for known in self._targets):
             self._targets.append(target)
-            self.processes.warm_up(tuple(self._targets))
+            self._deps.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
         for executor in self._made:
             if (close := getattr(executor, "close", None)) is not None:
                 await close()
-        await self.processes.close()
+        if (processes := self._deps.made("processes")) is not None:
+            await processes.close()
+        if (models := self._deps.made("models")) is not None:
+            await models.close()
 
 
 def _executor_of(kind: str) -> Callable[[Definition, ExecutorDeps], Any]:

@@ -22,20 +22,44 @@ from remit.core.text import shorten
 
 __all__ = ["FunctionAgent", "agent"]
 
+_OURS = "remit.builtin."
+"""Modules whose signatures are read when an agent of theirs is used: all operations of a target are declared to use one of them."""
+
 
 class FunctionAgent:
     """A function and what was declared of it. Calling it calls the function, so that it can be tested as one."""
 
-    __slots__ = ("_known", "_names", "_validator", "function", "is_async", "spec", "takes_context")
+    __slots__ = ("_declared", "_known", "_names", "_validator", "function", "is_async", "spec", "takes_context")
+    _known: frozenset[str]
+    _names: tuple[str, ...]
+    _validator: Any
+    spec: AgentSpec
+    takes_context: bool
 
     def __init__(self, function: Callable[..., Any], spec: AgentSpec) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
-        model, self.takes_context = _parameters_model(function, spec.name)
+        self._declared = spec
+        if not function.__module__.startswith(_OURS):
+            self._read_signature()
+
+    def _read_signature(self) -> None:
+        model, self.takes_context = _parameters_model(self.function, self.name)
         self._names = tuple(model.model_fields)
         self._known = frozenset(self._names)
         self._validator = model.__pydantic_validator__
-        self.spec = dataclasses.replace(spec, parameters_schema=_schema(model))
+        self.spec = dataclasses.replace(self._declared, parameters_schema=_schema(model))
+
+    def __getattr__(self, name: str) -> Any:
+        """What the signature says, of an agent of ours that is used for the first time."""
+        if name not in FunctionAgent.__annotations__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._read_signature()
+        return getattr(self, name)
+
+    @property
+    def name(self) -> str:
+        return self._declared.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 TARGETS = ("worker", "researcher", "coder")
 
 
-def loader(target: str, settings: "Settings", models: "Models") -> Callable[[], "Iterable[FunctionAgent]"]:
+def loader(target: str, settings: "Settings", models: "Callable[[], Models]") -> Callable[[], "Iterable[FunctionAgent]"]:
     def load() -> "Iterable[FunctionAgent]":
         module = importlib.import_module(f"remit.builtin.{target}")
-        agents: list[FunctionAgent] = module.agents(settings, models) if hasattr(module, "agents") else module.AGENTS
+        agents: list[FunctionAgent] = module.agents(settings, models()) if hasattr(module, "agents") else module.AGENTS
         return agents
 
     return load
 
 
-def offer_built_in(directory: "Directory", settings: "Settings", models: "Models") -> None:
+def offer_built_in(directory: "Directory", settings: "Settings", models: "Callable[[], Models]") -> None:
     """Those that the setting `builtin_agents` names; none is loaded by it."""
     for target in settings.builtin_agents:
         if target == ROLES_GROUP:

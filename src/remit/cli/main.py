@@ -15,6 +15,8 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else pydantic reads the entry points of every installed package
+
 import typer
 
 from remit.cli.arguments import Json, Root, Trust

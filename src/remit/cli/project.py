@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from remit.core.ports import Store
     from remit.core.record import HistoryQuery, Record
     from remit.core.settings import Settings
+    from remit.models.client import Models
     from remit.system.trust import ProjectTrust
 
 SEARCHED = 5_000
@@ -87,17 +88,21 @@ class Project:
         from remit.agents.python_files import describe_project
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
-        from remit.models.client import Models
 
-        directory, models = Directory(lambda agent: agent), Models(self.settings)
+        directory = Directory(lambda agent: agent)
         described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
         directory.load_files(described)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
         directory.list_unapproved(described, self.trust)
-        offer_built_in(directory, self.settings, models)
-        offer_assistant(directory, self.settings, models, None)
+        offer_built_in(directory, self.settings, self._models)
+        offer_assistant(directory, self.settings, self._models, None)
         return directory
+
+    def _models(self) -> "Models":
+        from remit.models.client import Models
+
+        return Models(self.settings)
 
     @property
     def routed_settings(self) -> "Settings":

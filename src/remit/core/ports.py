@@ -1,12 +1,14 @@
 """The ports that `runtime` and the engines use: stores and agents. The conformance suites are in `remit.testing`."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import AgentSpec
 from remit.core.events import Event
-from remit.core.metrics import Tally
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
+
+if TYPE_CHECKING:
+    from remit.core.metrics import Tally
 
 
 class Store(Protocol):
@@ -57,7 +59,7 @@ class Store(Protocol):
         """Seconds of the newest settled runs of `agent`, at most 1,000."""
         ...
 
-    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
+    def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
         """Those asked for since then and before `until`, or all, summed up; read in one pass, none of them kept."""
         ...
 

@@ -30,7 +30,8 @@ ADVISED_SENTENCES = range(2, 6)
 _PIECE = re.compile(r"[^\W_]+|[^\w\s]|_+")
 _CHARACTERS_PER_TOKEN = 6
 """Long words are several tokens; so is each character of scripts without spaces, counted apart below."""
-_WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+_WIDE = r"[぀-ヿ㐀-鿿가-힯]"
+"""Compiled when it is first used, which takes longer than all others."""
 
 # Begins with the marks, which are rare, and looks back from there; so does what follows.
 _SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
@@ -76,8 +77,8 @@ def summary_warnings(summary: str) -> list[str]:
 
 def count_tokens(text: str) -> int:
     """A rough count, without any model's vocabulary."""
-    wide = 0 if text.isascii() else len(_WIDE.findall(text))
-    pieces = _PIECE.findall(_WIDE.sub(" ", text) if wide else text)
+    wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
+    pieces = _PIECE.findall(re.sub(_WIDE, " ", text) if wide else text)
     return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
 
 

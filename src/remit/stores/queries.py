@@ -3,13 +3,15 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.core.events import Event, EventKind, events_of_steps
-from remit.core.metrics import Tally
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending
 from remit.core.states import LIVE, State
 from remit.stores.rows import COLUMNS, from_json_text, record_of, unpack_times
+
+if TYPE_CHECKING:
+    from remit.core.metrics import Tally
 
 SELECT = f"SELECT {COLUMNS} FROM delegations"
 
@@ -208,8 +210,10 @@ def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
     return [seconds for _, _, seconds in runs[:DURATIONS_KEPT]]
 
 
-def tally(connection: sqlite3.Connection, since: float | None, until: float | None = None) -> Tally:
+def tally(connection: sqlite3.Connection, since: float | None, until: float | None = None) -> "Tally":
     """Row by row: what is summed up needs no room, however many there are."""
+    from remit.core.metrics import Tally
+
     total_spending = Tally()
     columns = "SELECT settled_at - created_at, tokens, cost FROM delegations WHERE agent=? AND status=?"
     limits = {"created_at>=?": since, "created_at<?": until}

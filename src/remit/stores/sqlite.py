@@ -11,18 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, RLock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from remit.core.errors import Unavailable
 from remit.core.events import Event
-from remit.core.metrics import Tally
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 from remit.stores import database, queries
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.queries import SETTLED, keep_drawn, pairs
 from remit.stores.rows import Group, write_in_transaction
 from remit.system.ownership import DatabaseBinding
+
+if TYPE_CHECKING:
+    from remit.core.metrics import Tally
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -207,7 +209,7 @@ class SqliteStore:
     def durations(self, agent: str) -> list[float]:
         return self._ask(queries.durations, agent)
 
-    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
+    def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
         return self._ask(queries.tally, since, until)
 
     def drawn(self, principal: str) -> Spending:

@@ -34,7 +34,7 @@ def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
     from remit.models.client import Models
 
     bare = []
-    for one in [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), Models(Settings()))()]:
+    for one in [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: Models(Settings()))()]:
         for name, schema in one.spec.parameters_schema["properties"].items():
             if not any(kind.get("description") for kind in (schema, *schema.get("anyOf", ()))):
                 bare.append(f"{one.spec.name} {name}")

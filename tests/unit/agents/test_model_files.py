@@ -41,7 +41,7 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> De
 
 def test_the_operations_written_down_are_those_that_come_with_remit() -> None:
     models = Models(Settings())
-    there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), models)()}
+    there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), lambda: models)()}
     assert there == set(OPERATIONS)
 
 

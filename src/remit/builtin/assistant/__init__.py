@@ -3,6 +3,7 @@
 An agent of the directory like any other: each message to it is a delegation, recorded, timed and cancelled as every delegation is.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from remit.models.client import Models
 
 
-def offer_assistant(directory: "Directory", settings: "Settings", models: "Models", host: "AssistantHost | None") -> None:
+def offer_assistant(directory: "Directory", settings: "Settings", models: "Callable[[], Models]", host: "AssistantHost | None") -> None:
     """Unless the settings leave it out; nothing is loaded by it. Without a `host` it can be listed, not asked."""
 
     @cache
     def assistant() -> "Assistant":
         from remit.builtin.assistant.agent import Assistant
 
-        return Assistant(settings, models, host)
+        return Assistant(settings, models(), host)
 
     if ASSISTANT in settings.builtin_agents:
         directory.offer(ASSISTANT, lambda: assistant().agents())

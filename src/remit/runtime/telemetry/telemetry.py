@@ -21,11 +21,11 @@ from remit.core.settings import Settings
 from remit.runtime.deps import CURRENT
 from remit.runtime.engine import Middleware
 from remit.runtime.lifecycle import Listener
-from remit.runtime.telemetry.names import METRIC_EVENTS, Find, Live
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.runtime.telemetry.metrics import EngineMetrics
+    from remit.runtime.telemetry.names import Find, Live
     from remit.runtime.telemetry.traces import Traces
 
 ModelCall = tuple[str, str, float, tuple[int, int] | None, str]
@@ -51,7 +51,7 @@ class Telemetry:
     """Export of one `Remit`: what its engine and its models call. `close` ends it within two seconds, whatever the collector does."""
 
     def __init__(
-        self, metrics: "EngineMetrics | None", traces: "Traces | None", live: Live, shutdowns: Sequence[Callable[[], None]]
+        self, metrics: "EngineMetrics | None", traces: "Traces | None", live: "Live", shutdowns: Sequence[Callable[[], None]]
     ) -> None:
         self._metrics = metrics
         self._traces = traces
@@ -64,6 +64,8 @@ class Telemetry:
 
     @property
     def listeners(self) -> tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...]:
+        from remit.runtime.telemetry.names import METRIC_EVENTS
+
         found: list[tuple[Listener, tuple[LifecycleKind, ...]]] = []
         if self._metrics is not None:
             found.append((self._metrics.on_event, METRIC_EVENTS))
@@ -116,7 +118,7 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-async def open_telemetry(settings: Settings, owner_id: str, *, find: Find, live: Live) -> Telemetry | None:
+async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
     """None: not configured; or only the environment configures it and OpenTelemetry is not installed, which is logged."""
     asked_for = wanted(settings, os.environ)
     if asked_for is None:
@@ -138,7 +140,7 @@ def _load() -> None:
     importlib.import_module("remit.runtime.telemetry.traces")
 
 
-def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: Find, live: Live) -> Telemetry:
+def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
