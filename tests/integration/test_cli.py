@@ -470,17 +470,6 @@ def test_installing_and_detecting_say_what_delegating_needs(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a virtual environment")
-def test_a_name_that_only_an_active_environment_finds_is_noted(tmp_path: Path) -> None:
-    def notes(tool: str, path: str) -> list[str]:
-        done = remit(tmp_path, "install", tool, "--yes", "--json", env={**os.environ, "PATH": path})
-        found: list[str] = json.loads(done.stdout)["notes"]
-        return found
-
-    said = "another terminal may not find it"
-    assert any(said in note for note in notes("claude", f"{Path(sys.executable).parent}:/bin:/usr/bin"))
-    assert not any(said in note for note in notes("codex", "/bin:/usr/bin"))
-
-
 @pytest.mark.parametrize(("loaded", "command"), [("typer", "status"), ("json", "task")])
 def test_ctrl_c_while_it_is_still_being_loaded_is_no_traceback(tmp_path: Path, loaded: str, command: str) -> None:
     (tmp_path / f"{loaded}.py").write_text("raise KeyboardInterrupt\n")
