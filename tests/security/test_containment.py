@@ -101,6 +101,17 @@ async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path
 
 
 @needs_bubblewrap
+async def test_only_an_agent_that_delegates_reaches_the_owner_of_its_tree(tmp_path: Path) -> None:
+    """An uncontained agent of the project would do for it what it cannot do itself."""
+    look = "echo ${REMIT_CALLER:+token}; ls -A .remit/run 2>/dev/null | wc -l"
+    project = project_with(tmp_path, alone=command("sh", "-c", look), caller=command("sh", "-c", look, delegates=True))
+    async with Remit.open(project) as remit:
+        alone = await remit.delegate("alone", task="Look.", timeout=30)
+        caller = await remit.delegate("caller", task="Look.", timeout=30)
+    assert (alone.data, caller.data) == ("0", "token\n1")
+
+
+@needs_bubblewrap
 async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> None:
     """Its hooks and settings would run when a person next uses git there. Below a repository that can still be read."""
     script = "git init -q . ; mkdir -p .git/hooks; echo x > .git/config; rm -rf .git; git -C .. rev-parse --is-inside-work-tree; ls -A .git"

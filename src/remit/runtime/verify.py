@@ -22,7 +22,7 @@ from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
 from remit.system.sandbox.boxes import Box, shell_box
 from remit.system.sandbox.probe import Offer, probe, required
-from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
+from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain, unmade_repository
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import ProgramEnd, run_program
 from remit.system.threads import off_loop
@@ -144,7 +144,6 @@ class AcceptanceSite:
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
         hidden = [state] if state.is_dir() and state.is_relative_to(folder) else []
-        is_repository = os.path.lexists(folder / ".git") and not _is_empty(folder / ".git")
         hidden += _entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
         scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
         return Profile(
@@ -152,8 +151,7 @@ class AcceptanceSite:
             home=private_home(folder),
             read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])),
             hidden=tuple(path for path in hidden if path not in given),
-            # Made by the command, it would be run by whoever next asks git something there.
-            reserved=() if is_repository else (folder / ".git",),
+            reserved=unmade_repository(folder),
             temporary_bytes=limits.memory_bytes // 4,
         )
 
@@ -175,11 +173,6 @@ def _entries(folder: Path, *kinds: Protection) -> list[Path]:
     """Entries of a folder that are protected, or that contain protected files."""
     with os.scandir(folder) as found:
         return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether it is a directory that a killed run left."""
-    return path.is_dir() and not path.is_symlink() and not os.listdir(path)
 
 
 def _is_place(name: str) -> bool:

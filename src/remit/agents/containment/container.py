@@ -7,7 +7,6 @@ The supervisor, deadlines and the killing of the whole tree are those of any com
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import socket
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 from remit.agents.coding.dialects import may_change
 from remit.agents.containment.gateway import Gateway
-from remit.agents.containment.hosts import VENDOR_HOSTS, HostList
+from remit.agents.containment.hosts import VENDOR_HOSTS, HostList, parse_host
 from remit.agents.containment.vendor_home import HIDDEN_VARIABLES, VendorHome, vendor_home
 from remit.agents.definition import Definition, Kind
 from remit.agents.process.command_process import CommandProcess, Program, start_error
@@ -28,19 +27,19 @@ from remit.agents.process.pool import ProcessPool
 from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
-from remit.core.ids import decode
+from remit.core.ids import CALLER, decode
 from remit.policy.audit import note_access
-from remit.system.beneath import open_folder
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose
 from remit.system.sandbox.probe import Offer, probe
-from remit.system.sandbox.profile import Profile, git_directories, toolchain
+from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import listen_at, peer_of
 
 PROXY_PORT = 3128
 _NETLINK = 16
 _REFUSALS_SHOWN = 20
+_CERTIFICATES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _NEAR = "127.0.0.1,localhost,::1"
 _FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True)
 _START_SECONDS = 20.0
@@ -112,8 +111,8 @@ class Container:
             ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT))
             handover = Handover(home.link)
             stack.callback(handover.close)
-            git = stack.enter_context(_repository(ctx.workspace.resolve()))
-            inside = _Inside(definition, program, ctx, home, offer, git)
+            inside = _Inside(definition, program, ctx, home, offer)
+            stack.enter_context(reserve(inside.profile.reserved))
             gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
             stack.push_async_callback(gateway.close)
             ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
@@ -157,29 +156,6 @@ async def _entered(stack: contextlib.AsyncExitStack, manager: "contextlib.Abstra
     return made
 
 
-@contextlib.contextmanager
-def _repository(workspace: Path) -> Iterator[tuple[Path, ...]]:
-    """What of git is shown, read-only. Where a workspace has no `.git`, an empty directory stands there meanwhile, so that nobody can make
-    one with hooks in it."""
-    dot = workspace / ".git"
-    if dot.is_symlink():
-        raise Unavailable(f"{dot} is a link, which cannot be protected in a container.", advice='Declare workspace = "worktree".')
-    found = git_directories(workspace)
-    if dot.is_file() or (dot.is_dir() and any(dot.iterdir())):
-        yield found
-        return
-    dot.mkdir(exist_ok=True)
-    descriptor = open_folder(dot)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield (dot, *found)
-    finally:
-        with contextlib.suppress(OSError):  # another run needs it, or a person has made a repository
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            dot.rmdir()
-        os.close(descriptor)
-
-
 def _fault(offer: Offer) -> str:
     return f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "bubblewrap is not installed"
 
@@ -200,7 +176,9 @@ def _own_hosts(environment: Mapping[str, str], home: VendorHome) -> Iterator[str
             parts = urlsplit(address)
             if parts.hostname:
                 host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-                yield f"{host}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+                listed = f"{host}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+                parse_host(listed)
+                yield listed
 
 
 # ---- the first process inside
@@ -258,9 +236,9 @@ class Handover:
 class _Inside:
     """What one run sees, and its command line."""
 
-    def __init__(
-        self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer, git: tuple[Path, ...]
-    ) -> None:
+    def __init__(self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer) -> None:
+        left_out = HIDDEN_VARIABLES if definition.delegates else (*HIDDEN_VARIABLES, CALLER)
+        self._environ = {name: value for name, value in program.environment.items() if name not in left_out}
         self._program = program
         self._home = home
         self._offer = offer
@@ -268,13 +246,16 @@ class _Inside:
         is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others keep to their lists themselves
         is_written = definition.spec.workspace not in (WorkspaceKind.NONE, WorkspaceKind.SCRATCH) and not is_reader
         self.writes = (workspace, scratch) if is_written else (scratch,)
-        own = workspace / ".remit"
-        self._profile = Profile(
+        own, dot = workspace / ".remit", workspace / ".git"
+        if dot.is_symlink():
+            raise Unavailable(f"{dot} is a link, which cannot be protected in a container.", advice='Declare workspace = "worktree".')
+        self.profile = Profile(
             workspace=self.writes[0],
             home=home.home,
             writable=(scratch, *home.writable, *self._sockets()),
-            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git),
+            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git_directories(workspace)),
             hidden=(own,) if scratch.is_relative_to(own) else (),
+            reserved=unmade_repository(workspace) if is_written else (),
         )
 
     def enclosed(self, ports: Sequence[int]) -> Program:
@@ -283,7 +264,7 @@ class _Inside:
         has_filter = self._offer.seccomp
         bubblewrap = enclose(
             self._offer.bubblewrap,
-            self._profile,
+            self.profile,
             locks_namespaces=self._offer.locks_namespaces,
             filter_fd=FILTER_FD if has_filter else None,
         )
@@ -296,21 +277,21 @@ class _Inside:
         proxy = f"http://127.0.0.1:{PROXY_PORT}"
         proxies = {name: proxy for upper in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (upper, upper.lower())}
         told = {"TMPDIR": "/tmp", "NO_PROXY": _NEAR, "no_proxy": _NEAR, "NODE_USE_ENV_PROXY": "1"}
-        kept = {name: value for name, value in self._program.environment.items() if name not in HIDDEN_VARIABLES}
-        return {**kept, **self._home.environment(), **told, **proxies}
+        return {**self._environ, **self._home.environment(), **told, **proxies}
 
     def _sockets(self) -> Iterator[Path]:
-        """By which the first program hands over, and that of the owner of the tree, for what it delegates."""
+        """By which the first program hands over, and that of the owner of the tree, for one that delegates."""
         yield self._home.link
-        token = self._program.environment.get("REMIT_CALLER")
+        token = self._environ.get(CALLER)
         if token and (path := Path(decode(token).address)).is_socket():
             yield path
 
     def _tools(self, definition: Definition, workspace: Path) -> list[Path]:
         """The toolchain, the program, and files that its declaration names, as far as nothing shows them already."""
-        shown = list(toolchain(workspace, self._program.environment))
+        shown = list(toolchain(workspace, self._environ))
         self._name, parts = _installed(self._program)
-        named = [Path(word) for word in definition.command[1:] if os.path.isabs(word) and os.path.isfile(word)]
+        words = [*definition.command[1:], *(self._environ.get(name, "") for name in _CERTIFICATES)]
+        named = [Path(word) for word in words if os.path.isabs(word) and os.path.isfile(word)]
         for path in (*parts, *named):
             if not any(path.is_relative_to(folder) for folder in (workspace, *map(Path, recipes.SYSTEM_FOLDERS), *shown)):
                 shown.append(path)

@@ -19,7 +19,7 @@ from remit.system.sandbox import bubblewrap, landlock, recipes, seccomp
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
-from remit.system.sandbox.profile import TEMPORARY, Profile
+from remit.system.sandbox.profile import TEMPORARY, Profile, reserve
 from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
@@ -176,11 +176,9 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
         argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=opened)
         homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
         passed = (opened,) if opened is not None else ()
-        yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
+        with reserve(profile.reserved):
+            yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
     finally:
-        for path in profile.reserved:
-            with contextlib.suppress(OSError):
-                path.rmdir()
         if opened is not None:
             os.close(opened)
 

@@ -10,14 +10,16 @@ Anything found through a file in the workspace (`.venv`, `.git`) is checked firs
 """
 
 import contextlib
+import fcntl
 import glob
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from remit.system.artifact_files import read_bounded
+from remit.system.beneath import open_folder
 from remit.system.sandbox.recipes import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS
 
 TEMPORARY = "/tmp"
@@ -59,7 +61,7 @@ class Profile:
     hidden: tuple[Path, ...] = ()
     """Directories and files that look empty and cannot be written."""
     reserved: tuple[Path, ...] = ()
-    """Directories that the program must not make. They are there and empty, on the host too, until `shell_box` removes them."""
+    """Directories that the program must not make. They are there and empty, on the host too, while `reserve` lasts."""
     network: bool = False
     """Whether it shares the network of the host. Otherwise it has a loopback interface of its own."""
     temporary_bytes: int = 1 << 30
@@ -106,7 +108,7 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
 def git_directories(workspace: Path) -> tuple[Path, ...]:
     """Of the repository that the workspace is in; of a worktree also those in its main checkout. None above the home directory."""
     above = [workspace, *(folder for folder in workspace.parents if not Path.home().is_relative_to(folder))]
-    dot = next((folder / ".git" for folder in above if os.path.lexists(folder / ".git")), None)
+    dot = next((folder / ".git" for folder in above if not unmade_repository(folder)), None)
     if dot is None or dot.is_symlink():
         return ()
     if dot.is_dir():
@@ -116,6 +118,31 @@ def git_directories(workspace: Path) -> tuple[Path, ...]:
     main = told.parent.parent
     is_worktree = names_us and told.parent.name == "worktrees" and (main / "objects").is_dir() and not told.is_relative_to(workspace)
     return (dot, main) if is_worktree else (dot,)
+
+
+def unmade_repository(workspace: Path) -> tuple[Path, ...]:
+    """`.git` where there is none, or an empty one: made by a program, its hooks would be run by whoever next asks git something."""
+    dot = workspace / ".git"
+    is_empty = dot.is_dir() and not dot.is_symlink() and not os.listdir(dot)
+    return (dot,) if is_empty or not os.path.lexists(dot) else ()
+
+
+@contextlib.contextmanager
+def reserve(folders: Iterable[Path]) -> Iterator[None]:
+    """Empty directories, as long as one needs them: several programs may run in a workspace, and to remove it would uncover it for all."""
+    opened: dict[Path, int] = {}
+    try:
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+            opened[folder] = open_folder(folder)
+            fcntl.flock(opened[folder], fcntl.LOCK_SH)
+        yield
+    finally:
+        for folder, descriptor in opened.items():
+            with contextlib.suppress(OSError):  # another needs it, or a person has put something there
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                folder.rmdir()
+            os.close(descriptor)
 
 
 def _virtual_environment(folder: str) -> Iterator[str]:
