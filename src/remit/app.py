@@ -642,6 +642,10 @@ class Remit:
 
         item = database_item(self.root)
         adopts = item is not None and self.trust.allows(item)
+        if adopts:
+            from remit.runtime.workspaces import adopt_workspaces
+
+            adopt_workspaces(self.root)
         store = open_bound(self.folder / "remit.db", durability=self.settings.durability, adopts=adopts)
         store.owner_id = self.owner.owner_id
         return store

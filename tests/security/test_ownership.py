@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from unittest import mock
 import pytest
 
 from remit import Refused, Remit, SqliteStore, agent
+from remit.runtime.workspaces import list_workspaces
 from remit.server.mcp import server as mcp_server
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Service
@@ -213,6 +215,52 @@ def test_tokens_that_came_with_a_clone_let_nobody_in(tmp_path: Path, state_home:
     assert server.is_it(local_token(folder))
     assert cli.run("trust", "--adopt", cwd=tmp_path).code == 0
     assert Tokens(folder).find(secret) is not None
+
+
+# ---- workspaces
+
+SESSION = "sess_1794855562_2eageb"
+
+
+@pytest.fixture
+def workspace_clone(tmp_path: Path) -> Path:
+    """A clone with a workspace in its `.remit`, whose note names a command for git to run."""
+    root, books = tmp_path / "clone", tmp_path / "clone" / ".remit" / "work" / ".books"
+    tree = root / ".remit" / "work" / SESSION
+    for folder in (tree, books / SESSION):
+        folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(books / f"{SESSION}.git")], check=True)
+    (tree / ".gitattributes").write_text("* filter=x\n")
+    (tree / "a.txt").write_text("a\n")
+    note = {
+        "session_id": SESSION,
+        "maker": SESSION,
+        "kind": "copy",
+        "base": "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+        "git_dir": f"../.books/{SESSION}.git",
+        "common_dir": f"../.books/{SESSION}.git",
+        "commands": {"filter.x.clean": f"touch {root}/owned; cat"},
+        "fetching": "",
+    }
+    (books / SESSION / "note.json").write_text(json.dumps(note))
+    return root
+
+
+async def test_a_workspace_that_came_with_a_clone_starts_no_command_when_it_is_tidied_away(workspace_clone: Path) -> None:
+    async with Remit.open(workspace_clone, settings={"cleanup_seconds": 0.01}) as remit:
+        await remit.delegate("worker.list_files")
+        for _ in range(100):
+            if not list_workspaces(workspace_clone):
+                break
+            await asyncio.sleep(0.05)
+    assert not list_workspaces(workspace_clone)
+    assert not (workspace_clone / "owned").exists()
+
+
+@pytest.mark.parametrize("words", [(), (SESSION,), (SESSION, "--diff")])
+def test_a_workspace_that_came_with_a_clone_starts_no_command_when_it_is_listed(workspace_clone: Path, words: tuple[str, ...]) -> None:
+    cli.run("workspaces", *words, cwd=workspace_clone)
+    assert not (workspace_clone / "owned").exists()
 
 
 # ---- owner

@@ -27,6 +27,7 @@ from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
+from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
 METADATA_FILE = "note.json"
@@ -116,6 +117,7 @@ def write_metadata(workspace: Workspace) -> Workspace:
     """From here on it exists."""
     fields = asdict(workspace) | {"git_dir": str(workspace.git_dir), "common_dir": str(workspace.common_dir)}
     del fields["root"]
+    fields["seal"] = seal(_sealed_text(workspace))
     atomic_write(workspace.metadata_folder / METADATA_FILE, json.dumps(fields, indent=1).encode(), fsync=False)
     return workspace
 
@@ -126,17 +128,35 @@ def find_workspace(root: Path, session_id: str) -> Workspace | None:
     return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
 
 
-def load_workspace(root: Path, session_id: str) -> Workspace | None:
-    """As its note tells it, whatever has become of its folder."""
+def _sealed_text(workspace: Workspace) -> str:
+    """What of a note decides where git works and which commands it runs."""
+    paths = (workspace.root, workspace.git_dir, workspace.common_dir, workspace.project_git_dir)
+    facts = (workspace.maker, workspace.kind, workspace.base, workspace.below, workspace.host, workspace.fetching)
+    return json.dumps([*map(str, paths), *facts, sorted(workspace.commands.items())])
+
+
+def adopt_workspaces(root: Path) -> None:
+    """Accept the workspaces that are noted here, as those of a project that was moved or that an older remit worked in."""
+    for session_id in list_workspaces(root):
+        workspace = load_workspace(root, session_id, is_adopted=True)
+        if workspace is not None:
+            write_metadata(workspace)
+
+
+def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> Workspace | None:
+    """As its note tells it, whatever has become of its folder. Only a note that was written here: one that came with a clone, or that an
+    agent wrote, could name any command for git to run."""
     if not is_session_id(session_id):
         return None
     try:
         fields = json.loads((metadata_folder(root, session_id) / METADATA_FILE).read_bytes())
         fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
+        found = fields.pop("seal", "")
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
-    except (OSError, ValueError, TypeError, KeyError):
+        is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # none, or damaged: as if it had never been made
-    return workspace if is_session_id(workspace.maker) else None
+    return workspace if is_ours and is_session_id(workspace.maker) else None
 
 
 def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:

@@ -6,9 +6,11 @@ adopted it, because unfinished delegations in a database are run again.
 """
 
 import hashlib
+import hmac
 import json
 import os
 import pwd
+import secrets
 import stat
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -141,3 +143,25 @@ def is_made_here(path: Path, secret: bytes, environ: Mapping[str, str] = os.envi
 
 def _secret_place(path: Path, environ: Mapping[str, str]) -> Path:
     return state_folder(environ) / "secrets" / hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
+
+
+# ---- notes of remit inside a project
+
+
+def seal(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """What only remit of this user can write: a keyed hash of `text`."""
+    return hmac.new(_key(environ), text.encode(), hashlib.sha256).hexdigest()
+
+
+def is_sealed(text: str, found: object, environ: Mapping[str, str] = os.environ) -> bool:
+    return isinstance(found, str) and hmac.compare_digest(seal(text, environ).encode(), found.encode("utf-8", "replace"))
+
+
+def _key(environ: Mapping[str, str]) -> bytes:
+    place = state_folder(environ) / "key"
+    if (key := read_private(place)) is None:
+        with file_lock(private_folder(place.parent) / "key.lock", timeout=LOCK_SECONDS):
+            if (key := read_private(place)) is None:
+                key = secrets.token_bytes(32)
+                write_private(place, key)
+    return key
