@@ -229,5 +229,6 @@ def test_every_spelling_of_a_protected_path_is_protected() -> None:
             expected = [f"linked/{path}"] if path.startswith("specs/") else []
             assert missed == expected, json.dumps(missed)
     assert [path for path in ORDINARY if protection_of(path) is not None] == []
+    assert protection_of(". " * 2000 + "x") is protection_of("a/" * 2000 + "x") is None
     assert protection_of(".claude", is_link=True) is Protection.TOOLS
     assert protection_of("specs/001_first", is_link=True) is not None

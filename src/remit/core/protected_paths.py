@@ -34,9 +34,9 @@ PYPROJECT = "pyproject.toml"
 
 _ANYWHERE = {
     Protection.SECRET: r"""
-        (?: \.env | \.env\.[^/]+ | .*\.env | \.netrc | \.pgpass | \.npmrc | \.pypirc | \.git-credentials | \.htpasswd
+        (?: \.env | \.env\.[^/]+ | [^/]*\.env | \.netrc | \.pgpass | \.npmrc | \.pypirc | \.git-credentials | \.htpasswd
           | credentials(?:\.json)? | secrets\.(?:y[^/]*ml|json|toml)
-          | .*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)
+          | [^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx|ppk)
           | id_(?:rsa|dsa|ecdsa|ed25519)[^/]* )
         | \.(?:ssh|aws|gnupg|kube|docker|azure) (?:/.*)?
         """,
@@ -62,7 +62,6 @@ _PATTERNS = {
 _PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|github|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
 """Folders of which some files are protected: a link in their place would put other files there."""
 _SCRATCH = ".remit/scratch/"
-_TRAILING = re.compile(r"[. ]+(?=/|$)")
 
 
 def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
@@ -83,7 +82,7 @@ def folded(path: str) -> str:
     if not path.isascii():
         path = "".join(one for one in unicodedata.normalize("NFKC", path) if unicodedata.category(one) != "Cf")
         path = unicodedata.normalize("NFKC", path.casefold())
-    return _TRAILING.sub("", path.lower())
+    return "/".join(part.rstrip(". ") for part in path.lower().split("/"))
 
 
 def is_pyproject(path: str) -> bool:
