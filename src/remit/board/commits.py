@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import shorten
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import Git, GitFailed
+from remit.system.git import BARE, Git, GitFailed
 from remit.system.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def find_repository(root: Path, stop_at: float) -> Repository | None:
             return None
         raise
     except GitFailed as error:
-        if "not a git repository (or any" in error.words or "must be run in a work tree" in error.words:
+        if any(words in error.words for words in ("not a git repository (or any", "must be run in a work tree", BARE)):
             return None
         raise
     inside, git_dir, common_dir, up = [*answer.removesuffix("\n").split("\n", 3), "", "", ""][:4]

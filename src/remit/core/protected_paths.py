@@ -50,7 +50,7 @@ _ANYWHERE = {
         | \.envrc | \.?mise(?:\.[^/]+)?\.toml | \.?mise/.* | \.config/mise(?:/.*|[^/]*\.toml)? | \.tool-versions
         | \.(?:githooks|husky)(?:/.*)? | \.pre-commit-config\.ya?ml | \.?lefthook[^/]*\.(?:ya?ml|toml|json)
         | \.github/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.circleci(?:/.*)?
-        | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules
+        | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules | head
         """,
 }
 _BOARD = r"specs/(?: state\.json | todo\.md | archive/state\.json | (?:.*/)?plans(?:/.*)? )"

@@ -26,7 +26,7 @@ from remit.core.protected_paths import Protection, is_pyproject, protection_of, 
 from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
+from remit.system.git import BARE, LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
 from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
@@ -471,7 +471,7 @@ def _objects(git: Git, host: Workspace | None) -> Path | None:
 
 
 def _no_repository(root: Path, failed: GitFailed) -> Misused:
-    if "not a git repository" in failed.words:
+    if "not a git repository" in failed.words or BARE in failed.words:
         return Misused(
             f"{root} is not a git checkout, so no worktree can be made of it.",
             advice='Run `git init` and commit, or declare the agent with workspace = "copy".',

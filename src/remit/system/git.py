@@ -28,7 +28,11 @@ from remit.system.processes import MARK, kill_tree
 LOCK_WAIT_SECONDS = 20.0
 REPOSITORY_LOCK = "remit.lock"
 """In the repository's own folder: worktrees are made, merged and removed one at a time."""
+BARE = "cannot use bare repository"
+_FOUND_BARE = {"safe.bareRepository": "explicit"}
+"""Files of an agent (HEAD, config, objects, refs) are no repository: git would take its commands from there."""
 _SETTINGS = {
+    **_FOUND_BARE,
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
     "core.splitIndex": "false",
@@ -41,6 +45,7 @@ _SETTINGS = {
     "user.email": "remit@localhost",
 }
 _AS_USER = {
+    **_FOUND_BARE,
     "gc.auto": "0",
     "maintenance.auto": "false",
     "core.looseCompression": "1",

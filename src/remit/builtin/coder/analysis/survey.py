@@ -20,7 +20,7 @@ from remit.builtin.coder.analysis.parsing import FUNCTIONS
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
 from remit.system.beneath import Root
-from remit.system.git import Git
+from remit.system.git import BARE, Git
 
 LISTED = 20
 CYCLE_MEMBERS = 30
@@ -236,7 +236,7 @@ def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[st
             return churn, history | {"whyNot": "There are no commits yet."}
         output = git.run(*_LOG, f"--max-count={COMMITS_AT_MOST}", "--", f":(literal){below}" if below else ".")
     except RemitError as error:
-        is_checkout = "not a git repository" not in error.message
+        is_checkout = "not a git repository" not in error.message and BARE not in error.message
         return churn, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
     commits = output.split(b"\1")[1:]
     for commit in commits:

@@ -1,0 +1,76 @@
+"""An agent that may write ordinary files cannot turn a folder into a repository whose configuration git runs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remit import Context, Remit, agent
+from support import cli
+
+
+def repository(marker: Path) -> dict[str, str]:
+    """What git takes for a bare repository; each setting is a command that some git command starts."""
+    config = f"""[core]
+    repositoryformatversion = 0
+    bare = false
+    worktree = {{worktree}}
+    fsmonitor = touch {marker}; false
+    hooksPath = {{worktree}}/hooks
+    sshCommand = touch {marker}
+[commit]
+    gpgSign = true
+[gpg]
+    program = {{worktree}}/hooks/sign
+[user]
+    name = x
+    email = x@example.com
+[filter "x"]
+    clean = touch {marker}; cat
+    smudge = touch {marker}; cat
+[diff]
+    external = touch {marker}
+"""
+    return {
+        "HEAD": "ref: refs/heads/main\n",
+        "config": config,
+        "objects/keep": "x",
+        "refs/keep": "x",
+        "info/attributes": "* filter=x\n",
+    }
+
+
+@pytest.mark.parametrize("folder", ["", "sub"])
+def test_files_that_look_like_a_bare_repository_run_nothing(tmp_path: Path, folder: str) -> None:
+    root, marker = tmp_path / "project", tmp_path / "ran"
+    (root / folder).mkdir(parents=True)
+
+    @agent("writer")
+    async def writer(ctx: Context) -> list[str]:
+        """Writes by the worker, and past the policy what that may not write."""
+        files = {path: text.replace("{worktree}", str(root / folder)) for path, text in repository(marker).items()}
+        place = f"{folder}/" if folder else ""
+        refused = []
+        for path, text in files.items():
+            done = await ctx.delegate("worker.write_file", path=f"{place}{path}", content=text, create_parents=True)
+            if not done.ok:
+                refused.append(path)
+                (root / folder / path).write_text(text)
+        return refused
+
+    @agent("copying", workspace="copy")
+    async def copying(ctx: Context) -> str:
+        (ctx.workspace / "a.txt").write_text("a")
+        return "done"
+
+    async def attack() -> None:
+        async with Remit.open(root, agents=[writer, copying]) as remit:
+            assert (await remit.delegate("writer")).data == ["HEAD"]
+            await remit.delegate("copying")
+            await remit.delegate("coder.review_code", diff="working")
+
+    asyncio.run(attack())
+    here = root / folder
+    for command in (["task", "Write a letter"], ["todo"], ["workspaces"], ["doctor"]):
+        cli.run(*command, cwd=here)
+    assert not marker.exists()
