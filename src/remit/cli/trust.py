@@ -50,7 +50,7 @@ def trust(
     revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw every approval of this project.")] = False,
     owner: Annotated[bool, typer.Option("--owner", help="Accept that another user owns, or every user can write, this project.")] = False,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Use a database and tokens that were not made here, and what is unfinished in them.")
+        bool, typer.Option("--adopt", help="Use a database, tokens and workspaces that were not made here, and what is unfinished in them.")
     ] = False,
 ) -> Exit:
     """Approve what files of this project may run, send or weaken; content that changes later needs approval again."""
@@ -89,11 +89,14 @@ def trust(
 
 def _accept(project: "Project", *, owner: bool, adopt: bool) -> Exit:
     """What is said of the project as a whole, and not of its files: asked for by name, so not asked about again."""
+    from remit.runtime.workspaces import adopt_workspaces
     from remit.server.tokens import Tokens
 
     items = [item for item in (owner_item(project.root) if owner else None, database_item(project.root) if adopt else None) if item]
     approve(project.root, items)
     is_adopted = adopt and Tokens(project.folder).adopt()
+    if adopt:
+        adopt_workspaces(project.root)
     words = [item.effect.partition(":")[0] for item in items if item.kind == OWNER]
     words += ["the database is used from now on, with what is unfinished in it"] if len(words) < len(items) else []
     words += ["its tokens are accepted"] if is_adopted else []
