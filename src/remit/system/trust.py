@@ -14,6 +14,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -240,12 +241,12 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mappi
         yield from _setting_items(file, table, root)
     end = time.monotonic() + MAX_SECONDS
     for folder, (kind, endings) in FOLDERS.items():
-        for path in _files(root / folder, endings, is_deep=not folder.startswith(".remit/"), end=end):
-            if (data := _content(path, root)) is not None:
-                yield _file_item(kind, path, root, data)
-    for file, kind in FILES.items():
-        if (data := _content(root / file, root)) is not None:
-            yield _file_item(kind, root / file, root, data)
+        for name in _files(root, folder, endings, end):
+            if (data := _content(f"{root}/{name}", root)) is not None:
+                yield _file_item(kind, name, data)
+    for name, kind in FILES.items():
+        if (data := _content(f"{root}/{name}", root)) is not None:
+            yield _file_item(kind, name, data)
     if (item := database_item(root, environ)) is not None:
         yield item
 
@@ -317,13 +318,8 @@ def _references(key: Sequence[str], value: Any, root: Path) -> Iterator[tuple[st
     else:
         words = [value] if key[-1] in _FILE_KEYS and isinstance(value, str) else []
     for word in words:
-        try:
-            real = (root / word).resolve(strict=True)
-            if real.is_relative_to(root) and real.is_file():
-                with os.fdopen(open_regular(real), "rb") as opened:
-                    yield word, hashlib.file_digest(opened, "sha256").hexdigest()
-        except (OSError, RuntimeError, ValueError):  # not a file: a word like any other
-            continue
+        with contextlib.suppress(OSError, ValueError), _open_inside(root / word, root) as opened:  # most words are not files
+            yield word, hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def setting_name(file: str, key: Sequence[str]) -> str:
@@ -342,45 +338,46 @@ def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...],
     return [(key, value)]
 
 
-def _file_item(kind: str, path: Path, root: Path, data: bytes) -> TrustItem:
-    effect = EFFECTS.get(kind) or ("runs Python code" if path.suffix == ".py" else "instructs an agent")
-    return TrustItem(
-        kind=kind,
-        name=_relative(path, root),
-        digest=digest_of(data),
-        effect=f"{effect} ({len(data):,} bytes)",
-        text=data.decode("utf-8", "replace"),
-    )
+def _file_item(kind: str, name: str, data: bytes) -> TrustItem:
+    effect = EFFECTS.get(kind) or ("runs Python code" if name.endswith(".py") else "instructs an agent")
+    effect, text = f"{effect} ({len(data):,} bytes)", data.decode("utf-8", "replace")
+    return TrustItem(kind=kind, name=name, digest=digest_of(data), effect=effect, text=text)
 
 
 def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    return str(path).removeprefix(f"{root}/")
 
 
-def _files(folder: Path, endings: tuple[str, ...], *, is_deep: bool, end: float) -> Iterator[Path]:
-    """In order of their names, as many as are ever loaded: a clone may contain a whole disk."""
-    found = 0
-    for number, (place, below, names) in enumerate(os.walk(folder)):
+def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
+    """Their paths in the project, in order of their names, as many as are ever loaded: a clone may contain a whole disk."""
+    found, is_deep = 0, not folder.startswith(".remit/")
+    for number, (place, below, names) in enumerate(os.walk(f"{root}/{folder}")):
         below[:] = sorted(below) if is_deep else []
         for name in sorted(names):
             if name.endswith(endings) and not name.startswith(("_", ".")):
                 found += 1
                 if found > MAX_FILES or number >= MAX_FOLDERS or time.monotonic() > end:
                     return
-                yield Path(place, name)
+                yield f"{place}/{name}".removeprefix(f"{root}/")
 
 
-def _content(path: Path, root: Path) -> bytes | None:
+def _content(path: str | Path, root: Path) -> bytes | None:
     """None for anything that is not loaded: a link out of the project, a pipe, a file that is too large or cannot be read."""
     try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(root):
-            return None
-        with os.fdopen(open_regular(real), "rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except (OSError, RuntimeError):  # RuntimeError: links in a cycle, before Python 3.13
+        with _open_inside(path, root) as opened:
+            size = os.fstat(opened.fileno()).st_size  # to ask for the most there may be would take memory for it
+            data = opened.read(min(size, MAX_BYTES) + 1)
+    except (OSError, ValueError):
         return None
     return data if len(data) <= MAX_BYTES else None
+
+
+def _open_inside(path: str | Path, root: Path) -> BufferedReader:
+    """A regular file of the project, also by a link inside it. Raises `OSError` or `ValueError`."""
+    real = os.path.realpath(path, strict=True)
+    if not real.startswith(f"{root}/"):
+        raise ValueError(path)
+    return os.fdopen(open_regular(real), "rb")
 
 
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
@@ -484,7 +481,7 @@ def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ..
     if name in SETTINGS_FILES:
         return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name]), root))
     kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), FILES.get(name))
-    return () if kind is None else (_file_item(kind, path, root, data),)
+    return () if kind is None else (_file_item(kind, name, data),)
 
 
 def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
