@@ -61,7 +61,7 @@ async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harves
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     project = project_with(
         tmp_path,
-        shared=command(sys.executable, "attack.py"),
+        shared=command(sys.executable, "attack.py", hosts=["example.com"]),
         apart=command(sys.executable, "attack.py", workspace="worktree", merge=True),
         free=command(sys.executable, "attack.py", contain=False),
     )

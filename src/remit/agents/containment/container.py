@@ -34,18 +34,21 @@ from remit.system.sandbox.bubblewrap import enclose
 from remit.system.sandbox.probe import Offer, probe
 from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository
 from remit.system.threads import off_loop
-from remit.system.unix_sockets import listen_at, peer_of
+from remit.system.unix_sockets import listen_at
 
 PROXY_PORT = 3128
 _NETLINK = 16
 _REFUSALS_SHOWN = 20
 _CERTIFICATES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_NEAR = "127.0.0.1,localhost,::1"
+_PROXIES = {
+    **{name: f"http://127.0.0.1:{PROXY_PORT}" for one in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (one, one.lower())},
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost,::1"),
+    "NODE_USE_ENV_PROXY": "1",
+}
 _FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True)
 _START_SECONDS = 20.0
 _ENTRY = """
 import os, sys
-from _signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, signal
 from _socket import AF_INET, AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 link_path, ports, *argv = sys.argv[1:]
 listeners = []
@@ -59,15 +62,13 @@ numbers = b"".join(one.fileno().to_bytes(4, sys.byteorder) for one in listeners)
 link.sendmsg([b"L"], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
 if link.recv(1) != b"G":
     sys.exit(125)
-for number in (SIGHUP, SIGINT, SIGTERM):
-    signal(number, SIG_DFL)
 try:
     os.execvp(argv[0], argv)
 except OSError as error:
     sys.exit(f"{argv[0]} cannot be started in the container: {error.strerror}")
 """
-"""The first program inside: opens the listening sockets, hands them over, and becomes the agent's program. It imports what `socket` and
-`signal` are made of, because those take 13 ms."""
+"""The first program inside: opens the listening sockets, hands them over, and becomes the agent's program. It imports what
+`socket` is made of, because that takes 13 ms."""
 
 
 class Container:
@@ -108,18 +109,20 @@ class Container:
         async with contextlib.AsyncExitStack() as stack:
             home = await _entered(stack, vendor_home(vendor, owner, program.environment))
             hosts = HostList([*VENDOR_HOSTS.get(vendor or "", ()), *definition.hosts, *_own_hosts(program.environment, home)])
-            ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT))
-            handover = Handover(home.link)
-            stack.callback(handover.close)
+            handover = Handover(home.link) if hosts else None
+            if handover is not None:
+                stack.callback(handover.close)
             inside = _Inside(definition, program, ctx, home, offer)
             stack.enter_context(reserve(inside.profile.reserved))
+            ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
+            ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT)) if hosts else ()
             gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
             stack.push_async_callback(gateway.close)
-            ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
             spawned = await stack.enter_async_context(self._pool.spawn(inside.enclosed(ports), ctx))
-            proxy, *forwarded = await handover.take(spawned, len(ports))
-            await gateway.serve(proxy, dict(zip(ports[1:], forwarded, strict=True)))
-            await handover.go()
+            if handover is not None:
+                proxy, *forwarded = await handover.take(spawned, len(ports))
+                await gateway.serve(proxy, dict(zip(ports[1:], forwarded, strict=True)))
+                await handover.go()
             yield spawned
 
     def _refusals_of(self, ctx: Context) -> Callable[[Mapping[str, Any], str], Awaitable[None]]:
@@ -205,7 +208,6 @@ class Handover:
             words = spawned.stderr_tail() or f"nothing came of it within {_START_SECONDS:g} s"
             raise Unavailable(f"The container could not be made: {words}.", code="TOOL_UNAVAILABLE", advice="`remit doctor` tries it.")
         self._link, _ = accepting.result()
-        spawned.become(peer_of(self._link).pid)
         ready = asyncio.Event()
         loop.add_reader(self._link, ready.set)
         try:
@@ -237,10 +239,10 @@ class _Inside:
     """What one run sees, and its command line."""
 
     def __init__(self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer) -> None:
-        left_out = HIDDEN_VARIABLES if definition.delegates else (*HIDDEN_VARIABLES, CALLER)
+        left_out = (*HIDDEN_VARIABLES, *_PROXIES, *(() if definition.delegates else (CALLER,)))
         self._environ = {name: value for name, value in program.environment.items() if name not in left_out}
         self._program = program
-        self._home = home
+        self.home = home
         self._offer = offer
         workspace, scratch = ctx.workspace.resolve(), ctx.scratch.resolve()
         is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others keep to their lists themselves
@@ -268,20 +270,16 @@ class _Inside:
             locks_namespaces=self._offer.locks_namespaces,
             filter_fd=FILTER_FD if has_filter else None,
         )
-        entry = [str(recipes.python().program), "-I", "-S", "-B", "-c", _ENTRY, str(self._home.link), ",".join(map(str, ports))]
-        argv = (*bubblewrap[:-3], "--chdir", str(self._program.folder), "--", *entry, self._name, *self._program.argv[1:])
+        entry = [str(recipes.python().program), "-I", "-S", "-B", "-c", _ENTRY, str(self.home.link), ",".join(map(str, ports))]
+        chosen = [*bubblewrap[:-3], "--chdir", str(self._program.folder), "--", *(entry if ports else ())]
         filter_program = seccomp.program(_FILTER) if has_filter else b""
-        return replace(self._program, argv=argv, environment=self._environment(), seccomp=filter_program)
-
-    def _environment(self) -> dict[str, str]:
-        proxy = f"http://127.0.0.1:{PROXY_PORT}"
-        proxies = {name: proxy for upper in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (upper, upper.lower())}
-        told = {"TMPDIR": "/tmp", "NO_PROXY": _NEAR, "no_proxy": _NEAR, "NODE_USE_ENV_PROXY": "1"}
-        return {**self._environ, **self._home.environment(), **told, **proxies}
+        environment = {**self._environ, **self.home.environment(), "TMPDIR": "/tmp", **(_PROXIES if ports else {})}
+        return replace(self._program, argv=(*chosen, self._name, *self._program.argv[1:]), environment=environment, seccomp=filter_program)
 
     def _sockets(self) -> Iterator[Path]:
         """By which the first program hands over, and that of the owner of the tree, for one that delegates."""
-        yield self._home.link
+        if self.home.link.exists():
+            yield self.home.link
         token = self._environ.get(CALLER)
         if token and (path := Path(decode(token).address)).is_socket():
             yield path

@@ -55,6 +55,9 @@ class HostList:
         self._names = tuple(dict.fromkeys(hosts))
         self._hosts = tuple(map(parse_host, self._names))
 
+    def __bool__(self) -> bool:
+        return bool(self._hosts)
+
     def __str__(self) -> str:
         return ", ".join(self._names) or "no host"
 

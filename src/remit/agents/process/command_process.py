@@ -14,7 +14,7 @@ from remit.agents.process.worker_client import SupervisorLink
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
 from remit.system.framing import encode_frame
-from remit.system.processes import look, send_signal
+from remit.system.processes import Process, children, look, send_signal
 
 # ---- a command to start
 
@@ -117,11 +117,6 @@ class CommandProcess:
 
     # ---- for the adapter
 
-    def become(self, pid: int | None) -> None:
-        """Signals go to this process from now on: the program inside a container."""
-        if pid is not None and (process := look(pid)) is not None:
-            self.pid, self._started = pid, process.started
-
     async def wait(self) -> int:
         """Its exit code (negative: the signal that ended it), once it and everything it left behind are dead."""
         await asyncio.wait([self.link.lost])
@@ -133,11 +128,20 @@ class CommandProcess:
     def signal(self, number: int) -> bool:
         """To the command alone, not to what it has started. False: it is gone."""
         process = look(self.pid)
-        return process is not None and process.started == self._started and send_signal(process, number)
+        if process is None or process.started != self._started:
+            return False
+        if self._program.seccomp is not None:
+            process = _inside(process)
+        return process is not None and send_signal(process, number)
 
     def catches(self, number: int) -> bool:
         """Whether it has a handler of its own for this signal: to one that has none, the signal would be the end."""
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as status:
+        process = look(self.pid)
+        if process is not None and self._program.seccomp is not None:
+            process = _inside(process)
+        if process is None:
+            return False
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.pid}/status", encoding="ascii", errors="replace") as status:
             for line in status:
                 if line.startswith("SigCgt:"):
                     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
@@ -222,6 +226,15 @@ class CommandProcess:
         self._transports.append(transport)
         self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
         return end
+
+
+def _inside(bubblewrap: Process) -> Process | None:
+    """The program in a container: the first that the first process of its namespace has started."""
+    found: Process | None = bubblewrap
+    for _ in range(2):
+        below = [] if found is None else [process for pid in children(found.pid) or () if (process := look(pid)) is not None]
+        found = min(below, key=lambda process: (len(process.started), process.started, process.pid), default=None)
+    return found
 
 
 class ProgramStarter(Protocol):

@@ -60,10 +60,7 @@ def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, di
 
 
 def _prepare_container(seccomp: str) -> tuple[int, ...]:
-    """For bubblewrap with another program inside: the descriptor of its filter. Ended by a signal it would take that program along at once,
-    so it ignores those by which the program is asked to end."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    """For bubblewrap with another program inside: the descriptor of its filter."""
     if not seccomp:
         return ()
     file = os.memfd_create("seccomp")
@@ -202,7 +199,15 @@ class ForkServer:
         if pid is None:
             return
         sock.setblocking(False)
-        Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=None, stderr=stderr[0]).run()
+        Supervisor(
+            link=sock,
+            worker=pid,
+            owner=self.owner,
+            alarm=alarm[0],
+            stdout=None,
+            stderr=stderr[0],
+            is_container=program["seccomp"] is not None,
+        ).run()
 
     def _sweep(self) -> int:
         """Children that we did not fork are orphans of a killed supervisor."""

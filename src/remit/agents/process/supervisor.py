@@ -62,13 +62,25 @@ class Output:
 class Supervisor:
     """Runs until the worker and everything it left behind are dead."""
 
-    def __init__(self, *, link: socket.socket, worker: int, owner: int | None, alarm: int, stdout: int | None, stderr: int) -> None:
-        """`stdout` is None for a command, whose output the Remit process reads itself."""
+    def __init__(
+        self,
+        *,
+        link: socket.socket,
+        worker: int,
+        owner: int | None,
+        alarm: int,
+        stdout: int | None,
+        stderr: int,
+        is_container: bool = False,
+    ) -> None:
+        """`stdout` is None for a command, whose output the Remit process reads itself. `is_container`: whether the worker is bubblewrap,
+        which is not asked to end: it would take the program inside along at once."""
         self._link = link
         self._worker = worker
         self._owner = owner
         self._alarm = alarm
         self._outputs = {fd: Output(name, fd, bytearray()) for name, fd in (("stdout", stdout), ("stderr", stderr)) if fd is not None}
+        self._spared = worker if is_container else None
         self._exit: int | None = None
         self._orders = bytearray()
 
@@ -151,12 +163,13 @@ class Supervisor:
     def _signal_below(self, number: int) -> int:
         """Signal everything below us, each the moment it is seen: one that forks all the time is caught in the act."""
         count = 0
+        spared = self._spared if number != signal.SIGKILL else None
         for pid in walk_below(os.getpid()):
-            _signal_group(pid, number)
+            _signal_group(pid, number, spared)
             count += 1
             if count % _STRIDE == 0:  # orphans of those just killed have come to us meanwhile
                 for orphan in children(os.getpid()) or ():
-                    _signal_group(orphan, number)
+                    _signal_group(orphan, number, spared)
         return count
 
     def _reap(self) -> bool:
@@ -174,10 +187,12 @@ class Supervisor:
                 self._exit = os.waitstatus_to_exitcode(status)
 
 
-def _signal_group(pid: int, number: int) -> None:
-    """By whole groups: a group of a descendant holds descendants alone, as our worker began a session of its own."""
+def _signal_group(pid: int, number: int, spared: int | None) -> None:
+    """By whole groups: a group of a descendant holds descendants alone, as our worker began a session of its own. `spared`: a group."""
     with contextlib.suppress(OSError):
         group = os.getpgid(pid)
+        if group == spared:
+            return
         if group == os.getpgrp():  # it has not come to begin its own session yet
             os.kill(pid, number)
         else:
