@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Stamps: the set-up is repeated only when pyproject.toml has changed.
+# Stamps: the set-up is repeated only when pyproject.toml or the locked packages have changed.
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+LOCKED := tests/tools/requirements.txt
 # Real coding agents and the MCP conformance suite, for the tests. Without them the tests that need them are skipped, and say so.
 TOOLS := .tools
 READY_TOOLS := $(TOOLS)/.ready
@@ -87,9 +88,11 @@ $(READY): pyproject.toml | $(BIN)/python
 	@$(INSTALL) -e .
 	@touch $@
 
-$(READY_DEV): pyproject.toml | $(BIN)/python
+# Only files whose hashes are on the list: a package that was changed since is refused. remit itself is built with what is installed then.
+$(READY_DEV): pyproject.toml $(LOCKED) | $(BIN)/python
 	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 1 minute ..."
-	@$(INSTALL) --no-compile -e ".[dev]"
+	@$(INSTALL) --no-compile --require-hashes -r $(LOCKED)
+	@$(INSTALL) --no-compile --no-deps --no-build-isolation -e .
 	@touch $(READY) $@
 
 $(MESSAGES): src/remit/agents/proto/v1/tasks.proto setup.py | $(READY_DEV)
