@@ -39,7 +39,7 @@ ASKED = (
     "opencode.json", "opencode.jsonc", ".cursor/mcp.json", ".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json",
     ".idea/runConfigurations/x.xml", ".envrc", "mise.toml", ".mise.toml", ".mise.local.toml", ".tool-versions", ".githooks/pre-push",
     ".husky/pre-commit", ".pre-commit-config.yaml", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".devcontainer/devcontainer.json",
-    ".devcontainer.json", ".gitattributes", ".gitmodules", "docs/HEAD",
+    ".devcontainer.json", ".gitattributes", ".gitmodules", "docs/HEAD", ".cargo/config.toml", "Jenkinsfile",
 )  # fmt: skip
 ORDINARY = (
     "src/x.py", "README.md", ".claude/notes.md", ".github/CODEOWNERS", ".vscode/notes.txt", "specs/001_first/reports/research-001.md",

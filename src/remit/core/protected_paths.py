@@ -47,9 +47,11 @@ _ANYWHERE = {
         \.claude/settings[^/]*\.json | \.claude/(?:hooks|agents|commands|plugins|skills)(?:/.*)? | \.mcp\.json
         | \.(?:codex|opencode|cursor|gemini)(?:/.*)? | opencode\.jsonc?
         | \.vscode/(?:tasks|settings|launch|mcp|extensions)\.json | \.idea(?:/.*)? | [^/]*\.code-workspace
+        | \.zed/(?:tasks|settings|debug)\.json | \.cargo/config(?:\.toml)? | \.yarnrc(?:\.yml)? | \.pnpmfile\.c?js
         | \.envrc | \.?mise(?:\.[^/]+)?\.toml | \.?mise/.* | \.config/mise(?:/.*|[^/]*\.toml)? | \.tool-versions
         | \.(?:githooks|husky)(?:/.*)? | \.pre-commit-config\.ya?ml | \.?lefthook[^/]*\.(?:ya?ml|toml|json)
-        | \.github/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.circleci(?:/.*)?
+        | \.(?:github|gitea|forgejo)/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.(?:circleci|buildkite|woodpecker)(?:/.*)?
+        | (?:azure|bitbucket)-pipelines\.ya?ml | \.travis\.ya?ml | \.woodpecker\.ya?ml | jenkinsfile
         | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules | head
         """,
 }
@@ -59,7 +61,7 @@ _PATTERNS = {
     **{kind: re.compile(rf"(?:.*/)? (?:{names})", re.DOTALL | re.VERBOSE) for kind, names in _ANYWHERE.items()},
     Protection.BOARD: re.compile(_BOARD, re.DOTALL | re.VERBOSE),
 }
-_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|github|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
+_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
 """Folders of which some files are protected: a link in their place would put other files there."""
 _SCRATCH = ".remit/scratch/"
 
