@@ -1,7 +1,7 @@
 """A piece of a file as text, or as base64 for binary content: by its byte order mark, as UTF-8, or by a guess that a note names.
 
-A character is never cut in two: a piece that would begin or end inside one is moved to where it begins. Reads only what it needs; knows
-nothing of paths. Used by `worker.read_file`; the names of encodings are those `worker.write_file` takes.
+A character of UTF-8 is never cut in two: a piece that would begin or end inside one is moved to where it begins. Reads only what it needs;
+knows nothing of paths. Used by `worker.read_file`; the names of encodings are those `worker.write_file` takes.
 """
 
 import base64
@@ -11,23 +11,15 @@ from dataclasses import dataclass, field
 
 HEAD_BYTES = 8192
 BASE64 = "base64"
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_ANY_MARK = tuple(mark for mark, _ in _MARKS)
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 ENCODINGS = (
-    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "ascii", "latin-1",
-    *(f"cp125{number}" for number in range(9)), "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
+    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "latin-1", *(f"cp125{number}" for number in range(9)),
+    "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
 )  # fmt: skip
-_WIDTHS = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
 """Bytes that hardly any text contains."""
 _LONGEST = 4
-"""Bytes of one character in UTF-8, and in UTF-16."""
+"""Bytes of one character in UTF-8."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,49 +39,32 @@ class Piece:
 def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: str | None) -> Piece:
     head = os.pread(descriptor, HEAD_BYTES, 0)
     chosen = encoding or guess_encoding(head)
-    if chosen == BASE64:
-        raw = _read(descriptor, limit, offset)
-        return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
-    if chosen in ("utf-16", "utf-32"):
-        chosen = next((name for mark, name in _MARKS if name.startswith(chosen) and head.startswith(mark)), f"{chosen}-le")
-    if chosen in _WIDTHS:
-        return _wide(descriptor, chosen, offset, limit, head, size)
-    if chosen in (None, "utf-8", "utf-8-sig"):
-        whole = head if offset == 0 and len(head) == size <= limit else None  # a small file was read already
-        piece = _utf8(descriptor, size, offset, limit, whole, is_certain=chosen is not None)
-        if piece is not None:
-            if head.startswith(codecs.BOM_UTF8):
-                piece.encoding = "utf-8-sig"
-                piece.content = piece.content.removeprefix("\ufeff") if piece.offset == 0 else piece.content
-            return piece
+    if chosen in (None, "utf-8", "utf-8-sig") and (piece := _utf8(descriptor, size, offset, limit, is_certain=chosen is not None)):
+        if head.startswith(codecs.BOM_UTF8):
+            piece.encoding = "utf-8-sig"
+            piece.content = piece.content.removeprefix("\ufeff") if piece.offset == 0 else piece.content
+        return piece
     raw = _read(descriptor, limit, offset)
+    notes: list[str] = []
     if chosen is None:
-        return _guessed(raw, offset)
-    content = raw.decode(chosen, "replace")
-    notes = ["Some bytes are not valid in that encoding and are shown as \ufffd."] if "\ufffd" in content else []
+        chosen = BASE64 if _is_no_text(raw) else "cp1252"
+        notes += [] if chosen == BASE64 else [f"It is not UTF-8; {chosen} is a guess. Give encoding to have it read otherwise."]
+    if chosen == BASE64:
+        return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
+    content = raw.decode(chosen, "replace").removeprefix("\ufeff")
+    notes += ["Some bytes are not valid in that encoding and are shown as \ufffd."] if "\ufffd" in content else []
     return Piece(content=content, encoding=chosen, offset=offset, bytes_read=len(raw), notes=notes)
 
 
 def guess_encoding(head: bytes) -> str | None:
-    """What the beginning of a file says for certain, or nearly so; None for text that must be looked at piece by piece."""
-    if head.startswith(_ANY_MARK):
-        return next(name for mark, name in _MARKS if head.startswith(mark))
-    if b"\0" not in head:
-        return None
-    even, odd = head[::2].count(0), head[1::2].count(0)
-    pairs = max(1, len(head) // 2)
-    # Latin text in UTF-16 without a mark: nearly every second byte is zero, and hardly any of the others.
-    if odd > 0.4 * pairs and even < 0.02 * pairs:
-        return "utf-16-le"
-    if even > 0.4 * pairs and odd < 0.02 * pairs:
-        return "utf-16-be"
-    return BASE64
+    """What the beginning of a file says for certain; None for text that must be looked at piece by piece."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), BASE64 if b"\0" in head else None)
 
 
-def _utf8(descriptor: int, size: int, offset: int, limit: int, whole: bytes | None, *, is_certain: bool) -> Piece | None:
-    """None: it is not UTF-8. `whole`: all that is to be read, where it is at hand."""
+def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bool) -> Piece | None:
+    """None: it is not UTF-8."""
     start = _character_start(descriptor, offset)
-    raw = _read(descriptor, limit + offset - start, start) if whole is None else whole
+    raw = _read(descriptor, limit + offset - start, start)
     content, kept = _decode(raw, is_end=start + len(raw) >= size)
     if raw and not kept:  # less than one character was asked for
         raw = _read(descriptor, _LONGEST, start)
@@ -125,34 +100,8 @@ def _character_start(descriptor: int, offset: int) -> int:
     return offset
 
 
-def _wide(descriptor: int, encoding: str, offset: int, limit: int, head: bytes, size: int) -> Piece:
-    width = _WIDTHS[encoding]
-    start = offset - offset % width
-    raw = _read(descriptor, max(width, limit - limit % width), start)
-    if encoding.startswith("utf-16") and len(raw) >= 2 and 0xD8 <= raw[-1 if encoding.endswith("le") else -2] <= 0xDB:
-        raw = raw[:-2] if len(raw) > 2 else _read(descriptor, 4, start)
-    content = raw.decode(encoding, "replace")
-    notes = [] if head.startswith(_ANY_MARK) else [f"It has no byte order mark; {encoding} is a guess."]
-    if start != offset:
-        notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
-    return Piece(
-        content=content.removeprefix("\ufeff") if start == 0 else content, encoding=encoding, offset=start, bytes_read=len(raw), notes=notes
-    )
-
-
-def _guessed(raw: bytes, offset: int) -> Piece:
-    if _is_no_text(raw) or b"\0" in raw:
-        return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
-    try:
-        content, encoding = raw.decode("cp1252"), "cp1252"
-    except UnicodeDecodeError:
-        content, encoding = raw.decode("latin-1"), "latin-1"
-    notes = [f"It is not UTF-8; {encoding} is a guess. Give encoding to have it read otherwise."]
-    return Piece(content=content, encoding=encoding, offset=offset, bytes_read=len(raw), notes=notes)
-
-
 def _is_no_text(raw: bytes) -> bool:
-    return len(raw) - len(raw.translate(None, _CONTROLS)) > len(raw) // 10
+    return b"\0" in raw or len(raw) - len(raw.translate(None, _CONTROLS)) > len(raw) // 10
 
 
 def _read(descriptor: int, count: int, offset: int) -> bytes:
