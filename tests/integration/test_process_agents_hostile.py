@@ -8,18 +8,20 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import process_agents as agents
 import pytest
-from recording_backend import ProcessStage, RecordingBackend, on_process_stage
+import pytest_asyncio
+from recording_backend import ProcessStage, RecordingBackend
 
 from remit.core.errors import AgentCrashed
 from remit.system.processes import descendants, is_alive, marked, process_start
 from support.pace import allowed
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 Known = frozenset[tuple[int, str | None]]
 
 
@@ -64,7 +66,19 @@ def alive(known: Iterable[tuple[int, str | None]]) -> list[int]:
     return [pid for pid, started in known if started is not None and is_alive(pid, started)]
 
 
-stage = on_process_stage(HostileStage)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostileStage]:
+    made = HostileStage(tmp_path_factory.mktemp("project"))
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def stage(opened: HostileStage) -> HostileStage:
+    """One pool for all tests: what one agent does changes nothing for the next."""
+    opened.fork_servers = below(os.getpid())
+    return opened
 
 
 STUBBORN = [
@@ -156,11 +170,12 @@ async def test_a_cancellation_while_it_starts_leaves_nothing(stage: HostileStage
 
 
 async def test_closing_the_pool_ends_what_runs(tmp_path: Path) -> None:
+    before = below(os.getpid())
     stage = HostileStage(tmp_path)
     await stage.open()
     running = asyncio.create_task(stage.run(agents.snooze))
     await asyncio.sleep(0.1)
-    seen = below(os.getpid())
+    seen = below(os.getpid()) - before
     await stage.pool.close()
     with pytest.raises(AgentCrashed):
         await running
@@ -170,7 +185,7 @@ async def test_closing_the_pool_ends_what_runs(tmp_path: Path) -> None:
 async def test_many_runs_leave_no_descriptor_and_no_process(stage: HostileStage) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(10):
+    for _ in range(5):
         assert await asyncio.gather(*(stage.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
     assert len(os.listdir("/proc/self/fd")) <= before
     assert alive(below(os.getpid()) - stage.fork_servers) == []
@@ -194,7 +209,11 @@ asyncio.run(main())
 """
 
 
-def test_nothing_survives_a_kill_9_of_the_main_process() -> None:
+async def test_nothing_survives_a_kill_9_of_the_main_process() -> None:
+    await asyncio.to_thread(kill_main_process)
+
+
+def kill_main_process() -> None:
     owner = uuid.uuid4().hex[:8]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, owner], env=environment)
