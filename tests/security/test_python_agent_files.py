@@ -183,3 +183,32 @@ def test_a_key_in_the_environment_is_hidden_from_a_file_while_it_is_described(tm
     project(tmp_path, keys="import os\nfrom remit import agent\n@agent(description=os.environ['OPENAI_API_KEY'])\nasync def keys(): ...\n")
     (described,) = (one for one in cli.run_json("agents", cwd=tmp_path)["agents"] if one["name"] == "keys")
     assert described["description"] == "hidden"
+
+
+@pytest.mark.parametrize(
+    ("signature", "given", "fault"),
+    [
+        ("n: int", {"n": "x"}, "n must be a whole number, not 'x'"),
+        ("n: int", {"m": 1}, "m: there is no such parameter"),
+        ("n: int | None = None", {"n": []}, "n must be a whole number, not []"),
+        ("names: list[str]", {"names": [1]}, "names.0 must be text, not 1"),
+        ("n: int", {"n": "7"}, ""),
+        ("when: datetime.date", {"when": "2026-11-16"}, ""),
+        ("where: pathlib.Path, **more", {"where": "a", "other": 1}, ""),
+    ],
+)
+def test_parameters_are_checked_before_anything_runs_and_without_an_import(
+    signature: str, given: dict[str, object], fault: str, tmp_path: Path
+) -> None:
+    header = "import datetime, pathlib\nfrom remit import agent\n"
+    project(tmp_path, mine=f"{header}@agent('mine', isolation='process')\ndef mine({signature}): ...\n")
+    _, directory = describe(tmp_path, approved=True)
+    mine = directory.find("mine")
+    assert mine is not None
+    try:
+        assert mine.check(given) == given
+        found = ""
+    except RemitError as error:
+        found = error.message
+    assert fault in found
+    assert bool(fault) == bool(found)

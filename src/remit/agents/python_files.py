@@ -285,17 +285,20 @@ def _parameters_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
 
 def _value_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
     if "anyOf" in schema:
-        return core_schema.union_schema([_value_schema(one) for one in schema["anyOf"]])
+        kinds = [_value_schema(one) for one in schema["anyOf"] if one.get("type") != "null"]
+        found = kinds[0] if len(kinds) == 1 else core_schema.union_schema([*kinds])
+        return found if len(kinds) == len(schema["anyOf"]) else core_schema.nullable_schema(found)
     match schema.get("type"):
         case "array":
             return core_schema.list_schema(_value_schema(schema.get("items", {})))
         case "string" if "format" in schema:
             return core_schema.any_schema()
-        case kind:
+        case str(kind):
             return _PLAIN.get(kind, core_schema.any_schema())
+    return core_schema.any_schema()
 
 
-_PLAIN: Mapping[Any, core_schema.CoreSchema] = {
+_PLAIN: Mapping[str, core_schema.CoreSchema] = {
     "integer": core_schema.int_schema(), "number": core_schema.float_schema(), "boolean": core_schema.bool_schema(),
     "string": core_schema.str_schema(), "null": core_schema.none_schema(), "object": core_schema.dict_schema(),
 }  # fmt: skip
@@ -367,19 +370,19 @@ def _fork(file: Mapping[str, str]) -> int:
             for stream in range(3):
                 os.dup2(nothing, stream)
             with os.fdopen(writer, "wb") as answer:
-                answer.write(to_json(_describe(file)) + b"\n")
+                answer.write(_describe(file) + b"\n")
         finally:
             os._exit(0)
     os.close(writer)
     return reader
 
 
-def _describe(file: Mapping[str, str]) -> dict[str, Any]:
+def _describe(file: Mapping[str, str]) -> bytes:
     try:
         found = agents_in(load_file(file["module"], file["real"], file["digest"]))
-        return {"agents": [_description(agent) for agent in found]}
+        return to_json({"agents": [_description(agent) for agent in found]})
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a project's file raises at import is its description
-        return {"error": fault_in(file["real"], error).removeprefix(file["real"])}
+        return json.dumps({"error": fault_in(file["real"], error).removeprefix(file["real"])}).encode()
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:

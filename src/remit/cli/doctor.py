@@ -261,6 +261,8 @@ def _database(project: Project) -> Finding:
     except RemitError as error:
         return _worse("database", error.message, error.advice)
     path = project.folder / "remit.db"
+    if project.trust.foreign_database is not None:
+        return _worse("database", f"{path} was not made here: it is only read", "remit trust --adopt")
     return Finding("database", f"{path}, {path.stat().st_size / 1e6:.1f} MB")
 
 
