@@ -279,6 +279,11 @@ class Remit:
         """Opened by an agent: the owner of its tree runs what is delegated here."""
         return self._attachment is not None
 
+    @property
+    def has_record(self) -> bool:
+        """Whether records can be read here. Not in a container, nor where the owner of the tree keeps them in memory."""
+        return self._attachment is None or self._attachment.has_record
+
     # ---- delegating
 
     async def delegate(self, agent: str, /, **asked: Any) -> Return:

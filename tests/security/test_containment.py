@@ -112,6 +112,29 @@ async def test_only_an_agent_that_delegates_reaches_the_owner_of_its_tree(tmp_pa
 
 
 @needs_bubblewrap
+async def test_contained_agent_delegates_and_waits_for_results_that_it_cannot_look_up(tmp_path: Path) -> None:
+    """The record of others is hidden, so remit's tools wait to the end instead of answering with a handle to ask with later."""
+    script = (
+        "import asyncio\nfrom types import SimpleNamespace as S\nfrom remit import Remit\n"
+        "from remit.server.mcp.delegations import Delegations\n"
+        "async def main():\n"
+        "    async with Remit.open('.') as remit:\n"
+        "        done = await remit.delegate('helper', task='Help.')\n"
+        "        tools = Delegations(S(remit=remit, tool=S(catalogue=None)), 45.0)\n"
+        "        print(done.data, remit.is_attached, remit.has_record, tools._wait({}) > 3600)\n"
+        "asyncio.run(main())\n"
+    )
+    project = project_with(
+        tmp_path, caller=command(sys.executable, "-c", script, delegates=True), helper=command("echo", "helped", contain=False)
+    )
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("caller", task="Delegate.", timeout=60)
+        tree = await remit.tree(result.session_id)
+    assert (result.status, result.data) == ("completed", "helped True False True"), result
+    assert [record.agent for record in tree] == ["caller", "helper"]
+
+
+@needs_bubblewrap
 async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> None:
     """Its hooks and settings would run when a person next uses git there. Below a repository that can still be read."""
     script = "git init -q . ; mkdir -p .git/hooks; echo x > .git/config; rm -rf .git; git -C .. rev-parse --is-inside-work-tree; ls -A .git"

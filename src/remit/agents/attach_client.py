@@ -113,6 +113,10 @@ class Attachment:
             return self._store
         return cast("Store", _NoRecord())
 
+    @property
+    def has_record(self) -> bool:
+        return self._store is not None
+
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()

@@ -526,6 +526,8 @@ def _toml(value: Any) -> str:
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 TOOL_MILLISECONDS = 120_000
 """Our server answers within a minute, if only with a handle."""
+CONTAINED_TOOL_MILLISECONDS = 3_600_000
+"""In a container it answers when it is done: nobody there can ask later."""
 HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
 NEVER_PASSED = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
 
@@ -567,7 +569,7 @@ class OpenCode:
                     "command": server_command(),
                     "environment": {name: f"{{env:{name}}}" for name in told_names(turn)},
                     "enabled": True,
-                    "timeout": TOOL_MILLISECONDS,
+                    "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
                 },
             }
         return config

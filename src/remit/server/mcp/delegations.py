@@ -137,10 +137,14 @@ def _words(event: Event) -> str:
 Tool = Callable[[Mapping[str, Any], Progress, Call], Awaitable[CallToolResult]]
 
 
+_TO_THE_END_SECONDS = 7 * 24 * 3600.0
+"""Where nobody can ask for a result later."""
+
+
 class Delegations:
     def __init__(self, service: Service, answer_after_seconds: float) -> None:
         self._remit = service.remit
-        self._answer_after = answer_after_seconds
+        self._answer_after = answer_after_seconds if service.remit.has_record else _TO_THE_END_SECONDS
         self._service = service
         self.catalogue = self._service.tool.catalogue
         self.tools: dict[str, Tool] = {
