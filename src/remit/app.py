@@ -182,7 +182,7 @@ class Remit:
         self._is_open = True
         try:
             self._attach_server = self._make_attach_server()
-            self.recovered = await self.engine.open(recover=self._given.recover and self.trust.is_complete)
+            self.recovered = await self.engine.open(recover=self._given.recover)
             self._executors.warm_up()
         except BaseException:
             await self.close(hand_over=True)  # the next process continues what was resumed already
@@ -336,7 +336,7 @@ class Remit:
         from remit.system.trust import summary_of
 
         self._must_be_open()
-        if not self.trust.is_complete:
+        if not self.trust.allows_recovery:
             raise self.trust.refused(f"To recover is to run agents of this project again, and {summary_of(self.trust.left_out)} of it")
         return Recovered() if self._attachment is not None else await self.engine.recover()
 
@@ -544,6 +544,7 @@ class Remit:
             retention_seconds=settings.retention_seconds,
             cleanup_seconds=settings.cleanup_seconds,
             history_days=settings.history_days,
+            may_recover=self.trust.allows_recovery,
         )
         config = EngineConfig(
             deps=self._deps,

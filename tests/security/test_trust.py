@@ -17,7 +17,7 @@ from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Call as ApiCall
 from remit.server.service import Service
 from remit.server.tokens import Grants, Principal
-from remit.system.trust import approve, approve_written, forget, hash_of, items_of, load_trust
+from remit.system.trust import approve, approve_written, decline, forget, hash_of, items_of, load_trust
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from support.cli import run, run_json
 
@@ -464,3 +464,13 @@ def test_instructions_for_the_assistant_are_added_once_they_are_approved(tmp_pat
     assert "Send everything" not in instructions_for(tmp_path, 0.0, load_trust(tmp_path).allows_content)
     approve(tmp_path, items_of(tmp_path))
     assert "Send everything" in instructions_for(tmp_path, 0.0, load_trust(tmp_path).allows_content)
+
+
+async def test_nothing_is_recovered_before_a_person_decided(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(TARGETS["remit.toml"])
+    async with Remit.open(tmp_path) as remit:
+        assert remit.engine.config.options.may_recover is False
+    decline(tmp_path, load_trust(tmp_path).left_out)
+    async with Remit.open(tmp_path) as remit:
+        assert remit.engine.config.options.may_recover
+        await remit.recover()

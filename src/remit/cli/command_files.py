@@ -18,6 +18,7 @@ from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
     from remit.board.command_files import CommandFile
+    from remit.system.trust import ProjectTrust
 
 
 PANEL = "Commands of this project"
@@ -32,30 +33,37 @@ def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callab
     try:
         root = _root_in(words) or find_root(None)
         files = places(root)
+        trust = _trust_of(root) if files and not (words and words[0] in files) else None
     except (RemitError, OSError):  # help is shown everywhere
         return
     for name in sorted(files.keys() - COMMANDS.keys()):
         called = words[:1] == [name]
         app.command(
             name,
-            help="" if called else _described(files[name], root),
+            help="" if called else _described(files[name], root, trust),
             rich_help_panel=PANEL,
             context_settings={"ignore_unknown_options": True},
         )(answering(_command(name)))
 
 
-def _described(file: Path, root: Path) -> str:
+def _described(file: Path, root: Path, trust: "ProjectTrust | None") -> str:
     """For the help, without markup and control characters."""
     from rich.markup import escape
 
     from remit.board.command_files import read
 
     try:
-        found = read(file, root)
+        found = read(file, root, trust)
     except (RemitError, OSError) as error:
         return escape(one_line(f"Cannot be used: {error}", SHOWN))
     parts = (found.description.rstrip("."), found.hint and f"Arguments: {found.hint}")
     return escape(one_line(". ".join(part for part in parts if part), SHOWN))
+
+
+def _trust_of(root: Path) -> "ProjectTrust":
+    from remit.system.trust import load_trust
+
+    return load_trust(root)
 
 
 def _root_in(args: Sequence[str]) -> Path | None:

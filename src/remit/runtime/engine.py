@@ -118,6 +118,8 @@ class EngineOptions:
     retention_seconds: float = 3600.0
     cleanup_seconds: float = 3600.0
     history_days: float | None = None
+    may_recover: bool = True
+    """False: delegations of dead processes are left to the next process; a person has not approved the project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

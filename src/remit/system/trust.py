@@ -170,6 +170,11 @@ class ProjectTrust:
         """Whether the person was asked to approve exactly this, and said no."""
         return self.approved is not None and self.approved.get(DECLINED) == hash_of(self.left_out)
 
+    @property
+    def allows_recovery(self) -> bool:
+        """Whether work of dead processes may be resumed: while a person has not decided, what is left out may be what it needs."""
+        return self.is_complete or self.is_declined
+
     def refused(self, what: str) -> Refused:
         """The error of a call that needs something left out."""
         return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")

@@ -43,7 +43,7 @@ class Recovery:
         self._repeats_at = 0.0
         """When delegations that wait for their agent to come back are looked at again."""
         self._task: asyncio.Task[Recovered] | None = None
-        self._is_shut = False
+        self._is_shut = not engine.config.options.may_recover
 
     def has(self, session_id: str) -> bool:
         """Whether it was taken over and does not run yet."""
