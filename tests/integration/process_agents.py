@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from remit.core.errors import Stopped
+from remit.system.processes import mark_of
 
 
 def add(a: int, b: int) -> int:
@@ -151,3 +152,8 @@ def fork_bomb() -> None:
 def stop_supervisor() -> None:
     os.kill(os.getppid(), signal.SIGSTOP)
     time.sleep(600)
+
+
+def whose_process() -> tuple[int, str, str | None]:
+    """Its pid, the session in its environment, and its mark as everybody sees it."""
+    return os.getpid(), os.environ["REMIT_SESSION"], mark_of(os.getpid())

@@ -1,6 +1,8 @@
 """Agents in processes of their own: they answer, speak and fail like any other, and starting one is cheap."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +22,9 @@ from remit.core.context import Context
 from remit.core.deadline import Deadline
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.core.model_messages import Answer, Reply, SpendSink
+from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
+from support.pace import allowed
 
 
 def children() -> set[str]:
@@ -192,3 +196,31 @@ async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_h
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(one, Misused) for one in answers) == 20
     assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)
+
+
+async def test_a_worker_that_was_forked_ahead_serves_one_delegation_and_is_marked_as_its_own(tmp_path: Path) -> None:
+    before = set(descendants(os.getpid()))
+    asked = agent("whose", isolation="process")(agents.whose_process)
+    async with Remit.open(tmp_path, agents=[asked]) as remit:
+        pids = set()
+        for number in range(5):
+            done = await remit.delegate("whose")
+            pid, session_id, mark = done.unwrap()
+            assert session_id == done.session_id
+            assert mark.strip().endswith(done.session_id)
+            pids.add(pid)
+            if number == 1:
+                await wait_for_processes(4, before)  # two fork servers, a supervisor and its worker, who wait
+        assert len(pids) == 5
+        waiting = await wait_for_processes(4, before)
+        os.kill(next(pid for pid in waiting if not descendants(pid)), signal.SIGKILL)
+        await wait_for_processes(2, before)
+        assert (await remit.delegate("whose")).ok
+    assert set(descendants(os.getpid())) <= before
+
+
+async def wait_for_processes(count: int, before: set[int]) -> set[int]:
+    async with asyncio.timeout(allowed(5.0)):
+        while len(found := set(descendants(os.getpid())) - before) != count:  # noqa: ASYNC110 - processes tell nobody
+            await asyncio.sleep(0.01)
+    return found

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.agents.process.command_process import CommandProcess, Program, program_to_wire
 from remit.agents.process.model_access import ModelService
+from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient
 from remit.agents.remote_context import ContextService, facts_to_wire
@@ -117,6 +118,24 @@ class ForkServerClient:
             await asyncio.sleep(0.002)
 
 
+class Spare(NamedTuple):
+    """A supervisor with a worker that waits for its job."""
+
+    server: ForkServerClient
+    channel: socket.socket
+    link: socket.socket
+    supervisor: dict[str, Any]
+    """Its pid and start."""
+
+    def is_alive(self) -> bool:
+        return not self.server.is_gone and is_alive(self.supervisor["pid"], self.supervisor["started"])
+
+    def close(self) -> None:
+        """Both end by themselves when they see that."""
+        self.channel.close()
+        self.link.close()
+
+
 class ForkServers:
     """Started when they are first needed, and replaced when they die: a clean one, one with the agents' modules, one for commands."""
 
@@ -124,6 +143,31 @@ class ForkServers:
         self._mark = f"{mark_prefix}{FORK_SERVER}"
         self._servers: dict[str, ForkServerClient] = {}
         self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
+        self._spare: Spare | None = None
+        self._forks = 0
+
+    async def fork_ahead(self) -> None:
+        """Fork the next worker before it is asked for: an agent that ran twice will run again."""
+        self._forks += 1
+        server = self._servers.get("grown")
+        if self._forks < 2 or self._spare is not None or server is None or server.is_gone:
+            return
+        channel, channel_end, link, link_end = *socket.socketpair(), *socket.socketpair()
+        order = {"op": "fork", "mark": self._mark, "session_id": ""}
+        with channel_end, link_end, contextlib.ExitStack() as unused:
+            unused.callback(channel.close)
+            unused.callback(link.close)
+            answer = await server.order(order, [channel_end.fileno(), link_end.fileno()])
+            if "pid" in answer and self._spare is None and self._servers.get("grown") is server:
+                self._spare = Spare(server, channel, link, answer)
+                unused.pop_all()
+
+    def take_spare(self) -> Spare | None:
+        spare, self._spare = self._spare, None
+        if spare is None or spare.is_alive():
+            return spare
+        spare.close()
+        return None
 
     async def fork(self, order: dict[str, Any], channel: int, link: int) -> dict[str, Any]:
         """A supervisor with a worker; the supervisor's pid and start."""
@@ -189,12 +233,19 @@ class ForkServers:
             grown.kill()
             raise
         before, self._servers["grown"] = self._servers.get("grown"), grown
+        self._drop_spare()  # it has not loaded these modules
         if before is not None:
             await before.close()
         for name, why in ready.get("failures", {}).items():
             log.warning("The agent %s could not be loaded ahead: %s", name, why)
 
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
     async def close(self) -> None:
+        self._drop_spare()
         servers, self._servers = self._servers, {}
         for kind in ("grown", "clean", "commands"):
             if kind in servers:
@@ -402,6 +453,7 @@ class ProcessPool:
         if self._sys_path[0] != sys.path:
             self._sys_path = (list(sys.path), agent_path())
         message = {
+            "mark": mark,
             "target": job.target,
             "sys_path": self._sys_path[1],
             "folder": os.getcwd(),
@@ -409,6 +461,15 @@ class ProcessPool:
             "is_listed": job.is_listed,
             "facts": {**facts_to_wire(facts), "has_model": job.models is not None and job.models.is_configured()},
         }
+        if (spare := self._fork_servers.take_spare()) is not None:
+            worker.link.set_supervisor(spare.supervisor)
+            await worker.start(spare.channel, spare.link, message)
+            worker.link.send(SET_MARK + mark.encode() + b"\n")
+        else:
+            await self._fork_now(worker, mark, message)
+        self._own(self._fork_servers.fork_ahead())
+
+    async def _fork_now(self, worker: WorkerClient, mark: str, message: dict[str, Any]) -> None:
         try:
             sockets = [*socket.socketpair(), *socket.socketpair()]
         except OSError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.system.framing import encode_frame
-from remit.system.processes import children, walk_below
+from remit.system.processes import children, walk_below, write_mark
 
 TAIL_BYTES = 64 * 1024
 _READ = 256 * 1024
@@ -26,6 +26,8 @@ _CROWD = 100
 """Processes below one worker above which there is no grace."""
 STOP = b"T"
 """The order to stop; then the grace in milliseconds and a newline."""
+SET_MARK = b"M"
+"""For a supervisor that was forked ahead: the mark of the delegation that it serves from now on, and a newline."""
 
 
 def child_alarm() -> tuple[int, int]:
@@ -72,10 +74,12 @@ class Supervisor:
         stdout: int | None,
         stderr: int,
         is_container: bool = False,
+        mark_address: int | None = None,
     ) -> None:
         """`stdout` is None for a command, whose output the Remit process reads itself. `is_container`: whether the worker is bubblewrap,
         which is not asked to end: it would take the program inside along at once."""
         self._link = link
+        self._mark_address = mark_address
         self._worker = worker
         self._owner = owner
         self._alarm = alarm
@@ -132,11 +136,14 @@ class Supervisor:
         if not data:
             return 0.0  # the Remit process has closed its end or is dead
         self._orders += data
-        if not self._orders.endswith(b"\n"):
-            return None
-        with contextlib.suppress(ValueError):
-            return int(self._orders.strip().removeprefix(STOP)) / 1000
-        return 0.0
+        while b"\n" in self._orders:
+            order, _, self._orders = self._orders.partition(b"\n")
+            if not order.startswith(SET_MARK):
+                with contextlib.suppress(ValueError):
+                    return int(order.removeprefix(STOP)) / 1000
+                return 0.0
+            write_mark(self._mark_address, order.removeprefix(SET_MARK).decode())
+        return None
 
     def _ask_to_end(self, grace: float) -> None:
         """SIGTERM to all; then until the worker has ended or the grace is over. Output is drained meanwhile."""
