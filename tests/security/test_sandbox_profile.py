@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(profile: Profile, script: str) -> subprocess.CompletedProcess[str]:
+def run(profile: Profile, script: str, exchange: Callable[[], None] = lambda: None) -> subprocess.CompletedProcess[str]:
     offer = probe()
     assert offer.bubblewrap is not None
     file = seccomp.open_program(seccomp.Filter(families=(1, 2, 10, 16), allows_within=True))
     try:
-        argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=file)
-        return subprocess.run([*argv, "/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=30, pass_fds=(file,))
+        with bubblewrap.pinned(profile) as pins:
+            exchange()
+            argv = bubblewrap.enclose(offer.bubblewrap, profile, pins, locks_namespaces=offer.locks_namespaces, filter_fd=file)
+            return subprocess.run(
+                [*argv, "/bin/sh", "-c", script], capture_output=True, text=True, check=False, timeout=30, pass_fds=(file, *pins.values())
+            )
     finally:
         os.close(file)
 
@@ -79,6 +84,12 @@ def test_links_in_the_workspace_show_nothing_outside_of_it(home: Path) -> None:
     found = shown(project)
     assert str(project / "venv") in found
     assert not [path for path in found if path.startswith((str(home / ".ssh"), str(home / "other")))]
+    (project / "fake" / "lib" / "python3.11").mkdir(parents=True)
+    (project / "fake" / "lib" / "python3.11" / "os.py").touch()
+    (home / "current").symlink_to(project)
+    for way in (home / "current", project, Path("/proc/self/cwd")):
+        (project / "venv" / "pyvenv.cfg").write_text(f"home = {way}/fake/bin\n")
+        assert shown(project) == found
     (project / ".git").unlink()
     (project / ".git").write_text(f"gitdir: {home / '.ssh'}\n")
     assert git_directories(project) == (project / ".git",)
@@ -87,6 +98,22 @@ def test_links_in_the_workspace_show_nothing_outside_of_it(home: Path) -> None:
         (folder / ".git").write_text("gitdir: .\n")
         (folder / "gitdir").write_text(".git\n")
         assert git_directories(folder) == (folder / ".git",)
+
+
+def test_path_that_is_exchanged_while_the_sandbox_is_made_shows_nothing_else(home: Path) -> None:
+    """A process in the workspace puts a link to somebody's keys where a virtual environment was a moment ago."""
+    project = home / "project"
+    (project / ".venv").mkdir()
+    (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    profile = Profile(workspace=project, read_only=toolchain(project, {}))
+
+    def exchange() -> None:
+        (project / ".venv").rename(project / "old")
+        (project / ".venv").symlink_to(home / ".ssh")
+
+    assert "PRIVATE" not in run(profile, "cat .venv/* old/* */*", exchange).stdout
+    with pytest.raises(OSError, match="leads elsewhere"):
+        run(profile, "true")
 
 
 @pytest.mark.parametrize("layout", [".pyenv/versions/3.11.7", ".local/share/uv/python/cpython-3.11-linux-x86_64-gnu", "elsewhere/python"])

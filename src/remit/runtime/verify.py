@@ -140,18 +140,21 @@ class AcceptanceSite:
     def profile(self, environ: Mapping[str, str], limits: Limits) -> Profile:
         """Blocking: looks at what is installed."""
         folder, home = self.folder.resolve(strict=True), Path.home()
-        given = [Path(self.root, os.path.expanduser(path)) for path in self.rules.read]
+        named = (Path(os.path.abspath(self.root / os.path.expanduser(path))) for path in self.rules.read)
+        given = [path for path in named if path.exists()]
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
         hidden = [state] if state.is_dir() and state.is_relative_to(folder) else []
         hidden += _entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
         scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
+        reserved = unmade_repository(folder)
+        shown = dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])
         return Profile(
             workspace=folder,
             home=private_home(folder),
-            read_only=tuple(dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])),
+            read_only=tuple(path for path in shown if path not in reserved),
             hidden=tuple(path for path in hidden if path not in given),
-            reserved=unmade_repository(folder),
+            reserved=reserved,
             temporary_bytes=limits.memory_bytes // 4,
         )
 

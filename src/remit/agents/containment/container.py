@@ -30,7 +30,7 @@ from remit.core.errors import Stopped, Unavailable
 from remit.core.ids import CALLER, decode
 from remit.policy.audit import note_access
 from remit.system.sandbox import recipes, seccomp
-from remit.system.sandbox.bubblewrap import enclose
+from remit.system.sandbox.bubblewrap import enclose, pinned
 from remit.system.sandbox.probe import Offer, probe
 from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository
 from remit.system.threads import off_loop
@@ -118,7 +118,8 @@ class Container:
             ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT)) if hosts else ()
             gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
             stack.push_async_callback(gateway.close)
-            spawned = await stack.enter_async_context(self._pool.spawn(inside.enclosed(ports), ctx))
+            pins = stack.enter_context(pinned(inside.profile))
+            spawned = await stack.enter_async_context(self._pool.spawn(inside.enclosed(ports, pins), ctx))
             if handover is not None:
                 proxy, *forwarded = await handover.take(spawned, len(ports))
                 await gateway.serve(proxy, dict(zip(ports[1:], forwarded, strict=True)))
@@ -260,13 +261,14 @@ class _Inside:
             reserved=unmade_repository(workspace) if is_written else (),
         )
 
-    def enclosed(self, ports: Sequence[int]) -> Program:
+    def enclosed(self, ports: Sequence[int], pins: Mapping[Path, int]) -> Program:
         """The program inside bubblewrap."""
         assert self._offer.bubblewrap is not None
         has_filter = self._offer.seccomp
         bubblewrap = enclose(
             self._offer.bubblewrap,
             self.profile,
+            {path: number for number, path in enumerate(pins, FILTER_FD + 1)},
             locks_namespaces=self._offer.locks_namespaces,
             filter_fd=FILTER_FD if has_filter else None,
         )
@@ -274,7 +276,9 @@ class _Inside:
         chosen = [*bubblewrap[:-3], "--chdir", str(self._program.folder), "--", *(entry if ports else ())]
         filter_program = seccomp.program(_FILTER) if has_filter else b""
         environment = {**self._environ, **self.home.environment(), "TMPDIR": "/tmp", **(_PROXIES if ports else {})}
-        return replace(self._program, argv=(*chosen, self._name, *self._program.argv[1:]), environment=environment, seccomp=filter_program)
+        held = tuple(f"/proc/{os.getpid()}/fd/{number}" for number in pins.values())
+        argv = (*chosen, self._name, *self._program.argv[1:])
+        return replace(self._program, argv=argv, environment=environment, seccomp=filter_program, pins=held)
 
     def _sockets(self) -> Iterator[Path]:
         """By which the first program hands over, and that of the owner of the tree, for one that delegates."""

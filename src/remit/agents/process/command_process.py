@@ -32,6 +32,8 @@ class Program:
     """Whether it is written to; its standard input is empty otherwise."""
     seccomp: bytes | None = None
     """Of bubblewrap, with another program inside: the filter that it reads from `FILTER_FD`; may be empty. None: of any other."""
+    pins: tuple[str, ...] = ()
+    """Paths that bubblewrap finds open after `FILTER_FD`."""
 
 
 def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]:
@@ -45,6 +47,7 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
             "environment": {_name_to_wire(name): _to_wire(value) for name, value in environment.items()},
             "folder": _to_wire(str(program.folder)),
             "seccomp": None if program.seccomp is None else program.seccomp.decode("latin-1"),
+            "pins": [_to_wire(path) for path in program.pins],
         }
     except ValueError as error:
         raise Misused(

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,8 @@ class Streams:
 def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
     """Its pid, and the report: pid and start, or the step that failed with its error number."""
     folder = _from_wire(program["folder"])
-    passed = () if program["seccomp"] is None else _prepare_container(program["seccomp"])
     try:
+        passed = () if program["seccomp"] is None else _prepare_container(program["seccomp"], program["pins"])
         process = subprocess.Popen(
             [_from_wire(word) for word in program["argv"]],
             stdin=subprocess.DEVNULL if streams.stdin is None else streams.stdin,
@@ -59,15 +59,16 @@ def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, di
     return process.pid, {"pid": process.pid, "started": process_start(process.pid)}
 
 
-def _prepare_container(seccomp: str) -> tuple[int, ...]:
-    """For bubblewrap with another program inside: the descriptor of its filter."""
-    if not seccomp:
-        return ()
-    file = os.memfd_create("seccomp")
-    os.write(file, _from_wire(seccomp))
-    os.lseek(file, 0, os.SEEK_SET)
-    os.dup2(file, FILTER_FD)
-    return (FILTER_FD,)
+def _prepare_container(seccomp: str, pins: Sequence[str]) -> tuple[int, ...]:
+    """For bubblewrap with another program inside: the descriptors of its filter and of paths that it shows."""
+    for place, path in enumerate(pins, FILTER_FD + 1):
+        os.dup2(os.open(_from_wire(path), os.O_PATH), place)
+    if seccomp:
+        file = os.memfd_create("seccomp")
+        os.write(file, _from_wire(seccomp))
+        os.lseek(file, 0, os.SEEK_SET)
+        os.dup2(file, FILTER_FD)
+    return tuple(range(FILTER_FD if seccomp else FILTER_FD + 1, FILTER_FD + 1 + len(pins)))
 
 
 def leave_no_signal_ignored() -> None:

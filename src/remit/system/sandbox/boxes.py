@@ -171,16 +171,16 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
     bounds = _PRELUDE.format(kibibytes=limits.memory_bytes >> 10, processes=most)
     script = f'{{ {bounds}{_GIT_IDENTITY}; }} 2> /dev/null; exec /bin/sh -c "$0"'
     wanted = seccomp.Filter(families=_FAMILIES, allows_within=True)
-    opened = seccomp.open_program(wanted) if offer.seccomp else None
-    try:
-        argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=opened)
-        homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
-        passed = (opened,) if opened is not None else ()
-        with reserve(profile.reserved):
-            yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
-    finally:
+    with contextlib.ExitStack() as stack:
+        opened = seccomp.open_program(wanted) if offer.seccomp else None
         if opened is not None:
-            os.close(opened)
+            stack.callback(os.close, opened)
+        pins = stack.enter_context(bubblewrap.pinned(profile))
+        argv = bubblewrap.enclose(offer.bubblewrap, profile, pins, locks_namespaces=offer.locks_namespaces, filter_fd=opened)
+        stack.enter_context(reserve(profile.reserved))
+        homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
+        passed = (*pins.values(), *([opened] if opened is not None else []))
+        yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,11 @@ An ordinary user gets a user namespace. Root needs none and gets none: the keepe
 exists nowhere else, because limits on processes do not bind root, and because files of root would otherwise be the code's own.
 """
 
+import contextlib
+import errno
 import os
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from remit.system.sandbox import recipes
@@ -16,6 +20,8 @@ WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 """Each is kept in memory and of limited size; together they are watched."""
 SHARED_MEMORY_BYTES = 64 << 20
+PIN = "--ro-bind-fd"
+"""Since 0.10, and in older versions with the fix of CVE-2024-42472."""
 _NOBODY = "65534"
 _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq-trigger"))
 """Settings of the machine: files of root, which root may write without any capability."""
@@ -60,8 +66,11 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 
 
-def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_fd: int | None = None) -> list[str]:
-    """Up to the program to be run inside, which keeps its user id and has no capability. `filter_fd`: an open file with a seccomp program.
+def enclose(
+    program: Path, profile: Profile, pins: Mapping[Path, int], *, locks_namespaces: bool, filter_fd: int | None = None
+) -> list[str]:  # fmt: skip
+    """Up to the program to be run inside, which keeps its user id and has no capability. `pins`: see `pinned`; bubblewrap inherits
+    these descriptors and closes them. `filter_fd`: an open file with a seccomp program.
 
     An ordinary user gets a user namespace with the same id in it; root needs none."""
     argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
@@ -74,7 +83,7 @@ def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_f
     argv += ["--proc", "/proc", "--dev", "/dev"]
     for name in _KERNEL if os.geteuid() == 0 else ():
         argv += ["--ro-bind-try", name, name]
-    for _, mount in sorted(_mounts(profile).items(), key=lambda one: len(one[0].parts)):
+    for _, mount in sorted(_mounts(profile, pins).items(), key=lambda one: len(one[0].parts)):
         argv += mount
     for place in (*(path for path in profile.hidden if path.is_dir()), *profile.reserved, Path("/dev"), Path("/")):
         argv += ["--remount-ro", str(place)]
@@ -82,13 +91,32 @@ def enclose(program: Path, profile: Profile, *, locks_namespaces: bool, filter_f
     return [*argv, "--chdir", str(profile.workspace), "--"]
 
 
-def _mounts(profile: Profile) -> dict[Path, list[str]]:
+@contextlib.contextmanager
+def pinned(profile: Profile) -> Iterator[dict[Path, int]]:
+    """The read-only paths that lie in writable places, open until bubblewrap has made its mounts: what `enclose` takes as `pins`.
+
+    By its name, such a path could be exchanged meanwhile for a link to something that is not to be seen: another process may work in the
+    same workspace. Raises `OSError` if one was exchanged already."""
+    places = (profile.workspace, *profile.writable)
+    pins: dict[Path, int] = {}
+    with contextlib.ExitStack() as stack:
+        for path in profile.read_only:
+            if any(path != place and path.is_relative_to(place) for place in places):
+                pins[path] = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                stack.callback(os.close, pins[path])
+                if stat.S_ISLNK(os.fstat(pins[path]).st_mode) or os.readlink(f"/proc/self/fd/{pins[path]}") != str(path):
+                    raise OSError(errno.ELOOP, "It leads elsewhere", str(path))
+        yield pins
+
+
+def _mounts(profile: Profile, pins: Mapping[Path, int]) -> dict[Path, list[str]]:
     """By the path that they show something at."""
     mounts = {Path(folder): _system(Path(folder)) for folder in recipes.SYSTEM_FOLDERS}
     mounts |= {Path(name): ["--ro-bind-try", name, name] for name in VISIBLE_FILES}
     for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, "0700")):
         mounts[place] = ["--perms", rights, "--size", str(profile.temporary_bytes), "--tmpfs", str(place)]
     mounts |= {path: ["--ro-bind-try", str(path), str(path)] for path in profile.read_only}
+    mounts |= {path: [PIN, str(number), str(path)] for path, number in pins.items()}
     mounts |= {path: ["--bind", str(path), str(path)] for path in (profile.workspace, *profile.writable)}
     mounts |= {path: ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)] for path in profile.hidden}
     return mounts | {path: ["--tmpfs", str(path)] for path in profile.reserved}

@@ -18,7 +18,7 @@ from pathlib import Path
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipes, seccomp
-from remit.system.sandbox.bubblewrap import command
+from remit.system.sandbox.bubblewrap import PIN, command
 from remit.system.sandbox.identity import is_powerless_root
 from remit.system.sandbox.recipes import Grants, Limits
 
@@ -141,8 +141,8 @@ def find() -> list[Path]:
 
 def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces."""
-    fault = ""
-    for locks in (True, False):
+    fault = "" if _knows(program, PIN) else f"Unknown option {PIN}"
+    for locks in (True, False) if not fault else ():
         argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
         try:
             code, said = _said([*argv, "/bin/true"])
@@ -154,6 +154,14 @@ def _try(program: Path) -> tuple[str, bool]:
             return "", locks
         fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {code}"
     return fault, False
+
+
+def _knows(program: Path, option: str) -> bool:
+    try:
+        ran = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, env={}, timeout=TRY_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return option.encode() in ran.stdout
 
 
 def _said(argv: list[str]) -> tuple[int, str]:

@@ -3,7 +3,9 @@
 For acceptance commands and contained coding agents. `coder.execute_code` has a stricter one of its own (`boxes`).
 
     profile = Profile(workspace=folder, read_only=(*toolchain(folder, environment), *git_directories(folder)), hidden=(folder / ".remit",))
-    argv = bubblewrap.enclose(offer.bubblewrap, profile, locks_namespaces=offer.locks_namespaces, filter_fd=fd) + ["/bin/sh", "-c", command]
+    with bubblewrap.pinned(profile) as pins:  # until the program runs
+        argv = bubblewrap.enclose(offer.bubblewrap, profile, pins, locks_namespaces=offer.locks_namespaces, filter_fd=fd)
+        subprocess.run([*argv, "/bin/sh", "-c", command], pass_fds=(fd, *pins.values()))
 
 Mounts are made from the outermost path to the innermost, so a deeper path may always be writable, read-only or hidden inside another.
 Anything found through a file in the workspace (`.venv`, `.git`) is checked first: an agent may have written that file.
@@ -29,8 +31,11 @@ _PARTS = ("bin", "lib", "lib64", "libexec", "include")
 """Of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
 _TOOLCHAINS = (
     ("PYENV_ROOT", ".pyenv", ()),
-    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv", ()),
-    ("PIPX_HOME", ".local/share/pipx", ()),
+    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ()),  # beside it are credentials
+    ("UV_TOOL_DIR", ".local/share/uv/tools", ()),
+    ("PIPX_HOME", ".local/share/pipx", ("venvs",)),
+    ("CONDA_PREFIX", "miniconda3", ()),
+    ("HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew", ()),
     ("NVM_DIR", ".nvm", ()),
     ("VOLTA_HOME", ".volta", ()),
     ("FNM_DIR", ".local/share/fnm", ()),
@@ -43,7 +48,7 @@ _TOOLCHAINS = (
     ("JAVA_HOME", ".sdkman/candidates", ()),
     ("ASDF_DIR", ".asdf", ()),
     ("ASDF_DATA_DIR", ".asdf", ()),
-    ("MISE_DATA_DIR", ".local/share/mise", ()),
+    ("MISE_DATA_DIR", ".local/share/mise", ("installs", "shims")),
     ("BUN_INSTALL", ".bun", ("bin", "install")),
 )
 """The variable that says where it is, where it is without one, and the parts of it that are needed (none: all)."""
@@ -89,13 +94,13 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
     for variable, usual, parts in _TOOLCHAINS:
         root = environ.get(variable) or os.path.join(home, usual)
         named += [os.path.join(root, part) for part in parts] or [root]
-    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV"), environ.get("CONDA_PREFIX")])
+    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV")])
     for folder in filter(None, environments):
         named += [path for path in _editable_installs(folder) if path in sys.path or not _is_within(folder, inside)]
     named = [path for path in named if not _is_within(path, inside)]  # the workspace is shown anyway, and may be written
-    for folder in filter(None, dict.fromkeys([*environments, f"{inside}/.venv", f"{inside}/venv"])):
-        named += _virtual_environment(folder)
-    found = dict.fromkeys(path for one in dict.fromkeys(named) for path in _spellings(one))
+    for folder in filter(None, dict.fromkeys([*environments, f"{inside}/.venv", f"{inside}/venv", f"{inside}/env"])):
+        named += _virtual_environment(folder, inside)
+    found = dict.fromkeys(path for one in dict.fromkeys(named) for path in (_spellings(one) if not _is_within(one, inside) else (one,)))
     fit = [path for path in found if _is_fit(path, inside, home)]
     # Without those that another one shows already.
     return tuple(
@@ -145,18 +150,20 @@ def reserve(folders: Iterable[Path]) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _virtual_environment(folder: str) -> Iterator[str]:
-    """The environment and the installation that it was made from. Its files may be an agent's, so the latter must really be a Python."""
+def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
+    """The environment, and the installation that it was made from. Both are looked at where they really are: files in the workspace may be
+    an agent's, and be exchanged at any moment."""
+    given, folder = folder, os.path.realpath(folder)
     lines = _text(Path(folder, "pyvenv.cfg")).splitlines()
     if not lines:
         return
-    yield folder
-    program = os.path.join(folder, "bin", "python")
-    programs = [program, *(os.path.join(line.partition("=")[2].strip(), "python") for line in lines if line.startswith("home"))]
+    yield from (folder,) if _is_within(given, workspace) else (folder, given)
+    programs = [os.path.join(folder, "bin", "python")]
+    programs += [os.path.join(line.partition("=")[2].strip(), "python") for line in lines if line.startswith("home")]
     with contextlib.suppress(OSError):
-        programs.append(os.path.join(folder, "bin", os.readlink(program)))
+        programs.append(os.path.join(folder, "bin", os.readlink(programs[0])))
     for prefix in dict.fromkeys(os.path.dirname(os.path.dirname(path)) for one in programs for path in _spellings(one)):
-        if glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"):
+        if not _is_within(prefix, workspace) and glob.glob(f"{glob.escape(os.path.realpath(prefix))}/lib/python3*/os.py"):
             yield from _parts_of(prefix)
 
 
@@ -188,7 +195,10 @@ def _is_fit(path: str, workspace: str, home: str) -> bool:
         return False
     if any(_is_within(place, path) for place in (workspace, home, TEMPORARY)) or not os.path.exists(path):
         return False
-    return not _is_within(path, workspace) or os.path.realpath(path) == path  # a link in the workspace may be an agent's
+    # A link in the workspace may be an agent's, and lead elsewhere the next moment: no path goes through one.
+    return os.path.realpath(path) == path or not any(
+        _is_within(os.path.realpath(one), workspace) for one in (path, *map(str, Path(path).parents))
+    )
 
 
 def _is_within(path: str, folder: str) -> bool:
