@@ -18,7 +18,8 @@ from remit.agents.containment import container
 from remit.agents.containment.gateway import Gateway
 from remit.agents.containment.hosts import HostList, parse_host
 from remit.agents.containment.vendor_home import refreshed, vendor_home
-from remit.agents.definition import definition_of
+from remit.agents.definition import Declaration, definition_of
+from remit.agents.profiles import carried
 from remit.core.errors import Misused
 from remit.policy.audit import entries
 from remit.system.http import parse_target
@@ -226,6 +227,30 @@ def _command_lines() -> list[str]:
 
 
 # ---- where it cannot be kept
+
+
+@needs_bubblewrap
+async def test_workspace_that_contains_the_home_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the home would be writable inside; likewise where `.git` is a link, which the agent could replace."""
+    project = project_with(tmp_path, one=command("sh", "-c", "echo ran > ran.txt"))
+    async with Remit.open(project) as remit:
+        with monkeypatch.context() as patched:
+            patched.setenv("HOME", str(project))
+            at_home = await remit.delegate("one", task="Run.", timeout=30)
+        (project / ".git").symlink_to(tmp_path)
+        linked = await remit.delegate("one", task="Run.", timeout=30)
+    assert "contains your home directory" in at_home.errors[0].message
+    assert "is a link" in linked.errors[0].message
+    assert not (project / "ran.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("executor", "file", "is_then"), [(True, False, True), (True, "auto", True), ("auto", False, "auto"), (False, True, True)]
+)
+def test_agent_file_cannot_weaken_the_containment_of_its_executor(executor: Any, file: Any, is_then: Any) -> None:
+    on = Declaration(name="claude", table={"kind": "claude", "contain": executor}, source="remit.toml")
+    profile = Declaration(name="one", table={"contain": file}, source=".remit/agents/one.md")
+    assert carried(profile, on, definition_of("claude", on.table, source="remit.toml")).contain == is_then
 
 
 @pytest.mark.parametrize("contain", [True, "auto"])

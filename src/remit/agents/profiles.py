@@ -213,6 +213,8 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
     """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
+    if own.get("contain", True) in _STRICTNESS[: _STRICTNESS.index(executor.contain)]:
+        del own["contain"]  # it may be stricter than its executor, not weaker
     table = {**on.table, **own}
     wish: Any = own.get("model")
     wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
@@ -226,7 +228,6 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
         model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, executor),
         allow=_left(profile, tuple(own.get("allow", executor.allow)), executor.kind),
         runs_on=executor.name,
-        contain=max(executor.contain, own.get("contain", False), key=_STRICTNESS.index),
     )
     table["model"] = table["model"] or executor.model
     notes = (*profile.notes, *(f"{key}: it is left to {executor.name}" for key in left))

@@ -34,6 +34,7 @@ from remit.system.sandbox.bubblewrap import enclose, pinned
 from remit.system.sandbox.probe import Offer, probe
 from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository
 from remit.system.threads import off_loop
+from remit.system.trust import state_folder
 from remit.system.unix_sockets import listen_at
 
 PROXY_PORT = 3128
@@ -250,6 +251,11 @@ class _Inside:
         is_written = definition.spec.workspace not in (WorkspaceKind.NONE, WorkspaceKind.SCRATCH) and not is_reader
         self.writes = (workspace, scratch) if is_written else (scratch,)
         own, dot = workspace / ".remit", workspace / ".git"
+        if any(place.resolve().is_relative_to(workspace) for place in (Path.home(), state_folder())):
+            raise Unavailable(
+                f"The workspace {workspace} contains your home directory or remit's state, which a container must hide.",
+                advice='Work in a directory below, or declare workspace = "worktree".',
+            )
         if dot.is_symlink():
             raise Unavailable(f"{dot} is a link, which cannot be protected in a container.", advice='Declare workspace = "worktree".')
         self.profile = Profile(
