@@ -474,3 +474,11 @@ async def test_nothing_is_recovered_before_a_person_decided(tmp_path: Path) -> N
     async with Remit.open(tmp_path) as remit:
         assert remit.engine.config.options.may_recover
         await remit.recover()
+
+
+async def test_a_role_whose_agent_is_not_approved_says_so(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n')
+    async with Remit.open(tmp_path) as remit:
+        (error,) = (await remit.delegate("implementer", task="go")).errors
+    assert error.code == "NOT_TRUSTED"
+    assert "remit.toml:[agents.claude] is not approved" in error.message

@@ -61,7 +61,13 @@ class Declarations:
             return replace(found, notes=(*found.notes, *notes))
         if binding.built_in is not None:
             return replace(definition, built_in=binding.built_in)
-        return uncarried(declared, binding.wanted)
+        return replace(uncarried(declared, binding.wanted), not_approved=self.unapproved_executor)
+
+    @property
+    def unapproved_executor(self) -> str:
+        """A setting without approval by which an agent or a model could carry out profiles; empty when there is none."""
+        keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
+        return next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:

@@ -368,6 +368,8 @@ class Definition:
     ca_file: str | None = None
     notes: tuple[str, ...] = ()
     """What its file says that is not done here, or not as it says."""
+    not_approved: str = ""
+    """Of a profile that no agent carries out: the setting that could name one, and that no person approved."""
 
     @property
     def name(self) -> str:

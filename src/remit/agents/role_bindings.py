@@ -16,6 +16,7 @@ from remit.core.agents import BUILTIN_TARGETS, ROLES, is_role
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.settings import Settings
+from remit.system.trust import ADVICE, CODE
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
@@ -60,6 +61,9 @@ class UnavailableAgent:
 def why_unavailable(definition: Definition) -> Unavailable:
     """What is missing, and the lines that put it right."""
     name, wanted = definition.name, definition.runs_on
+    if definition.not_approved:
+        fault = f"No approved agent carries out {name}, and {definition.not_approved} is not approved."
+        return Unavailable(fault, code=CODE, advice=ADVICE)
     is_role = name in ROLES
     what = f"The role {name} is bound to" if is_role else f"{name} runs on"
     if wanted == MODEL:

@@ -20,7 +20,7 @@ class Protection(StrEnum):
     SCRATCH = "scratch"
     """The folder of one delegation below `.remit/scratch`."""
     RECORD = "record"
-    """In `.remit`: remit's record, agents, rules."""
+    """In `.remit`: remit's record, agents, rules; and the approvals of the user, where the home folder is the project."""
     SETTINGS = "settings"
     """Settings of remit."""
     BOARD = "board"
@@ -41,7 +41,7 @@ _ANYWHERE = {
         | \.(?:ssh|aws|gnupg|kube|docker|azure) (?:/.*)?
         """,
     Protection.GIT: r"(?: \.git | git~1 ) (?:/.*)?",
-    Protection.RECORD: r"\.remit (?:/.*)?",
+    Protection.RECORD: r"(?: \.remit | \.local/state/remit ) (?:/.*)?",
     Protection.SETTINGS: r"remit\.toml",
     Protection.TOOLS: r"""
         \.claude/settings[^/]*\.json | \.claude/(?:hooks|agents|commands|plugins|skills)(?:/.*)? | \.mcp\.json
