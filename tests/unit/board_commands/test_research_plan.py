@@ -461,7 +461,7 @@ async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_pat
     begin(tmp_path)
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
-    hook.write_text('#!/bin/sh\nkill -9 "$REMIT_TEST_VICTIM"\nexit 1\n')
+    hook.write_text('#!/bin/sh\nkill -9 "$(cat .git/victim)"\nexit 1\n')
     hook.chmod(0o755)
     assert killed(tmp_path, "before the commit").status is Status.RESEARCHED
     hook.unlink()
