@@ -163,7 +163,7 @@ def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         programs.append(os.path.join(folder, "bin", os.readlink(programs[0])))
     for prefix in dict.fromkeys(os.path.dirname(os.path.dirname(path)) for one in programs for path in _spellings(one)):
-        if not _is_within(prefix, workspace) and glob.glob(f"{glob.escape(os.path.realpath(prefix))}/lib/python3*/os.py"):
+        if not _enters(prefix, workspace) and glob.glob(f"{glob.escape(prefix)}/lib/python3*/os.py"):
             yield from _parts_of(prefix)
 
 
@@ -195,10 +195,12 @@ def _is_fit(path: str, workspace: str, home: str) -> bool:
         return False
     if any(_is_within(place, path) for place in (workspace, home, TEMPORARY)) or not os.path.exists(path):
         return False
-    # A link in the workspace may be an agent's, and lead elsewhere the next moment: no path goes through one.
-    return os.path.realpath(path) == path or not any(
-        _is_within(os.path.realpath(one), workspace) for one in (path, *map(str, Path(path).parents))
-    )
+    return os.path.realpath(path) == path or not _enters(path, workspace)
+
+
+def _enters(path: str, workspace: str) -> bool:
+    """Whether it leads through the workspace: a link there may be an agent's, and lead elsewhere the next moment."""
+    return any(_is_within(os.path.realpath(one), workspace) for one in (path, *map(str, Path(path).parents)))
 
 
 def _is_within(path: str, folder: str) -> bool:
