@@ -9,7 +9,7 @@ import assistant_stage
 import pytest
 from web_server import Heard, WebServer, answer, web_server
 
-from remit import Remit
+from remit import Context, Remit, agent
 from remit.builtin.assistant.stream import ask
 from remit.core.policy import Decision, PolicyRequest
 from remit.core.result import Return
@@ -83,7 +83,11 @@ async def results(remit: Remit, returned: Return) -> list[Return]:
 
 @pytest.mark.parametrize(
     "how",
-    [{"method": "POST", "body": SECRET}, {"headers": {"X-Note": SECRET}}, {"headers": {"Accept": SECRET * 9}}],
+    [
+        {"method": "POST", "body": SECRET},
+        {"headers": {"X-Note": SECRET}},
+        {"headers": {"Accept": SECRET * 9}},
+    ],
     ids=["body", "header", "long header"],
 )
 async def test_a_file_that_was_read_is_not_sent_to_a_host_the_person_named(project: Path, server: WebServer, how: dict[str, Any]) -> None:
@@ -98,10 +102,26 @@ async def test_a_file_that_was_read_is_not_sent_to_a_host_the_person_named(proje
 
 
 async def test_a_file_that_was_read_does_not_leave_in_an_address(project: Path, server: WebServer) -> None:
-    async with assistant(project, read(), fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")) as remit:
+    sending = fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")
+    async with assistant(project, read(), sending) as remit:
         returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
         _, sent = await results(remit, returned)
     assert sent.errors[0].code == "POLICY_DENIED"
+    assert outgoing(server) == []
+
+
+@agent("sender")
+async def sender(ctx: Context, url: str) -> list[str]:
+    """Names parameters in their other spelling."""
+    await ctx.delegate("worker.read_file", path="plan.txt")
+    tries = ({"URL": f"{url}/new"}, {"Url": url, "Body": SECRET, "method": "POST"}, {"url": url, "Headers": {"X-Note": SECRET}})
+    return [(await ctx.delegate("worker.web_fetch", parameters=one)).errors[0].code for one in tries]
+
+
+async def test_the_other_spelling_of_a_parameter_is_no_way_around(project: Path, server: WebServer) -> None:
+    async with Remit.open(project, agents=[sender]) as remit:
+        returned = await remit.delegate("sender", url=server.url)
+    assert returned.data == ["POLICY_DENIED"] * 3
     assert outgoing(server) == []
 
 

@@ -54,6 +54,16 @@ async def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_project_that_is_not_approved_prints_nothing_that_a_terminal_would_obey(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_TRUST")
+    with (project / "remit.toml").open("a") as settings:
+        settings.write(f'[agents."{EVIL.encode("unicode_escape").decode().replace("x", "u00")}"]\ncommand = ["true"]\n')
+    (project / ".remit" / "agents" / f"{EVIL.replace('/', '')}.py").write_text("raise SystemExit")
+    for command in (("trust",), ("agents",), ("config",), ("doctor",), ("history",), ("delegate", "plain")):
+        done = cli.run(*command, cwd=project)
+        assert not CONTROLS.search(done.stdout + done.stderr), (command, (done.stdout + done.stderr)[:2000])
+
+
 def test_no_command_prints_what_a_terminal_would_obey(project: Path) -> None:
     for command in COMMANDS:
         done = cli.run(*command, cwd=project)

@@ -170,7 +170,7 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
     """Each resource that is named, and the one a link leads to, as the runtime would ask."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
-    from remit.runtime.policy_facts import facts_of, real_path_facts, reported_facts
+    from remit.runtime.policy_facts import as_declared, facts_of, real_path_facts, reported_facts
     from remit.runtime.tree_facts import sends_data
 
     known = project.directory.find(action)
@@ -178,7 +178,9 @@ def _asked(project: Project, action: str, words: list[str], caller: str, depth: 
     effects = given.pop("effects", ())
     on_behalf = caller if kind_of_principal(caller) == CALLER else str(given.pop("on_behalf", ROOT_CALLER))
     read: dict[str, Any] = {name: given.pop(name, False) is True for name in ("has_read_files", "has_read_untrusted")}
-    met = {name: given.pop(name, False) is True for name in ("known_url", "approved_host")} | {"sends_data": sends_data(given)}
+    met = {name: given.pop(name, False) is True for name in ("known_url", "approved_host")} | {
+        "sends_data": sends_data(given if known is None else as_declared(known.spec, given))
+    }
     if known is None:
         facts = reported_facts(given, project.root)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))

@@ -19,7 +19,7 @@ from remit.core.protected_paths import Protection, session_of
 from remit.core.result import Return
 from remit.runtime import reply
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
-from remit.runtime.policy_facts import facts_of, path_facts, real_path_facts, reported_facts, url_facts
+from remit.runtime.policy_facts import as_declared, facts_of, path_facts, real_path_facts, reported_facts, url_facts
 from remit.runtime.tree_facts import TreeFacts, sends_data
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def with_tree_facts(
 ) -> list[PolicyRequest]:
     """With what the tree has read; and of addresses, whether they and what is sent there may tell of it."""
     more: dict[str, bool] = {}
+    parameters = as_declared(spec, parameters)
     urls = [one for name, kind in spec.acts_on.items() if kind is Fact.URL for one in _each(parameters.get(name))]
     if urls:
         asked = parameters if caller is None else caller.ancestors()[-1].parameters

@@ -47,9 +47,7 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
     Several, where a parameter is a list of paths or addresses: each must be allowed.
     """
     common: Facts = {}
-    known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
-    if not parameters.keys() <= known:  # a parameter has two spellings: the other one is no way around a rule
-        parameters = {declared_name(name, known): value for name, value in parameters.items()}
+    parameters = as_declared(spec, parameters)
     for name, value in parameters.items():
         if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
             common[name] = value
@@ -58,6 +56,12 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
         value = parameters.get(name)
         found = _joined(found, _each(kind, _default(spec, name) if value is None else value, workspace))
     return found
+
+
+def as_declared(spec: AgentSpec, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A parameter has two spellings: the other one is no way around a rule."""
+    known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
+    return parameters if parameters.keys() <= known else {declared_name(name, known): value for name, value in parameters.items()}
 
 
 def _default(spec: AgentSpec, name: str) -> Any:
