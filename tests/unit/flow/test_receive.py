@@ -155,7 +155,7 @@ def test_what_json_has_no_word_for_is_made_plain() -> None:
     assert received.candidate == {"status": "?", "a": None, "b": None, "s": "two\nlines"}
 
 
-N = 1_000_000
+N = 300_000
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ N = 1_000_000
     ],
     ids=range(12),
 )
-def test_a_megabyte_made_to_be_slow_is_not(text: str) -> None:
+def test_a_long_text_made_to_be_slow_is_not(text: str) -> None:
     began = time.monotonic()
     read_answer(text)
-    assert time.monotonic() - began < allowed(5)  # quadratic would take hours; the margin is for a busy machine
+    assert time.monotonic() - began < allowed(3)  # quadratic would take an hour; the margin is for a busy machine
 
 
 def test_a_fence_and_nothing_else_is_the_form_that_was_asked_for_and_leaves_no_prose_to_keep() -> None:

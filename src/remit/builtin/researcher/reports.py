@@ -140,7 +140,9 @@ def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
 def amount_read(searched: dict[str, Any]) -> str:
     """How much was read, in words: only files in which a search found something are read."""
     files, pages = len(searched["files"]), len(searched["pages"])
-    words = f"{plural(searched['filesListed'], 'file')} searched ({files or 'none'} of them read)" if searched["filesListed"] else ""
+    words = plural(files, "file") if files else ""
+    if searched["filesListed"] > files:
+        words = f"{plural(searched['filesListed'], 'file')} searched ({files or 'none'} of them read)"
     return " and ".join(filter(None, [words, plural(pages, "page") if pages or not words else ""]))
 
 
