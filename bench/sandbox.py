@@ -2,12 +2,14 @@
 
 The floor has the same namespaces, folders and limited file systems; it has no keeper, no Landlock, no filter, no record.
 Acceptance: what the sandbox adds to the command `true`, beside the same command run on the host.
+Containment: what `contain` adds to an agent whose command is `true`, beside one whose command is bubblewrap, by hand, with `true` inside.
 """
 
 import asyncio
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
+from typing import Any
 
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
@@ -22,6 +24,7 @@ from remit.system.sandbox.recipes import Grants, Limits
 
 TARGET_SECONDS = 0.015
 ACCEPTANCE_TARGET_SECONDS = 0.030
+CONTAINMENT_TARGET_SECONDS = 0.025
 _WARM = 3
 
 
@@ -63,6 +66,44 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
             is_met=added <= TARGET_SECONDS,
         ),
         *await _measure_acceptance(sizes),
+        *await _measure_containment(sizes),
+    ]
+
+
+async def _measure_containment(sizes: Sizes) -> list[Figure]:
+    took: dict[str, list[float]] = {"by_hand": [], "contained": [], "with_hosts": []}
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as name:
+        by_hand = [
+            str(probe().bubblewrap), "--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--cap-drop", "ALL",
+            *("--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"),
+            *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
+            *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", name, name, "--chdir", name, "--", "/usr/bin/true"),
+        ]  # fmt: skip
+        tables: dict[str, dict[str, Any]] = {
+            "by_hand": {"command": by_hand},
+            "contained": {"command": ["/usr/bin/true"], "contain": True},
+            "with_hosts": {"command": ["/usr/bin/true"], "contain": True, "hosts": ["example.com"]},
+        }
+        settings = {"agents": {agent: {**table, "answers": "value"} for agent, table in tables.items()}}
+        async with Remit.open(name, settings=settings) as remit:
+            for agent in took:  # warm
+                assert (await remit.delegate(agent, task="Run.")).ok
+            for _ in range(sizes.rounds):
+                for agent, times in took.items():
+                    asked = timed_sequence(lambda: remit.delegate(agent, task="Run."), sizes.commands)  # noqa: B023 - awaited here
+                    times.append(percentile(await asked, 0.5))
+    added = median([one - floor for one, floor in zip(took["contained"], took["by_hand"], strict=True)])
+    named = {"by_hand": "floor: agent with bubblewrap by hand, p50", "contained": "contained agent, p50"}
+    named["with_hosts"] = "contained agent with a list of hosts, p50"
+    return [
+        *(Figure(section="sandbox", what=named[agent], measured=milliseconds(median(times))) for agent, times in took.items()),
+        Figure(
+            section="sandbox",
+            what="added by containment, p50",
+            measured=milliseconds(added),
+            target=f"≤ {CONTAINMENT_TARGET_SECONDS * 1e3:g} ms",
+            is_met=added <= CONTAINMENT_TARGET_SECONDS,
+        ),
     ]
 
 
