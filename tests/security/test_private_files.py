@@ -75,3 +75,15 @@ def test_a_folder_that_an_earlier_version_left_open_is_closed(tmp_path: Path) ->
     (tmp_path / ".remit").mkdir(mode=0o777)
     assert cli.run("task", "Write it down", cwd=tmp_path).code == 0
     assert stat.S_IMODE((tmp_path / ".remit").stat().st_mode) == 0o700
+
+
+def test_what_remit_keeps_outside_of_projects_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("REMIT_TRUST")
+    (tmp_path / "remit.toml").write_text('[agents.x]\ncommand = ["true"]\n')
+    (tmp_path / "remit.toml").chmod(0o644)
+    assert cli.run("trust", "--yes", cwd=tmp_path).code == 0
+    kept = [path for path in (tmp_path / "state" / "remit").rglob("*") if path.is_file()]
+    assert kept
+    assert [path.name for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    assert stat.S_IMODE((tmp_path / "state" / "remit").stat().st_mode) == 0o700
