@@ -56,3 +56,20 @@ async def test_scratch_of_another_token_is_refused(tmp_path: Path) -> None:
             )
             assert WORDS in (await read).data["content"]
         assert (await asked(remit, ALICE, "reader", path=f"{folders[0]}/report.md")).data["content"] == f"{WORDS}\n"
+
+
+async def test_diff_of_another_token_is_not_reviewed_by_naming_it_as_an_artifact(tmp_path: Path) -> None:
+    @agent("differ")
+    async def differ(ctx: Context) -> str:
+        (ctx.scratch / "changes.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+eval(input())\n")
+        return "written"
+
+    @agent("namer")
+    async def namer(ctx: Context, path: str) -> dict[str, Any]:
+        return {"status": "completed", "summary": "Here it is.", "artifacts": [{"type": "data", "path": path}], "errors": []}
+
+    async with Remit.open(tmp_path, agents=[differ, namer]) as remit:
+        theirs = (await asked(remit, ALICE, "differ")).session_id
+        mine = (await asked(remit, EVE, "namer", path=f".remit/scratch/{theirs}/changes.diff")).session_id
+        reviews = [await asked(remit, EVE, "coder.review_code", session=session) for session in (theirs, mine)]
+    assert ["may review" in reviews[0].errors[0].message, "no recorded diff" in reviews[1].errors[0].message] == [True, True]

@@ -337,7 +337,8 @@ class LocalBackend:
             advice = "Name a session of the same delegation tree, or one that the same principal asked for (`remit history`)."
             raise Refused(f"There is no session {session_id[:80]!r} that you may review.", code="POLICY_DENIED", advice=advice)
         artifacts = record.result.artifacts if record.result is not None else ()
-        recorded = [one.path for one in artifacts if one.type == "data" and is_recorded_diff(one.path)]
+        folder = f".remit/scratch/{session_id}/"  # an agent can name any other file as its artifact
+        recorded = [one.path for one in artifacts if one.path.startswith(folder) and is_recorded_diff(one.path)]
         if not recorded:
             why = "it has not ended" if record.result is None else "it changed nothing, or worked in the shared workspace"
             advice = "Give the change as diff, commit, branch or path."
