@@ -5,13 +5,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from remit.system.sandbox import bubblewrap, seccomp
+from remit.system.sandbox.boxes import shell_box
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
+from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.run import run_program
 
 pytestmark = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
 
@@ -114,6 +118,28 @@ def test_path_that_is_exchanged_while_the_sandbox_is_made_shows_nothing_else(hom
     assert "PRIVATE" not in run(profile, "cat .venv/* old/* */*", exchange).stdout
     with pytest.raises(OSError, match="leads elsewhere"):
         run(profile, "true")
+
+
+async def test_the_same_by_landlock_alone(home: Path) -> None:
+    project = home / "project"
+    for name in (".venv", "sources"):
+        (project / name).mkdir()
+    (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    offer = replace(probe(), bubblewrap=None)
+    if not offer.has_keeper:
+        pytest.skip("no Landlock here")
+    profile = Profile(workspace=project, read_only=toolchain(project, {}))
+    command = "cat .venv/id_ed25519 sources/id_ed25519; echo evil > sources/authorized_keys; echo $?"
+    output = os.open(home / "output", os.O_CREAT | os.O_WRONLY)
+    async with shell_box(command, profile, offer, Limits(), {"PATH": os.defpath}) as box:
+        for name in (".venv", "sources"):
+            (project / name).rename(project / f"old {name}")
+            (project / name).symlink_to(home / ".ssh")
+        assert (await run_program(box, output=output, seconds=20)).exit_code == 0
+    os.close(output)
+    said = (home / "output").read_text()
+    assert said.count("Permission denied") == 3, said
+    assert sorted(os.listdir(home / ".ssh")) == ["id_ed25519"]
 
 
 @pytest.mark.parametrize("layout", [".pyenv/versions/3.11.7", ".local/share/uv/python/cpython-3.11-linux-x86_64-gnu", "elsewhere/python"])

@@ -187,8 +187,9 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
 async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Limits, environ: Mapping[str, str]) -> AsyncIterator[Box]:
     if "\0" in command:
         raise ValueError("embedded null byte")
-    await off_loop(_sweep, tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp("", _PREFIX))
+    parent = await off_loop(os.path.realpath, tempfile.gettempdir())
+    await off_loop(_sweep, parent)
+    folder = Path(tempfile.mkdtemp("", _PREFIX, parent))
     home, temporary = folder / "home", folder / "tmp"
     null, lock = os.open(os.devnull, os.O_RDWR), lock_folder(folder)
     try:

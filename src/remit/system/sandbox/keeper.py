@@ -347,6 +347,9 @@ class Confinement:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             return  # what is not there needs no rule
+        if self.job.get("is_program") and os.readlink(f"/proc/self/fd/{place}") != path:  # it was exchanged for a link meanwhile
+            os.close(place)
+            return
         if os.fstat(place).st_mode & 0o170000 != 0o040000:
             allowed &= self.job["of_files"]
         beneath = (allowed & self.job["handled"]).to_bytes(8, "little") + place.to_bytes(4, "little")

@@ -59,11 +59,12 @@ def readable(paths: Iterable[Path], hidden: Iterable[Path]) -> list[Path]:
 def profile_rules(profile: Profile, abi: int, own: Iterable[Path]) -> list[tuple[str, int]]:
     """The rules of a profile. Whatever is beside something hidden or read-only in a writable place can be written; nothing can be added
     there. `own`: folders made for the program."""
-    fixed = [*map(Path, (*SYSTEM_FOLDERS, *VISIBLE_FILES)), *profile.read_only]
     places = (profile.workspace, *profile.writable)
-    written = readable(places, [*profile.hidden, *(path for path in profile.read_only if any(path.is_relative_to(one) for one in places))])
-    rules = [*((path, READ) for path in readable(fixed, profile.hidden)), *((path, _READ_DIR) for path in places)]
-    return [(str(path), rights) for path, rights in (*rules, *((path, everything(abi)) for path in (*written, *own)))]
+    inside = [path for path in profile.read_only if any(path.is_relative_to(one) for one in places)]
+    outside = [*map(Path, (*SYSTEM_FOLDERS, *VISIBLE_FILES)), *(path for path in profile.read_only if path not in inside)]
+    rules = [*((path, READ) for path in (*readable(outside, profile.hidden), *inside)), *((path, _READ_DIR) for path in places)]
+    rules += [(path, everything(abi)) for path in (*readable(places, [*profile.hidden, *inside]), *own)]
+    return [(str(path), rights) for path, rights in rules]
 
 
 def _without(path: Path, hidden: list[Path]) -> Iterator[Path]:

@@ -141,8 +141,8 @@ def find() -> list[Path]:
 
 def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces."""
-    fault = "" if _knows(program, PIN) else f"Unknown option {PIN}"
-    for locks in (True, False) if not fault else ():
+    fault = ""
+    for locks in (True, False):
         argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
         try:
             code, said = _said([*argv, "/bin/true"])
@@ -151,7 +151,7 @@ def _try(program: Path) -> tuple[str, bool]:
         except subprocess.TimeoutExpired:
             return f"it did not end within {TRY_SECONDS:g} s", False
         if code == 0:
-            return "", locks
+            return "" if _knows(program, PIN) else f"Unknown option {PIN}", locks
         fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {code}"
     return fault, False
 
