@@ -102,6 +102,23 @@ async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path
 
 
 @needs_bubblewrap
+async def test_files_by_which_other_programs_are_started_are_kept_in_the_project_itself(tmp_path: Path) -> None:
+    """A person who next opens the editor or Claude Code would run what the agent wrote. In a worktree it is a diff."""
+    script = "for f in .claude/settings.json remit.toml .envrc pyproject.toml notes.md; do echo owned >> $f; done; mkdir .vscode; true"
+    project = project_with(tmp_path, one=command("sh", "-c", script))
+    (project / ".claude").mkdir()
+    for name in (".claude/settings.json", ".envrc", "pyproject.toml", "notes.md"):
+        (project / name).write_text("")
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("one", task="Write.", timeout=30)
+        said = [str(event.body.get("message", "")) for event in await remit.events(result.session_id)]
+    assert result.status == "completed", result
+    written = [path.name for path in project.rglob("*") if path.is_file() and ".remit" not in path.parts and "owned\n" in path.read_text()]
+    assert sorted(written) == ["notes.md", "pyproject.toml"]
+    assert [message for message in said if message.startswith("It made .vscode")], said
+
+
+@needs_bubblewrap
 async def test_only_an_agent_that_delegates_reaches_the_owner_of_its_tree(tmp_path: Path) -> None:
     """An uncontained agent of the project would do for it what it cannot do itself."""
     look = "echo ${REMIT_CALLER:+token}; ls -A .remit/run 2>/dev/null | wc -l"

@@ -145,10 +145,10 @@ class AcceptanceSite:
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
         hidden = [state] if state.is_dir() and state.is_relative_to(folder) else []
-        hidden += _entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
+        hidden += protected_entries(home, Protection.SECRET) if home.is_relative_to(folder) else []
         scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
         reserved = unmade_repository(folder)
-        shown = dict.fromkeys([*tools, *git_directories(folder), *_entries(folder, *_FIXED), *given, *scratch])
+        shown = dict.fromkeys([*tools, *git_directories(folder), *protected_entries(folder, *_FIXED), *given, *scratch])
         return Profile(
             workspace=folder,
             home=private_home(folder),
@@ -172,7 +172,7 @@ _FIXED = (Protection.GIT, Protection.SETTINGS, Protection.BOARD, Protection.TOOL
 """Read-only in the sandbox: what starts programs on the host, and the board."""
 
 
-def _entries(folder: Path, *kinds: Protection) -> list[Path]:
+def protected_entries(folder: Path, *kinds: Protection) -> list[Path]:
     """Entries of a folder that are protected, or that contain protected files."""
     with os.scandir(folder) as found:
         return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
@@ -225,10 +225,10 @@ async def _run_confined(
 ) -> tuple[ProgramEnd, str]:  # fmt: skip
     """How it ended, and what is wrong with that: it was stopped, or made files by which programs are started on the host."""
     limits = site.limits()
-    offer, profile, before = await off_loop(lambda: (site._offer(), site.profile(environ, limits), _entries(site.folder, *_FIXED)))
+    offer, profile, before = await off_loop(lambda: (site._offer(), site.profile(environ, limits), protected_entries(site.folder, *_FIXED)))
     async with shell_box(command, profile, offer, limits, environ) as box:
         ended = await run_program(box, output=output, seconds=seconds, limits=limits)
-    made = [path.name for path in await off_loop(_entries, site.folder, *_FIXED) if path not in before]
+    made = [path.name for path in await off_loop(protected_entries, site.folder, *_FIXED) if path not in before]
     return ended, _trouble(ended, seconds, limits) or (f"made {', '.join(made)}, by which programs are started" if made else "")
 
 

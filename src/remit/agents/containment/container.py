@@ -28,7 +28,9 @@ from remit.core.agents import WorkspaceKind
 from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
 from remit.core.ids import CALLER, decode
+from remit.core.protected_paths import PYPROJECT, Protection
 from remit.policy.audit import note_access
+from remit.runtime.verify import protected_entries
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose, pinned
 from remit.system.sandbox.probe import Offer, probe
@@ -40,6 +42,8 @@ from remit.system.unix_sockets import listen_at
 PROXY_PORT = 3128
 _NETLINK = 16
 _REFUSALS_SHOWN = 20
+_EDITED = (PYPROJECT, "specs")
+"""Protected in part: of the one, `[tool.remit]` needs approval anyhow; in the other agents write plans and reports."""
 _CERTIFICATES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXIES = {
     **{name: f"http://127.0.0.1:{PROXY_PORT}" for one in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (one, one.lower())},
@@ -117,6 +121,7 @@ class Container:
             stack.enter_context(reserve(inside.profile.reserved))
             ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
             ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT)) if hosts else ()
+            stack.push_async_callback(inside.note_tool_files, ctx)
             gateway = Gateway(hosts, ctx.permit, self._refusals_of(ctx))
             stack.push_async_callback(gateway.close)
             pins = stack.enter_context(pinned(inside.profile))
@@ -250,6 +255,10 @@ class _Inside:
         is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others keep to their lists themselves
         is_written = definition.spec.workspace not in (WorkspaceKind.NONE, WorkspaceKind.SCRATCH) and not is_reader
         self.writes = (workspace, scratch) if is_written else (scratch,)
+        self._is_shared = is_written and definition.spec.workspace is WorkspaceKind.SHARED
+        # OpenCode does not start where it cannot write its packages into the project's directory of it.
+        self._edited = (*_EDITED, ".opencode") if vendor_of(definition) == "opencode" else _EDITED
+        self._fixed = self._tool_files()
         own, dot = workspace / ".remit", workspace / ".git"
         if any(place.resolve().is_relative_to(workspace) for place in (Path.home(), state_folder())):
             raise Unavailable(
@@ -262,7 +271,7 @@ class _Inside:
             workspace=self.writes[0],
             home=home.home,
             writable=(scratch, *home.writable, *self._sockets()),
-            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git_directories(workspace)),
+            read_only=(workspace, *self._tools(definition, workspace), *home.read_only, *git_directories(workspace), *self._fixed),
             hidden=(own,) if scratch.is_relative_to(own) else (),
             reserved=unmade_repository(workspace) if is_written else (),
         )
@@ -285,6 +294,18 @@ class _Inside:
         held = tuple(f"/proc/{os.getpid()}/fd/{number}" for number in pins.values())
         argv = (*chosen, self._name, *self._program.argv[1:])
         return replace(self._program, argv=argv, environment=environment, seccomp=filter_program, pins=held)
+
+    def _tool_files(self) -> list[Path]:
+        """By which programs on the host are started, at the top of the project itself: from a worktree they reach it as a diff only."""
+        found = protected_entries(self.writes[0], Protection.SETTINGS, Protection.TOOLS) if self._is_shared else []
+        return [path for path in found if path.name not in self._edited]
+
+    async def note_tool_files(self, ctx: Context) -> None:
+        """Those that were there are read-only inside; say so of new ones."""
+        made = sorted(path.name for path in await off_loop(self._tool_files) if path not in self._fixed)
+        if made:
+            with contextlib.suppress(Stopped):
+                ctx.progress(f"It made {', '.join(made)}: other programs run what is in there, so look at it before you use them.")
 
     def _sockets(self) -> Iterator[Path]:
         """By which the first program hands over, and that of the owner of the tree, for one that delegates."""
