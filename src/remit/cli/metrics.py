@@ -28,21 +28,15 @@ from remit.cli.render import (
 from remit.core.metrics import (
     ERRORS_BY_OPERATION,
     ERRORS_BY_TARGET,
-    INTERVALS,
     LATENCY_P99,
-    PLAIN_SIGNS,
-    SIGNS,
     SUCCESS_RATE,
     TIMEOUT_RATE,
     TOTAL,
     Metric,
     Metrics,
-    Series,
     Share,
     Tally,
     metrics_of,
-    series_of,
-    sparkline,
 )  # fmt: skip
 from remit.core.ports import Store
 
@@ -52,13 +46,7 @@ if TYPE_CHECKING:
     from remit.runtime.error_ledger import Entry
 
 
-LINE_SECONDS = 86_400.0
-"""Span of the trend when no time is given."""
 WATCH_SECONDS = 2.0
-GAP = 3
-"""Between columns."""
-LEAST_WORDS = 24
-LEAST_SIGNS = 6
 FULL = 20
 """Targets and operations listed, those with most errors first."""
 
@@ -70,57 +58,42 @@ def metrics(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
 ) -> Exit:
-    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and alerts.
+    """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     with project.history() as store:
         if watch and store is not None and not project.as_json:
             return _watched(store, since)
-        found, series = _read(store, since)
+        found = _read(store, since)
     empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
-    return project.answer(
-        lambda: {**found.to_dict(), "series": series.to_dict()}, (lambda: _print_metrics(found, series)) if found.total else empty
-    )
+    return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
 
 
-def _read(store: Store | None, since: str | None) -> tuple[Metrics, Series]:
+def _read(store: Store | None, since: str | None) -> Metrics:
     now = time.time()
     begin = parse_time(since, "--since", now)
-
-    def tally(first: float | None, last: float | None = None) -> Tally:
-        return Tally() if store is None else store.tally(first, last)
-
-    series = series_of(tally, now - LINE_SECONDS if begin is None else begin, now)
-    return metrics_of(tally(begin), since=begin, until=now), series
+    return metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
 
 
 def _watched(store: Store, since: str | None) -> Exit:
     """Drawn over itself on a terminal; elsewhere one after the other."""
     try:
         while True:
-            found, series = _read(store, since)
+            found = _read(store, since)
             console().clear()
-            _print_metrics(found, series)
+            _print_metrics(found)
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         return Exit.OK
 
 
-def _print_metrics(found: Metrics, series: Series) -> None:
-    rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
-    signs = _room_for_lines(rows)
-    columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4 if signs else 3]
-    shown = table(*columns, folding="")
+def _print_metrics(found: Metrics) -> None:
+    shown = table("metric", "value", "alert", "", folding="")
     numbers = {SUCCESS_RATE: found.success.rate, LATENCY_P99: found.latency["p99"], TIMEOUT_RATE: found.timeout.rate}
-    for name, value, limit, metric in rows:
+    for name, value, metric in _rows(found):
         mark = _marked(value, is_alarming=metric is not None and metric.is_alarming(numbers.get(metric)))
-        cells = (name, mark, limit, _line(series, metric)[-min(signs, INTERVALS) :], "" if metric is None else metric.words)
-        shown.add_row(*cells[: len(columns)])
+        shown.add_row(name, mark, _limit(metric), "" if metric is None else metric.words)
     console().print(shown)
-    if signs:
-        spans = (series.interval_seconds * min(signs, INTERVALS), series.interval_seconds)
-        whole, each = (duration(seconds).removesuffix(" 00 m").removesuffix(" 00 s") for seconds in spans)
-        say(f"Trend: the last {whole}, {each} each.")
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         if shares:
             say()
@@ -143,19 +116,6 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
     if found.tokens or found.cost:
         rows.append(("delegation.tokens", spent(found.tokens, found.cost), None))
     return rows
-
-
-def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
-    """How many signs of the trend fit beside the figures; more than a trend has: the description fits too; 0: none."""
-    taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
-    left = console().width - taken - 3 * GAP
-    return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else min(INTERVALS, left) if left >= LEAST_SIGNS else 0
-
-
-def _line(series: "Series", metric: "Metric | None") -> str:
-    values = None if metric is None else series.values.get(metric.name)
-    is_plain = "utf" not in console().encoding.lower()
-    return "" if values is None else sparkline(values, metric, signs=PLAIN_SIGNS if is_plain else SIGNS)
 
 
 def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:

@@ -27,9 +27,6 @@ from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
 from remit.system.interpreter import listed_environment
 
-LINES_LIMIT = 400
-"""Changed lines beyond which a reviewer misses most faults."""
-LARGE_FILE_BYTES = 500_000
 LONGEST_LINE = 20_000
 RUFF_SECONDS = 30.0
 RUFF_FILES = 500
@@ -143,8 +140,8 @@ class Checks:
     def run(self, guidelines: Sequence[str], progress: Callable[[str, float], None]) -> Review:
         """The gravest first: when time runs out, the last are missing and named."""
         checks = {
-            "whether it applies": self.patch, "secrets": self.secrets, "conflict markers and files": self.facts,
-            "Python (ruff)": self.python, "syntax": self.syntax, "size": self.size,
+            "whether it applies": self.patch, "secrets": self.secrets, "conflict markers and links": self.facts,
+            "Python (ruff)": self.python, "syntax": self.syntax,
         }  # fmt: skip
         found: list[Finding] = []
         ran: list[str] = []
@@ -202,25 +199,6 @@ class Checks:
                 is_outside = next(iter(file.added.values()), "").startswith(("/", ".."))
                 message = f"A symbolic link{' that may lead out of the repository' if is_outside else ''} is added or changed."
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
-            elif file.new_mode == "160000":
-                yield _finding(file, Severity.LOW, "files", "submodule", "A submodule moves to another commit.", "Review what it brings.")
-            elif file.is_binary:
-                message, advice = "A binary file cannot be reviewed by reading.", "Say where it comes from and how it was made."
-                yield _finding(file, Severity.LOW, "files", "binary", message, advice)
-            if (file.old_mode, file.new_mode) == ("100644", "100755"):
-                yield _finding(file, Severity.LOW, "files", "mode", "The file becomes executable.", "See that this is meant.")
-            size = len(file.after or "")
-            if file.is_new and size > LARGE_FILE_BYTES and not _LOCKED.search(file.path):
-                message, advice = f"A large file is added ({size // 1000:,} KB).", "Keep data outside of the repository, or use Git LFS."
-                yield _finding(file, Severity.LOW, "files", "large-file", message, advice)
-
-    def size(self) -> Iterator[Finding]:
-        counted = [file for file in self.change.files if not _is_generated(file.path) and not _DOCUMENT.search(file.path)]
-        lines = sum(len(file.added) + len(file.removed) for file in counted)
-        if lines > LINES_LIMIT:
-            severity = Severity.LOW if lines <= 2 * LINES_LIMIT else Severity.MEDIUM
-            message = f"{lines:,} lines change in {len(counted)} files: beyond about {LINES_LIMIT} a reviewer misses most faults."
-            yield Finding(severity=severity, category="size", rule="size", message=message, suggestion="Split it by purpose.")
 
     def syntax(self) -> Iterator[Finding]:
         """Files that no longer parse. A grammar may be older than its language: in a new file, its word weighs less."""

@@ -53,7 +53,7 @@ ORDER = {severity: number for number, severity in enumerate(Severity)}
 class Finding:
     severity: Severity
     category: str
-    """patch, secrets, security, correctness, lint, leftovers, size, files, judgement."""
+    """patch, secrets, security, correctness, lint, leftovers, files, judgement."""
     rule: str
     message: str
     suggestion: str = ""
@@ -235,12 +235,6 @@ class Review:
             yield "Whether it does what it should: that takes a reader."
         unchecked = [*self.not_checked[:60], *(() if self.is_judged else (f"guideline: {line}" for line in self.guidelines[:60]))]
         yield from ("", *(f"- {_text(clean(words))}" for words in unchecked)) if unchecked else ()
-        yield from ("", "## Files", "", "| file | added | removed | applies |", "|---|---|---|---|")
-        for file in self.change.files[:100]:
-            state = str(file.state) if self.change.is_applied_to_workspace else file.note or "—"
-            yield f"| {_code(clean(file.path))} | {len(file.added)} | {len(file.removed)} | {state} |"
-        if count > 100:
-            yield f"| … {count - 100} more | | | |"
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
