@@ -9,7 +9,7 @@ import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -500,7 +500,7 @@ class Remit:
             root=self.root,
             agents=self.directory,
             rules=Rules(
-                limits_for=settings.limits_for,
+                limits_for=lru_cache(maxsize=1024)(settings.limits_for),
                 routing=settings.routing,
                 max_depth=settings.max_depth,
                 cycles_by_task=settings.cycles == "task",

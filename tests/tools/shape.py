@@ -240,7 +240,7 @@ async def path_of_process_agent() -> PathOfOneDelegation:
         agents = Path(folder) / ".remit" / "agents"
         agents.mkdir(parents=True)
         (agents / "add_one.py").write_text(PROCESS_AGENT)
-        async with Remit.open(folder) as remit:
+        async with Remit.open(folder, trust=True) as remit:
             await remit.delegate("add-one", parameters={"n": 1})  # loads what is loaded once
             path = PathOfOneDelegation()
             sys.setprofile(path)

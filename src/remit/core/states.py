@@ -1,4 +1,4 @@
-"""The states of a delegation in the registry, and the one table of moves between them."""
+"""The states of a delegation in the registry, and its priority."""
 
 from enum import IntEnum, StrEnum
 
@@ -18,27 +18,10 @@ class State(StrEnum):
 
     @property
     def is_settled(self) -> bool:
-        return not MOVES[self]
+        return self not in LIVE
 
-
-_ENDS = frozenset({State.COMPLETED, State.PARTIAL, State.FAILED, State.BLOCKED, State.TIMEOUT, State.CANCELLED})
-
-MOVES: dict[State, frozenset[State]] = {
-    State.QUEUED: _ENDS - {State.COMPLETED} | {State.RUNNING, State.REFUSED},
-    # Back to the queue only when a crashed caller's delegation is resumed; refused when the person who was asked said no.
-    State.RUNNING: _ENDS | {State.QUEUED, State.REFUSED},
-    **{state: frozenset() for state in (*_ENDS, State.REFUSED)},
-}
 
 LIVE = frozenset({State.QUEUED, State.RUNNING})
-
-
-def move(before: State, after: State) -> State:
-    """`after`, if the table allows the move."""
-    if after not in MOVES[before]:
-        allowed = ", ".join(sorted(MOVES[before])) or "nothing: it is settled"
-        raise Misused(f"A delegation cannot go from {before} to {after}.", advice=f"Allowed: {allowed}.")
-    return after
 
 
 class Priority(IntEnum):

@@ -170,7 +170,7 @@ class Work(ABC):
 
     def marks(self) -> dict[str, str]:
         """Variables by which processes are recognised as its own."""
-        session_id = self.delegation.session_id
+        session_id = self.delegation.lineage.session_id
         return {
             "REMIT_MARK": self.mark,
             "REMIT_SESSION": session_id,

@@ -289,7 +289,7 @@ def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
     lineage, task, caller_info = delegation.lineage, delegation.task, delegation.caller_info
     times = pack_times(begun.step_times)
     if _is_bare(delegation):
-        context = _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
+        context = f"{_bare_context(lineage.depth, lineage.path)}{float(delegation.deadline.timeout_seconds)!r}}}"
     else:
         context = to_json_text(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS)
     state, owner, started_at, created_at = begun.state._value_, begun.owner, begun.started_at, delegation.created_at
@@ -330,8 +330,9 @@ def _is_bare(delegation: Delegation) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> str:
-    return to_json_text({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
+def _bare_context(depth: int, path: tuple[str, ...]) -> str:
+    """Up to the timeout, of which every child has its own: what its caller has left."""
+    return to_json_text({"depth": depth, "path": path, "timeout_seconds": 0}, _CONTEXT_OURS).removesuffix("0}")
 
 
 def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:

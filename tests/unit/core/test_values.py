@@ -12,7 +12,7 @@ from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.core.states import MOVES, Priority, State, move, priority_of
+from remit.core.states import Priority, priority_of
 
 METADATA = Metadata(
     session_id="sess_1766700000_abc123", agent_type="a", delegation_depth=1, delegation_path=("o", "a"), duration_seconds=0.5
@@ -38,16 +38,6 @@ def test_a_child_stands_one_deeper_below_its_caller() -> None:
     child = root.child("c", "coder")
     assert (root.depth, root.path, root.root_id, root.parent_id) == (1, ("orchestrator", "implement"), "r", None)
     assert (child.depth, child.path, child.root_id, child.parent_id) == (2, ("orchestrator", "implement", "coder"), "r", "r")
-
-
-@given(st.sampled_from(State), st.sampled_from(State))
-def test_moves_are_those_of_the_table_and_settled_is_the_end(before: State, after: State) -> None:
-    if after in MOVES[before]:
-        assert move(before, after) is after
-        assert not before.is_settled
-    else:
-        with pytest.raises(Misused, match="cannot go"):
-            move(before, after)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from remit.core.events import LAST, Event, EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
 from remit.core.result import Artifact, Return, StopReason, state_of
-from remit.core.states import State, move
+from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
 from remit.engines.embedded.outcome import Outcome, RunOutput
@@ -476,7 +476,7 @@ class DelegationRun(LocalRun):
         engine, steps = self._engine, self.submission.step_times
         steps[11] = steps[12] = now = engine.deps.clock.wall()
         said = 0 if self._output is None else self._output.count
-        session_id, state = self.delegation.lineage.session_id, move(State.RUNNING if self.started_at else State.QUEUED, state_of(result))
+        session_id, state = self.delegation.lineage.session_id, state_of(result)
         settle = SettleDelegation(session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
         is_alone = engine.scheduler.is_alone
         self._release()
