@@ -7,7 +7,7 @@ import pytest
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
-from remit.board.research_plan import plan
+from remit.board.research_plan import plan, research
 from support import cli
 from support.repository import begin, git
 
@@ -71,3 +71,22 @@ async def test_parameter_write_to_alone_is_no_leave_to_write_a_plan(tmp_path: Pa
         report = await remit.delegate("writer", write_to="specs/002_other/reports/research-001.md")
     assert report.data is True
     assert not (tmp_path / OTHER).exists()
+
+
+@pytest.mark.parametrize("name", [".env", "linked.md", ".remit/audit.jsonl"])
+async def test_secret_file_is_not_filed_as_a_report(tmp_path: Path, name: str) -> None:
+    """An agent that may not read a file names it as its report; the board would commit it."""
+    begin(tmp_path)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
+    assert cli.run("task", "Find the key", cwd=tmp_path).code == 0
+    (tmp_path / "linked.md").symlink_to(".env")
+
+    @agent("researcher", requires_artifacts=True)
+    async def researcher(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
+        (tmp_path / ".env").write_text("KEY=hunter2\n")  # as a person may save it meanwhile
+        return {**planned(name), "artifacts": [{"type": "report", "path": name}]}
+
+    async with Remit.open(tmp_path, agents=[researcher]) as remit:
+        done = await research(remit, Board(tmp_path), 1)
+    assert done.status == "failed", done
+    assert not list((tmp_path / "specs").rglob("*.md"))[1:], "nothing but TODO.md"

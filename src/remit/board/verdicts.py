@@ -20,6 +20,7 @@ from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
+from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import one_line
 from remit.runtime.workspaces import TOOL_FOLDERS
@@ -175,10 +176,11 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 
 def _read_inside(root: Path, path: str) -> bytes | None:
-    """Only what is inside the project, and through no link that leads out."""
-    if not isinstance(inspect_artifact(root, path), FileInfo):
+    """Only what is inside the project, through no link that leads out, and no secret: it is filed and committed."""
+    real = (root / path).resolve()
+    if not isinstance(inspect_artifact(root, path), FileInfo) or is_private(os.path.relpath(real, root.resolve())):
         return None
-    data = read_bounded((root / path).resolve(), MAX_BYTES)
+    data = read_bounded(real, MAX_BYTES)
     return data if data is not None and len(data) <= MAX_BYTES else None
 
 

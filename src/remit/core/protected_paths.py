@@ -64,6 +64,7 @@ _PATTERNS = {
 _PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
 """Folders of which some files are protected: a link in their place would put other files there."""
 _SCRATCH = ".remit/scratch/"
+_OF_SESSIONS = (_SCRATCH, ".remit/work/")
 
 
 def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
@@ -101,5 +102,11 @@ def remit_table(content: bytes) -> object:
 
 
 def session_of(path: str) -> str:
-    """The delegation whose scratch folder a path lies in."""
-    return path.removeprefix(_SCRATCH).partition("/")[0]
+    """The delegation whose scratch folder or workspace a path lies in; empty: none."""
+    return path.split("/", 3)[2] if path.startswith(_OF_SESSIONS) else ""
+
+
+def is_private(path: str) -> bool:
+    """Whether the content of a file is handed on to nobody because an agent named it as its artifact: secrets, git's and remit's files."""
+    inner = path.split("/", 3)[3:] if path.startswith(_OF_SESSIONS) else [path]
+    return not inner or protection_of(inner[0]) in (Protection.SECRET, Protection.GIT, Protection.RECORD)

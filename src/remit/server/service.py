@@ -37,7 +37,7 @@ from remit.core.events import LAST, Event, EventKind, Step
 from remit.core.ids import is_session_id
 from remit.core.parameters import snake
 from remit.core.ports import Store
-from remit.core.protected_paths import Protection, protection_of
+from remit.core.protected_paths import is_private, session_of
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.states import State
@@ -411,14 +411,13 @@ class Service:
         An agent can name any file: none that is secret, of git or of remit, and of scratch folders only those of the same principal.
         """
         root, owner = os.path.realpath(self.remit.root), on_behalf_of(record.caller_info)
-        real = inner = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)
-        if real.startswith((".remit/scratch/", ".remit/work/")):
-            session_id, _, inner = real.split("/", 2)[2].partition("/")
-            there = self.remit.store.get(session_id)
-            if owner != ROOT_CALLER and (there is None or on_behalf_of(there.caller_info) != owner):
-                return None
-        if real.startswith("../") or protection_of(inner) in (Protection.SECRET, Protection.GIT, Protection.RECORD):
+        real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)
+        if real.startswith("../") or is_private(real):
             return None
+        if owner != ROOT_CALLER and (session_id := session_of(real)):
+            there = self.remit.store.get(session_id)
+            if there is None or on_behalf_of(there.caller_info) != owner:
+                return None
         return read_bounded(Path(root, real), limit_bytes)
 
     def _require(self, call: Call, permission: Permission) -> None:
