@@ -1,6 +1,5 @@
 """The commands of the board that run no agent, as processes: what a person sees, what a shell is offered, what is not imported."""
 
-import json
 import os
 import pty
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from cli_project import remit, remit_json
 
-from remit.cli import completion
 from remit.cli.command_table import COMMANDS
 from remit.cli.project import Project
 from support.cli import every_command
@@ -140,27 +138,8 @@ for words in {commands!r}:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_shell_is_offered_commands_and_task_numbers_with_titles(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / "specs").mkdir()
-    entries = [{"project_number": number, "title": f"Title {number}", "status": "planned", "language": "lean"} for number in (1, 12, 13)]
-    (tmp_path / "specs" / "state.json").write_text(json.dumps({"active_projects": entries}))
-    offered = _offered(tmp_path, "remit task --abandon 1")
-    assert "12" in offered
-    assert "Title 12 [PLANNED]" in offered
+def test_a_shell_is_offered_commands(tmp_path: Path) -> None:
     assert '"task"' in _offered(tmp_path, "remit ta")
-
-
-def test_what_is_offered_behind_a_comma_is_the_next_of_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "specs").mkdir()
-    (tmp_path / ".remit").mkdir()
-    entries = [{"project_number": number, "title": "\x1b[31mx", "status": "planned"} for number in (1, 12, 13)]
-    (tmp_path / "specs" / "state.json").write_text(json.dumps({"active_projects": entries}))
-    monkeypatch.chdir(tmp_path)
-    assert completion.some_tasks("12,1") == [("12,1", "[31mx [PLANNED]"), ("12,13", "[31mx [PLANNED]")]
-    assert [word for word, _ in completion.some_statuses("re")] == ["researching", "researched", "revising", "revised"]
-    (tmp_path / "specs" / "state.json").write_text("{damaged")
-    assert completion.some_tasks("") == []
 
 
 def test_every_command_of_the_table_loads_and_has_a_heading() -> None:

@@ -12,7 +12,6 @@ import typer
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, circle_words
 from remit.cli.arguments import DryRun
-from remit.cli.completion import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
 
 def board(
     project: Project,
-    number: Annotated[
-        str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=some_tasks)
-    ] = None,
-    status: Annotated[
-        str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
-    ] = "",
-    priority: Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)] = "",
-    language: Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)] = "",
+    number: Annotated[str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False)] = None,
+    status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
+    priority: Annotated[str, typer.Option(help="Only high, medium or low.")] = "",
+    language: Annotated[str, typer.Option(help="Only tasks with this language.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
     html: Annotated[

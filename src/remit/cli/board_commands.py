@@ -11,7 +11,6 @@ import typer
 
 from remit.board.board import Board
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
-from remit.cli.completion import some_tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import LiveWait, wait_for_resumed
 from remit.cli.project import Project
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from remit.board.outcome import Outcome
     from remit.board.review import ReviewRequest
 
-Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False, autocompletion=some_tasks)]
+Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False)]
 Focus = Annotated[
     list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.", show_default=False)
 ]
@@ -125,10 +124,7 @@ def implement(
     numbers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="N",
-            help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
-            show_default=False,
-            autocompletion=some_tasks,
+            metavar="N", help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.", show_default=False
         ),
     ] = None,
     timeout: Timeout = None,

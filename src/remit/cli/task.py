@@ -15,7 +15,6 @@ from remit.board.task import PhaseStatus, Task
 from remit.board.view import TaskState, View, next_command, view_of
 from remit.board.write_set import read_or_none
 from remit.cli.arguments import number_of, numbers_of
-from remit.cli.completion import some_languages, some_priorities, some_tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
@@ -36,7 +35,7 @@ _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 def _numbered(metavar: str, words: str) -> Any:
     """An option that names tasks."""
-    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks)
+    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False)
 
 
 def task(
@@ -45,14 +44,10 @@ def task(
         list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")
     ] = None,
     title: Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)] = "",
-    priority: Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)] = "medium",
+    priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
     effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)] = "",
-    language: Annotated[
-        str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
-    ] = "",
-    depends: Annotated[
-        str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
-    ] = "",
+    language: Annotated[str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False)] = "",
+    depends: Annotated[str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False)] = "",
     accept: Annotated[
         list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
     ] = None,

@@ -1,6 +1,5 @@
 """Conversations on disk: appended to, held by one, mended after a crash, listed whatever lies in the folder."""
 
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from remit.builtin.assistant.conversations import (
     decode_line,
     encode_line,
 )
-from remit.builtin.assistant.export import export_text
+from remit.builtin.assistant.export import export_document, export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
@@ -135,10 +134,8 @@ def test_renaming_deleting_and_exporting(tmp_path: Path) -> None:
     text = export_text(kept.open("latest"))
     assert text.startswith("# A better title")
     assert "All done." in text
-    document = json.loads(export_text(kept.open("latest"), "json"))
+    document = export_document(kept.open("latest"))
     assert [one["role"] for one in document["messages"]] == ["user", "assistant", "result", "assistant"]
-    with pytest.raises(Misused):
-        export_text(conversation, "pdf")
     assert kept.delete("latest") == conversation.conversation_id
     assert kept.list() == []
     assert list(kept.folder.iterdir()) == []

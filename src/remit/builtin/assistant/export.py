@@ -1,24 +1,11 @@
-"""A conversation for other programs and for people: as JSON, or as Markdown. Values to text; nothing is written here."""
+"""A conversation for other programs, as a document, and for people, as Markdown. Nothing is written here."""
 
 import json
 from datetime import UTC, datetime
 from typing import Any
 
 from remit.builtin.assistant.conversations import CallLine, Conversation, Line, MessageLine, StopLine, SummaryLine, Turn, reply_of
-from remit.core.errors import Misused
 from remit.core.model_messages import Reply, ToolCall, ToolResult, UserMessage
-
-FORMATS = ("markdown", "json")
-
-
-def export_text(conversation: Conversation, form: str = "markdown") -> str:
-    if form not in FORMATS:
-        raise Misused(f"There is no format {form!r}.", advice=f"Use {' or '.join(FORMATS)}.")
-    return (
-        export_markdown(conversation)
-        if form == "markdown"
-        else json.dumps(export_document(conversation), indent=2, ensure_ascii=False) + "\n"
-    )
 
 
 def export_document(conversation: Conversation) -> dict[str, Any]:
@@ -75,7 +62,7 @@ def _message(line: MessageLine, children: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def export_markdown(conversation: Conversation) -> str:
+def export_text(conversation: Conversation) -> str:
     model = f" · {conversation.header.model}" if conversation.header.model else ""
     parts = [f"# {conversation.title}", f"{conversation.conversation_id} · {_moment(conversation.header.created)}{model}"]
     for line in conversation.lines:
