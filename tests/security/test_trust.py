@@ -365,7 +365,7 @@ def test_a_person_at_the_terminal_is_asked_once(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "remit.toml").write_text(TARGETS["remit.toml"])
     monkeypatch.setattr("remit.cli.trust.person_here", object)
     first = run("delegate", "worker.list_files", cwd=tmp_path, stdin=typed)
-    assert first.stderr.startswith("This project has 1 agent that nobody approved: remit.toml:[agents.x] declares an agent: kind = ")
+    assert first.stderr.startswith("This project needs approval of 1 agent: remit.toml:[agents.x] declares an agent: kind = ")
     assert 'command = ["touch", "pwned"]. Approve? [y]es, [d]etails, [N]o: ' in first.stderr
     assert load_trust(tmp_path).is_complete is is_approved
     second = run("delegate", "worker.list_files", cwd=tmp_path, stdin="y\n")

@@ -1,7 +1,9 @@
 """`remit trust`: show what files of the project would run, send or weaken, and approve it; and the question before a command needs it."""
 
+import contextlib
 import difflib
 import sys
+import termios
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -148,7 +150,7 @@ def ask_for_approval(project: "Project", found: "ProjectTrust") -> "ProjectTrust
     if found.is_declined or project.as_json or person_here() is None:
         return found
     effects = "; ".join(f"{item.name} {item.effect}" for item in found.left_out)
-    question = one_line(f"This project has {summary_of(found.left_out)} that nobody approved: {effects}", 700)
+    question = one_line(f"This project needs approval of {summary_of(found.left_out)}: {effects}", 700)
     while (answer := _answer(f"{question}. Approve? [y]es, [d]etails, [N]o: ")) in ("d", "details"):
         _show(project, found, found.left_out)
     if answer not in ("y", "yes"):
@@ -159,6 +161,8 @@ def ask_for_approval(project: "Project", found: "ProjectTrust") -> "ProjectTrust
 
 
 def _answer(question: str) -> str:
+    with contextlib.suppress(termios.error):  # keys typed before the question, or pasted with a command, are no answer
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
     sys.stderr.write(question)
     sys.stderr.flush()
     return sys.stdin.readline().strip().casefold()
