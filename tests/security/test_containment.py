@@ -1,8 +1,10 @@
 """Contained commands: what a hostile program reaches from inside, where containment cannot be kept, and what is left of a run."""
 
 import asyncio
+import contextlib
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -371,6 +373,52 @@ async def test_listed_name_that_leads_inside_is_refused(address: str) -> None:
         answer = await ask(port, "CONNECT rebind.example.com:443 HTTP/1.1\r\n\r\n")
     assert answer.startswith("HTTP/1.1 403 ")
     assert "not a public address" in refused[0]
+
+
+def hello_for(name: str | None) -> bytes:
+    """The first message of TLS, as OpenSSL sends it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(received, sent, server_hostname=name).do_handshake()
+    return sent.read()
+
+
+@pytest.mark.parametrize(
+    ("first", "is_passed"),
+    [
+        (hello_for("example.com"), True),
+        (hello_for("Example.COM"), True),
+        (hello_for("evil.example.net"), False),
+        (hello_for(None), False),
+        (b"GET / HTTP/1.1\r\nHost: evil.example.net\r\n\r\n", False),
+        (hello_for("example.com")[:40] + b"\0" * 600, False),
+        (b"\x16\x03\x01\x00\x05" + b"\x01\x00\x00\x01\x03", False),
+    ],
+)
+async def test_tls_must_name_the_host_that_was_asked_for(first: bytes, is_passed: bool) -> None:
+    """Otherwise a listed host whose address others share (a content network) would lead to any of them."""
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.put_nowait(await reader.read(len(first)))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with proxy_of([f"example.com:{port}", f"127.0.0.1:{port}"], ["127.0.0.1"]) as (proxy, refused):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+            writer.write(f"CONNECT example.com:{port} HTTP/1.1\r\n\r\n".encode())
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            for piece in (first[:3], first[3:]):
+                writer.write(piece)
+                await writer.drain()
+            writer.write_eof()
+            await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            assert await asyncio.wait_for(received.get(), 10) == (first if is_passed else b"")
+    assert bool(refused) is not is_passed
 
 
 async def test_proxy_passes_on_connect_alone_and_survives_nonsense() -> None:

@@ -21,6 +21,8 @@ HEAD_SECONDS = 10.0
 CONNECT_SECONDS = 20.0
 CONNECTIONS_AT_ONCE = 256
 _PIECE = 64 * 1024
+_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway", 503: "Service Unavailable"}
 
 log = logging.getLogger("remit.containment")
@@ -105,6 +107,8 @@ class Gateway:
             addresses = await self._admit(target)
             async with _connected(addresses, target.port) as far:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                if target.address is None:
+                    far[1].write(await self._hello(reader, target))
                 await _join(reader, writer, *far)
         except Misused as error:
             await _refuse(writer, 400, error.message)
@@ -126,9 +130,59 @@ class Gateway:
         await self._permit("network", effects=["network"], scheme="https", **facts)
         return addresses
 
+    async def _hello(self, reader: asyncio.StreamReader, target: Target) -> bytes:
+        """The first message of TLS. It must name the host that was asked for: servers that many sites share give whichever it names."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                sent = await _read_hello(reader)
+            named = server_name(sent)
+        except (TimeoutError, ValueError, IndexError, asyncio.IncompleteReadError):
+            sent, named = b"", None
+        if named != target.host:
+            words = f"names {named}" if named else "names no host that can be read"
+            await self._refused({"host": target.host, "port": target.port, "method": "CONNECT"}, f"TLS to {target.host} {words}.")
+        return sent
+
     async def _refused(self, facts: Mapping[str, Any], because: str) -> None:
         await self._note_refusal(facts, because)
         raise Refused(because, code="POLICY_DENIED", advice=f'Have a person add it: hosts = ["{facts["host"]}"].')
+
+
+async def _read_hello(reader: asyncio.StreamReader) -> bytes:
+    """The records of one handshake message. Raises `ValueError` for anything else."""
+    sent, message = b"", b""
+    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4]):
+        head = await reader.readexactly(5)
+        length = int.from_bytes(head[3:])
+        if head[0] != _HANDSHAKE or not 0 < length <= HEAD_BYTES or len(sent) > 4 * HEAD_BYTES:
+            raise ValueError("not the beginning of TLS")
+        body = await reader.readexactly(length)
+        sent, message = sent + head + body, message + body
+    return sent
+
+
+def server_name(records: bytes) -> str | None:
+    """The host that a ClientHello names; None where it names none, or hides another one (Encrypted Client Hello)."""
+    message = b""
+    while records:
+        length = 5 + int.from_bytes(records[3:5])
+        message, records = message + records[5:length], records[length:]
+    if message[0] != _CLIENT_HELLO:
+        return None
+    at = 4 + 2 + 32
+    for width in (1, 2, 1):  # session, ciphers, compression
+        at += width + int.from_bytes(message[at : at + width])
+    end = at + 2 + int.from_bytes(message[at : at + 2])
+    at, named = at + 2, None
+    while at < end:
+        kind, length = int.from_bytes(message[at : at + 2]), int.from_bytes(message[at + 2 : at + 4])
+        data = message[at + 4 : at + 4 + length]
+        at += 4 + length
+        if kind == _ENCRYPTED_HELLO or (kind == _SERVER_NAME and named is not None):
+            return None
+        if kind == _SERVER_NAME:
+            named = data[5 : 5 + int.from_bytes(data[3:5])].decode("ascii", "replace").lower()
+    return named
 
 
 @contextlib.asynccontextmanager
