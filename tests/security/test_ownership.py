@@ -149,6 +149,35 @@ async def test_a_database_made_here_is_used_and_one_put_in_its_place_is_not(clon
     assert not (clone / "owned").exists()
 
 
+async def test_a_log_that_is_put_beside_the_users_own_database_is_not_replayed(
+    tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite replays any log that it finds: the tables of new databases lie alike, so a log can add what would be run."""
+    victim, attacker = tmp_path / "victim", tmp_path / "attacker"
+    for root in (victim, attacker):
+        root.mkdir()
+    await opened(victim)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    await opened(attacker)
+    keeps_it_open = SqliteStore(attacker / ".remit" / "remit.db")
+    await leave_unfinished(attacker, victim / "owned")
+    shutil.copyfile(attacker / ".remit" / "remit.db-wal", victim / ".remit" / "remit.db-wal")
+    keeps_it_open.close()
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_home))
+    with pytest.raises(Refused):
+        await opened(victim)
+    assert "shell" not in cli_rows(victim)
+    (victim / ".remit" / "remit.db-wal").unlink()
+    assert await opened(victim) == []
+    assert not (victim / "owned").exists()
+
+
+def cli_rows(root: Path) -> str:
+    """What the database itself contains, without any log."""
+    with sqlite3.connect(f"file:{root}/.remit/remit.db?mode=ro&immutable=1", uri=True) as found:
+        return str(found.execute("SELECT agent FROM delegations").fetchall())
+
+
 async def test_a_moved_database_and_one_of_an_older_remit_need_a_person(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     await opened(tmp_path / "here")

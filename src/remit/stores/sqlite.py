@@ -1,5 +1,6 @@
 """The stores on SQLite: `SqliteStore` (one file per project, shared by its processes), `ReadOnlyStore` and `MemoryStore`."""
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -14,7 +15,7 @@ from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
-from remit.core.errors import Unavailable
+from remit.core.errors import RemitError, Unavailable
 from remit.core.events import Event
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 from remit.stores import database, queries
@@ -306,14 +307,27 @@ class SqliteStore:
         self._place_checked_at = now
 
 
+class BoundStore(SqliteStore):
+    """The database of a project, whose log is the user's own from its opening to its closing."""
+
+    def __init__(self, binding: DatabaseBinding, durability: Durability) -> None:
+        self._binding = binding
+        binding.note_open()
+        super().__init__(binding.path, durability=durability)
+        binding.note_open()  # with the log that was made
+
+    def close(self) -> None:
+        super().close()
+        with contextlib.suppress(RemitError), self._binding.lock():  # then it is asked about, if the log stays
+            self._binding.note_closed()
+
+
 def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteStore:
     """The database of a project: made here, now or before. `adopts`: one that was not becomes the user's own. Raises `Refused`."""
     binding = DatabaseBinding(path)
-    while (expected := binding.token()) is None:
-        with binding.lock():
-            if binding.token() is None:  # another process may have been quicker
-                _bind(binding, durability, adopts=adopts)
-    store = SqliteStore(path, durability=durability)
+    with binding.lock():
+        expected = binding.token() or _bind(binding, durability, adopts=adopts)
+        store = BoundStore(binding, durability)
     found = store._ask(queries.token)
     if found is None and not store.count():
         store._transact(queries.set_token, expected)
@@ -324,7 +338,7 @@ def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteSto
     return store
 
 
-def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> None:
+def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> str:
     """A process that is killed in here leaves a new database empty and listed, and another one as it was."""
     token = secrets.token_hex(16)
     if binding.has_content:
@@ -334,6 +348,7 @@ def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> 
         store._transact(queries.set_token, token)
         store.close()
     binding.bind(token)
+    return token
 
 
 def open_read_only(path: Path) -> SqliteStore:

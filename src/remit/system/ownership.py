@@ -25,6 +25,7 @@ FOLDER = ".remit"
 DATABASE = "remit.db"
 LOCK_SECONDS = 10.0
 _INSIDE = (FOLDER, *(f"{FOLDER}/{DATABASE}{tail}" for tail in ("", "-wal", "-shm", "-journal")))
+_LOGS = ("-wal", "-journal")
 _OWNED = (".", FOLDER, f"{FOLDER}/{DATABASE}", "remit.toml", "pyproject.toml")
 
 
@@ -75,17 +76,19 @@ class DatabaseBinding:
 
     @property
     def has_content(self) -> bool:
-        try:
-            return self.path.stat().st_size > 0
-        except FileNotFoundError:
-            return False
+        return _size(self.path) > 0 or self._has_foreign_log()
+
+    def identity(self) -> str:
+        """Of the file and its logs as they are now: changes with anything that is written."""
+        found = [os.stat(path) for path in (self.path, *map(self._log, _LOGS)) if path.exists()]
+        return " ".join(f"{one.st_ino} {one.st_size} {one.st_mtime_ns}" for one in found)
 
     def token(self) -> str | None:
         """What must be inside the database; None: it is not bound here."""
         try:
             entry: Any = json.loads(read_private(self._place) or b"null")
             is_here = entry is not None and entry["path"] == str(self.path) and entry["inode"] == self.path.stat().st_ino
-            return str(entry["token"]) if is_here else None
+            return str(entry["token"]) if is_here and not self._has_foreign_log() else None
         except (OSError, ValueError, LookupError, TypeError, RemitError):
             return None
 
@@ -98,8 +101,34 @@ class DatabaseBinding:
     def forget(self) -> None:
         self._place.unlink(missing_ok=True)
 
+    def note_open(self) -> None:
+        """From here on, under the lock, a log of SQLite beside the database is the user's own: the one that is there now, if one is."""
+        write_private(self._open_note, str(_inode(self._log("-wal")) or "").encode(), fsync=False)
+
+    def note_closed(self) -> None:
+        """Under the lock, after a connection was closed. The last one takes the log away; where it stays, others have the database open."""
+        if not any(self._log(tail).exists() for tail in _LOGS):
+            self._open_note.unlink(missing_ok=True)
+
+    def _has_foreign_log(self) -> bool:
+        """SQLite replays whatever log it finds beside a database, and a clone may contain one."""
+        if not any(_size(self._log(tail)) for tail in _LOGS):
+            return False
+        try:
+            noted = read_private(self._open_note)
+        except RemitError:
+            return True
+        return noted is None or (bool(_size(self._log("-wal"))) and noted not in (b"", str(_inode(self._log("-wal"))).encode()))
+
+    def _log(self, tail: str) -> Path:
+        return self.path.with_name(self.path.name + tail)
+
+    @property
+    def _open_note(self) -> Path:
+        return self._place.with_suffix(".open")
+
     def lock(self) -> AbstractContextManager[None]:
-        """Against another process that makes or adopts a database."""
+        """Against another process that opens or closes the database."""
         try:
             folder = private_folder(self._place.parent)
         except RemitError as error:
@@ -108,7 +137,7 @@ class DatabaseBinding:
                 code="STORE_UNAVAILABLE",
                 advice="Set XDG_STATE_HOME to a folder that you can write.",
             ) from error
-        return file_lock(folder / "lock", timeout=LOCK_SECONDS)
+        return file_lock(folder / f"{self._place.stem}.lock", timeout=LOCK_SECONDS)
 
     @property
     def _place(self) -> Path:
@@ -121,6 +150,21 @@ class DatabaseBinding:
             advice=f"Look at it (remit history), then adopt it, and what is unfinished in it: remit trust --adopt. "
             f"Or start a new one: mv {self.path} {self.path}.old",
         )
+
+
+def _inode(path: Path) -> int:
+    """0: there is no such file."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 # ---- secrets that servers of a project accept

@@ -261,8 +261,7 @@ def database_item(root: Path, environ: Mapping[str, str] = os.environ) -> TrustI
     binding = DatabaseBinding(root / FOLDER / DATABASE, environ)
     if not binding.has_content or binding.token() is not None:
         return None
-    found = binding.path.stat()
-    digest = digest_of(f"{found.st_ino} {found.st_size} {found.st_mtime_ns}".encode())
+    digest = digest_of(binding.identity().encode())
     effect = "was not made here, or was moved, restored or made by an older remit: what is unfinished in it (`remit history`) would run"
     return TrustItem(kind=DATABASE_KIND, name=f"{FOLDER}/{DATABASE}", digest=digest, effect=effect, text="")
 
