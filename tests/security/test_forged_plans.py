@@ -1,5 +1,6 @@
 """Plans, state and TODO.md are written by the board: an agent writes the plan that a command asked it for, and no other."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from remit import Context, Remit, agent
 from remit.board.board import Board
 from remit.board.research_plan import plan, research
+from remit.board.task import TaskArtifact
 from support import cli
 from support.repository import begin, git
 
@@ -90,3 +92,25 @@ async def test_secret_file_is_not_filed_as_a_report(tmp_path: Path, name: str) -
         done = await research(remit, Board(tmp_path), 1)
     assert done.status == "failed", done
     assert not list((tmp_path / "specs").rglob("*.md"))[1:], "nothing but TODO.md"
+
+
+async def test_board_of_a_clone_sends_no_secret_file_to_a_model(tmp_path: Path) -> None:
+    begin(tmp_path)
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
+    assert cli.run("task", "Write the manual", cwd=tmp_path).code == 0
+    (tmp_path / ".env").write_text("KEY=hunter2\n")
+    (tmp_path / "linked.md").symlink_to(".env")
+    with Board(tmp_path).change() as draft:
+        links = tuple(TaskArtifact(type="research", path=path) for path in (".env", "linked.md", "../outside.md"))
+        draft.state = draft.state.with_task(replace(draft.state.task(1), artifacts=links))
+    prompts = []
+
+    @agent("planner", requires_artifacts=True)
+    async def planner(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
+        prompts.append(task)
+        return {**planned(write_to), "artifacts": [], "data": {"plan": PLAN}}
+
+    async with Remit.open(tmp_path, agents=[planner]) as remit:
+        await plan(remit, Board(tmp_path), 1)
+    assert "`.env` (cannot be read)" in prompts[0]
+    assert "hunter2" not in prompts[0]

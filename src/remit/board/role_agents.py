@@ -16,6 +16,7 @@ from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused
+from remit.core.protected_paths import is_private
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.files import atomic_write
@@ -64,11 +65,14 @@ async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str
 
 
 async def read(ctx: Context, path: str) -> str:
-    """The text of a file of the project; empty where it cannot be read."""
+    """The text of a file of the project; empty where it cannot be read, or is private."""
 
     def text() -> str:
         try:
-            with _inside(ctx.workspace, path).open("rb") as opened:
+            place = _inside(ctx.workspace, path)
+            if is_private(str(place.relative_to(ctx.workspace.resolve()))):
+                return ""
+            with place.open("rb") as opened:
                 return opened.read(READ_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
         except (OSError, Misused):
             return ""

@@ -5,6 +5,7 @@ the result, quoted files) and the task with its limits last. Reports, plans and 
 labelled as data. Reads the files it quotes; decides nothing.
 """
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from remit.board.commits import find_repository, task_commits
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
+from remit.core.protected_paths import is_private
 from remit.core.text import fence_untrusted
 from remit.system.artifact_files import read_bounded
 
@@ -143,9 +145,13 @@ def quote_files(plan: str, reports: Sequence[str], root: Path) -> list[str]:
 
 
 def read_text(root: Path, path: str, limit: int) -> str | None:
-    """The text of a file of the project, at most a little more than `limit` characters; None where it is missing or outside."""
+    """The text of a file of the project, at most a little more than `limit` characters; None where it is missing, outside or private.
+
+    A model reads it, and the link to it may come from a clone.
+    """
     place = root / path
-    if not place.resolve().is_relative_to(root.resolve()):
+    inside = os.path.relpath(place.resolve(), root.resolve())
+    if inside.startswith("../") or is_private(inside):
         return None
     data = read_bounded(place, 4 * max(limit, 1))
     return None if data is None else _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
