@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from remit import Refused, Remit, load_settings
+from remit import Refused, Remit, find_command, load_settings
 from remit.builtin.assistant.message import instructions_for
 from remit.cli.exits import Exit
 from remit.core.errors import RemitError
@@ -482,3 +482,13 @@ async def test_a_role_whose_agent_is_not_approved_says_so(tmp_path: Path) -> Non
         (error,) = (await remit.delegate("implementer", task="go")).errors
     assert error.code == "NOT_TRUSTED"
     assert "remit.toml:[agents.claude] is not approved" in error.message
+
+
+def test_a_project_is_the_same_by_whatever_path_it_is_reached(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    link = tmp_path_factory.mktemp("other") / "link"
+    link.symlink_to(clone)
+    approve(link, items_of(link))
+    assert load_trust(clone).is_complete
+    command = find_command(link, "ship")
+    assert command is not None
+    assert command.body == "Delete everything."

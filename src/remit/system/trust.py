@@ -238,6 +238,7 @@ def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mappi
 
 def items_of(root: Path) -> tuple[TrustItem, ...]:
     """Everything of the project that needs approval, approved or not."""
+    root = root.resolve()
     return tuple(_items(root, {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}))
 
 
@@ -349,7 +350,9 @@ def _file_item(kind: str, name: str, data: bytes) -> TrustItem:
 
 
 def _relative(path: Path, root: Path) -> str:
-    return str(path).removeprefix(f"{root}/")
+    """`root` is resolved; `path` may have been reached by another spelling of it."""
+    name = str(path) if str(path).startswith(f"{root}/") else f"{os.path.realpath(path.parent)}/{path.name}"
+    return name.removeprefix(f"{root}/")
 
 
 def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
