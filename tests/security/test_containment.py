@@ -86,9 +86,11 @@ async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harves
             await remit.delegate("free", task="Attack.", timeout=60)
             host.check_attacks(project / "report.json")
         assert any(message.startswith("Contained by bubblewrap") for message in said), said
-        denied = [one for one in entries(project / ".remit") if one.get("event") == "egress"]
+        denied = [one for one in entries(project / ".remit") if one.get("rules") == ["hosts"]]
         assert {"exfiltration.example.com", "127.0.0.1", "localhost"} <= {one["facts"]["host"] for one in denied}
         assert {one["verdict"] for one in denied} == {"deny"}
+        assert run("audit", "verify", cwd=project).code == 0
+        assert "contain.connect exfiltration.example.com" in " ".join(run("audit", "--limit", "200", cwd=project).stdout.split())
         shown = run("show", first.session_id, "--events", cwd=project)
         assert "Contained by bubblewrap" in shown.stdout
 

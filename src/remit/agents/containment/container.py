@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from remit.agents.coding.dialects import may_change
-from remit.agents.containment.gateway import Gateway
+from remit.agents.containment.gateway import CONNECT, Gateway
 from remit.agents.containment.hosts import VENDOR_HOSTS, HostList, parse_host
 from remit.agents.containment.vendor_home import HIDDEN_VARIABLES, VendorHome, vendor_home
 from remit.agents.definition import Definition, Kind
@@ -138,11 +138,14 @@ class Container:
 
         async def note(facts: Mapping[str, Any], because: str) -> None:
             entry = {
-                "event": "egress",
+                "event": "decided",
                 "verdict": "deny",
                 "caller": delegation.agent,
-                "action": "network",
+                "action": CONNECT,
+                "depth": delegation.lineage.depth,
+                "rules": ["hosts"],
                 "facts": dict(facts),
+                "on_the_way": True,
                 "because": because,
                 "sessions": [delegation.session_id],
             }

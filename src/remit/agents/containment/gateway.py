@@ -16,6 +16,8 @@ from remit.core.errors import Misused, Refused, RemitError
 from remit.system.http import Target, UnreachableError, parse_target, resolve
 from remit.system.ip_addresses import Address, AddressKind, classify_address
 
+CONNECT = "contain.connect"
+"""The action that the policy is asked about."""
 HEAD_BYTES = 16 * 1024
 HEAD_SECONDS = 10.0
 CONNECT_SECONDS = 20.0
@@ -127,7 +129,7 @@ class Gateway:
             kind = classify_address(address)
             if kind is not AddressKind.PUBLIC and not self._hosts.lists_address(address, target.port):
                 await self._refused(facts, f"{target.host} leads to {address}, which is not a public address ({kind}).")
-        await self._permit("network", effects=["network"], scheme="https", **facts)
+        await self._permit(CONNECT, effects=["network"], scheme="https", **facts)
         return addresses
 
     async def _hello(self, reader: asyncio.StreamReader, target: Target) -> bytes:
