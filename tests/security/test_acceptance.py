@@ -168,6 +168,17 @@ async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_m
     assert "made .envrc, by which programs are started" in done.errors[0].message
 
 
+async def test_no_file_can_be_made_that_runs_as_the_person_for_others(victim: Victim) -> None:
+    script = "import os; os.close(os.open('b', os.O_CREAT | os.O_WRONLY, 0o4755))"
+    attack = (
+        f'cp /bin/true a; chmod 755 a; chmod u+s a; chmod g+s a; cp --preserve=mode /usr/bin/passwd c; {sys.executable} -c "{script}"; true'
+    )
+    assert (await accept(victim.project, {}, attack)).status == "completed"
+    assert (victim.project / "a").stat().st_mode & 0o7777 == 0o755
+    for name in ("b", "c"):
+        assert not (victim.project / name).exists() or not (victim.project / name).stat().st_mode & 0o6000
+
+
 async def test_pipes_in_place_of_files_hold_nobody_up(victim: Victim) -> None:
     shutil.rmtree(victim.project / ".git")
     os.mkfifo(victim.project / ".git")

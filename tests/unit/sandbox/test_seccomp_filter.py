@@ -3,12 +3,13 @@
 import errno
 import socket
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, NEWEST, OWN_PID, WATCHED, WATCHING, WITHIN, Filter, program
+from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, MODES, NEWEST, OWN_PID, WATCHED, WATCHING, WITHIN, Filter, program
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -125,3 +126,23 @@ def test_no_process_leaves_the_group_by_which_all_are_ended(machine: str) -> Non
         assert number is not None
         assert judged(Filter(signals=False), machine, number) == ERRNO
         assert judged(Filter(), machine, number) == ALLOW
+
+
+@each_machine
+@given(mode=st.integers(0, 0o7777), flags=st.integers(0, 0o37777777))
+def test_no_file_that_is_kept_can_be_made_to_run_as_its_owner(machine: str, mode: int, flags: int) -> None:
+    kept, column = Filter(keeps_files=True), ARCHITECTURES[machine][1]
+    for name, (*numbers, place, flagged) in MODES.items():
+        if numbers[column] is None:
+            continue
+        arguments = [0] * 4
+        arguments[place] = mode
+        if flagged is not None:
+            arguments[flagged] = flags
+        is_making = flagged is None or flags & (0o100 | 0o20000000)
+        refused = mode & 0o6000 and is_making
+        assert judged(kept, machine, numbers[column], *arguments) == (ERRNO | errno.EPERM if refused else ALLOW), name
+        assert judged(Filter(), machine, numbers[column], *arguments) == ALLOW
+        if name in BY_PATH:
+            assert judged(replace(SHARED, keeps_files=True), machine, numbers[column], *arguments) == ERRNO
+    assert judged(kept, machine, 437) == ERRNO | errno.ENOSYS

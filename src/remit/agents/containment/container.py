@@ -50,7 +50,7 @@ _PROXIES = {
     **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost,::1"),
     "NODE_USE_ENV_PROXY": "1",
 }
-_FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True)
+_FILTER = seccomp.Filter(families=(socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, _NETLINK), allows_within=True, keeps_files=True)
 _START_SECONDS = 20.0
 _ENTRY = """
 import os, sys

@@ -170,7 +170,7 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
     most = limits.processes + (0 if is_counted_alone else tasks_of(os.getuid()))
     bounds = _PRELUDE.format(kibibytes=limits.memory_bytes >> 10, processes=most)
     script = f'{{ {bounds}{_GIT_IDENTITY}; }} 2> /dev/null; exec /bin/sh -c "$0"'
-    wanted = seccomp.Filter(families=_FAMILIES, allows_within=True)
+    wanted = seccomp.Filter(families=_FAMILIES, allows_within=True, keeps_files=True)
     with contextlib.ExitStack() as stack:
         opened = seccomp.open_program(wanted) if offer.seccomp else None
         if opened is not None:
@@ -205,7 +205,7 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
             "keep": [],
             "rules": [*landlock.profile_rules(profile, offer.landlock, (home, temporary)), *((name, landlock.DEVICE) for name in _DEVICES)],
             "filter": seccomp.program(
-                seccomp.Filter(families=(), signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=True)
+                seccomp.Filter(families=(), signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=True, keeps_files=True)
             ),
             "process_limit": limits.processes + 1 + tasks_of(os.getuid()),
             "report": null,

@@ -8,6 +8,7 @@ import errno
 import os
 import platform
 import socket
+import stat
 import struct
 from dataclasses import dataclass
 from functools import cache
@@ -156,6 +157,21 @@ BY_PATH: dict[str, tuple[int | None, int | None]] = {
 }
 """What Landlock does not look at: rights and times of files by their names, wherever they are."""
 
+MODES: dict[str, tuple[int | None, int | None, int, int | None]] = {
+    "chmod": (90, None, 1, None),
+    "fchmod": (91, 52, 1, None),
+    "fchmodat": (268, 53, 2, None),
+    "fchmodat2": (452, 452, 2, None),
+    "creat": (85, None, 1, None),
+    "mknod": (133, None, 1, None),
+    "mknodat": (259, 33, 2, None),
+    "open": (2, None, 2, 1),
+    "openat": (257, 56, 3, 2),
+}
+"""These set the mode of a file: which argument it is, and that of the flags without which it means nothing."""
+_OPENAT2 = 437
+"""Its mode is in memory, where a filter cannot look. Without it programs use `openat`."""
+
 GROUPS: dict[str, tuple[int | None, int | None]] = {"setpgid": (109, 154), "setsid": (112, 157)}
 """By these a process leaves its group, and with it the one signal that ends them all."""
 
@@ -178,6 +194,7 @@ _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 """These make a file that becomes readable send a signal to any process."""
 _OF_ANY_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
 """Their first argument is a process; 0 is oneself."""
+_TMPFILE = 0o20000000
 _ASK_PERSONALITY = 0xFFFFFFFF
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
 
@@ -195,6 +212,8 @@ class Filter:
     """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
     allows_within: bool = False
     """Whether calls that stay inside the namespaces (`WITHIN`) are allowed."""
+    keeps_files: bool = False
+    """Whether its files outlive it, as those of a person: then none can be made that runs as its owner for whoever starts it."""
 
 
 def is_supported(machine: str = "") -> bool:
@@ -215,6 +234,12 @@ def program(wanted: Filter, machine: str = "") -> bytes:
     ]
     for name, check in _checks(wanted).items():
         steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
+    if wanted.keeps_files:
+        steps += [_step(_EQUAL, _OPENAT2, 0, 1), _refuse(errno.ENOSYS)]
+        for name, (*numbers, mode, flags) in MODES.items():
+            if (number := numbers[column]) is not None and not (wanted.shares_user and name in BY_PATH):
+                check = _no_set_id(mode, flags)
+                steps += [_step(_EQUAL, number, 0, len(check)), *check]
     steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN | WITHIN, column, errno.EPERM)
     if not wanted.signals:
         steps += _each(GROUPS, column, 0)  # reported as done: programs give up when it fails
@@ -288,6 +313,11 @@ def _only(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
 def _none_of(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
     tests = [_step(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
     return [_argument(argument), *tests, _allow(), _refuse(error)]
+
+
+def _no_set_id(mode: int, flags: int | None) -> list[bytes]:
+    is_making = [] if flags is None else [_argument(flags), _step(_SET, os.O_CREAT | _TMPFILE, 1, 0), _allow()]
+    return [*is_making, _argument(mode), _step(_SET, stat.S_ISUID | stat.S_ISGID, 0, 1), _refuse(errno.EPERM), _allow()]
 
 
 def _argument(place: int) -> bytes:
