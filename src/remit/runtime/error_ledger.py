@@ -515,13 +515,15 @@ class LedgerWriter:
     def post(self, occurrence: ErrorOccurrence) -> None:
         """Record an error soon; from any thread."""
         with self._changed:
+            is_idle = self._posted == self._written
             self._inbox.append((occurrence, self._clock.wall()))
             self._posted += 1
             if len(self._inbox) > INBOX_LIMIT:
                 self._tallies.add_all(self._inbox)
                 self._inbox.clear()
             self._start()
-            self._changed.notify_all()
+            if is_idle:  # else the thread knows: hundreds of errors at once must not wake it hundreds of times
+                self._changed.notify_all()
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until everything posted before is in the file, or could not be written; whether it is."""

@@ -47,6 +47,7 @@ UNRECORDED_SECONDS = 0.5
 OVERDUE_SECONDS = 0.6
 """So long after its deadline an agent has had its grace: its calls are refused, even if nothing else can stop it."""
 _ABANDONED = "remit-abandoned"
+_AT_DEADLINE = Stop(reason=StopReason.DEADLINE, source="its deadline")
 
 
 class Phase(IntEnum):
@@ -378,7 +379,7 @@ class DelegationRun(LocalRun):
             return
         deadline, idle = self.delegation.deadline, self.delegation.idle_seconds
         if now >= deadline.hard_at:
-            self.stop(Stop(reason=StopReason.DEADLINE, source="its deadline"))
+            self.stop(_AT_DEADLINE)
             return
         if idle is not None and self.started_at and now >= self.timer.last_heard + idle:
             self.stop(Stop(reason=StopReason.IDLE, source="its idle limit"))
