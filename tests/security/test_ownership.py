@@ -164,7 +164,7 @@ async def test_a_log_that_is_put_beside_the_users_own_database_is_not_replayed(
     shutil.copyfile(attacker / ".remit" / "remit.db-wal", victim / ".remit" / "remit.db-wal")
     keeps_it_open.close()
     monkeypatch.setenv("XDG_STATE_HOME", str(state_home))
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=r"rm .*remit.db-wal"):
         await opened(victim)
     assert "shell" not in cli_rows(victim)
     (victim / ".remit" / "remit.db-wal").unlink()

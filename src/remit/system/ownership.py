@@ -144,11 +144,15 @@ class DatabaseBinding:
         return state_folder(self._environ) / "databases" / f"{hashlib.sha256(str(self.path).encode()).hexdigest()[:32]}.json"
 
     def refused(self) -> Refused:
+        why = "was not made here: it came with the project, was moved or restored, or an older remit made it"
+        other = f"Or start a new one: mv {self.path} {self.path}.old"
+        if self._has_foreign_log():
+            log = next(log for log in map(self._log, _LOGS) if _size(log))
+            why, other = f"has a log beside it, {log.name}, that none of your processes wrote", f"Or use it without that: rm {log}"
         return Refused(
-            f"{self.path} was not made here: it came with the project, was moved or restored, or an older remit made it. It is only read.",
+            f"{self.path} {why}. It is only read.",
             code=CODE,
-            advice=f"Look at it (remit history), then adopt it, and what is unfinished in it: remit trust --adopt. "
-            f"Or start a new one: mv {self.path} {self.path}.old",
+            advice=f"Look at it (remit history), then adopt it, and what is unfinished in it: remit trust --adopt. {other}",
         )
 
 
