@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import CLAUDE, CODEX, OPENCODE, Coder, Stage, need, staged
+from stage import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Stage, need, staged
 
 from remit.core.result import Return
 from remit.system.sandbox.probe import probe
@@ -19,7 +19,10 @@ pytestmark = [
     pytest.mark.timeout(150),
     pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here"),
 ]
-EACH = pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
+LONG = (pytest.mark.lab, pytest.mark.skipif(not is_lab(), reason="long: `make lab`"))
+EACH = pytest.mark.parametrize(
+    "coder", [CLAUDE, CODEX, OPENCODE, pytest.param(OPENCODE_ACP, marks=LONG)], ids=lambda coder: coder.name.replace(" ", "-")
+)
 
 
 def told(result: Return, stage: Stage) -> str:
