@@ -114,7 +114,8 @@ def test_a_person_at_the_terminal_is_asked_once_whether_to_adopt_a_database(
 ) -> None:
     monkeypatch.setattr("remit.cli.trust.person_here", object)
     first = cli.run("delegate", "worker.list_files", cwd=clone, stdin=typed)
-    assert "the database that nobody approved" in first.stderr
+    assert ".remit/remit.db was not made here" in first.stderr
+    assert "Approve?" in first.stderr
     assert (first.code == 0) is is_adopted, first.stderr
     second = cli.run("delegate", "worker.list_files", cwd=clone, stdin="y\n")
     assert "Approve?" not in second.stderr
