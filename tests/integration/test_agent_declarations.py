@@ -44,8 +44,8 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
     return place
 
 
-def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path, edit: bool = False) -> Exit:
-    return agents.new(Project(root), name, model, tools, description, edit=edit)
+def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path) -> Exit:
+    return agents.new(Project(root), name, model, tools, description)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -171,19 +171,6 @@ def test_a_name_that_is_taken_or_a_wish_that_makes_no_sense_writes_nothing(
         new(name, given.get("model", ""), given.get("tools", READING), root=tmp_path)
     assert fault in raised.value.message
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
-
-
-def test_the_editor_is_called_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VISUAL", "sh -c 'echo edited >> \"$1\"' sh")
-    assert new("scout", "anthropic:claude-x, ollama:small", "", root=tmp_path, edit=True) is Exit.OK
-    text = (tmp_path / ".remit/agents/scout.md").read_text()
-    assert text.endswith("edited\n")
-    assert 'model: ["anthropic:claude-x", "ollama:small"]' in text
-    monkeypatch.delenv("VISUAL")
-    monkeypatch.delenv("EDITOR", raising=False)
-    with pytest.raises(Misused, match="needs an editor"):
-        new("other", root=tmp_path, edit=True)
-    assert not (tmp_path / ".remit/agents/other.md").exists()
 
 
 @pytest.mark.parametrize(

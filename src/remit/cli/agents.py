@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +16,6 @@ from remit.cli.render import console, count, cut, duration, harmless, one_line, 
 from remit.cli.results import agent_document, definition_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused, Unavailable
-from remit.system.interpreter import BASIC, DESKTOP, EDITOR, TOOLCHAINS, listed_environment
 
 if TYPE_CHECKING:
     from remit.agents.coding.detect import DetectedAgent, KnownAgent
@@ -288,31 +285,20 @@ def new(
     model: Annotated[str, typer.Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
     tools: Annotated[str, typer.Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
     description: Annotated[str, typer.Option(help="Its purpose, in a sentence.")] = "",
-    edit: Annotated[bool, typer.Option("--edit", help="Open the file in your editor ($VISUAL or $EDITOR).")] = False,
 ) -> Exit:
     """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
     from remit.core.agents import agent_name
-    from remit.system.trust import approve_written
 
     name = agent_name(name.strip())
     _check_name(name, project)
     models = [one.strip() for one in model.split(",") if one.strip()]
     _check_models(models, project)
     chosen = _check_tools(tools, project)
-    editor = _editor() if edit else []
     words = " ".join(description.split()) or PURPOSE
     line = f"model: {models[0] if len(models) < 2 else json.dumps(models)}" if models else "# model: anthropic:claude-sonnet-5"
     quoted = json.dumps(words, ensure_ascii=False)
     text = TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(chosen) or "[]")
     place = write_agent_file(project, name, text)
-    if edit:
-        try:
-            subprocess.run(
-                [*editor, str(project.root / place)], env=listed_environment((*BASIC, *TOOLCHAINS, *DESKTOP, *EDITOR)), check=False
-            )
-            approve_written(project.root, project.root / place, text.encode(), (project.root / place).read_bytes())
-        except OSError as error:
-            raise Unavailable(f"Cannot start {editor[0]}: {error.strerror or error}.", advice=f"The file is written: {place}") from None
     problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]
     lines = [
         f"Written: {place}",
@@ -392,16 +378,6 @@ def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
     if faults:
         raise Misused(faults[0].rstrip(".") + ".", advice="Nothing was written. `remit agents` lists all agents.")
     return names
-
-
-def _editor() -> list[str]:
-    try:
-        words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-    except ValueError:
-        words = []
-    if not words:
-        raise Misused("--edit needs an editor.", advice="Nothing was written. Set VISUAL or EDITOR, or leave --edit out.")
-    return words
 
 
 # ---- detect

@@ -50,11 +50,6 @@ NETWORK = (
 """What programs need to reach the network from here. A proxy's address may contain a password."""
 DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "SSH_AGENT_PID")
 """What programs need that ask the user something: windows, keyrings, agents of ssh and GnuPG."""
-EDITOR = (
-    "EDITOR", "VISUAL", "VIM*", "NVIM*", "EMACS*", "VSCODE_*", "TERM_*", "TERMINFO*", "TMUX*", "STY", "SSH_TTY", "SSH_CONNECTION",
-    "WINDOWID", "COLUMNS", "LINES",
-)  # fmt: skip
-"""What an editor needs that the user starts from their terminal."""
 OWN = "REMIT_"
 
 
