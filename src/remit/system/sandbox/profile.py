@@ -35,7 +35,7 @@ _TOOLCHAINS = (
     ("UV_TOOL_DIR", ".local/share/uv/tools", ()),
     ("PIPX_HOME", ".local/share/pipx", ("venvs",)),
     ("CONDA_PREFIX", "miniconda3", ()),
-    ("HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew", ()),
+    ("HOMEBREW_PREFIX", os.path.join("/home", "linuxbrew", ".linuxbrew"), ()),
     ("NVM_DIR", ".nvm", ()),
     ("VOLTA_HOME", ".volta", ()),
     ("FNM_DIR", ".local/share/fnm", ()),
