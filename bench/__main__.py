@@ -36,6 +36,8 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W5",): later("overrun"),
     ("start",): later("start"),
     ("commands",): later("commands"),
+    ("processes",): later("processes", "measure_processes"),
+    ("power",): later("processes", "measure_power"),
     ("growth",): later("growth"),
     ("sandbox",): later("sandbox"),
     ("policy",): later("policy"),

@@ -29,6 +29,11 @@ async def sleeper() -> None:
     await asyncio.sleep(3600)
 
 
+@agent("noop_in_process", isolation="process")
+def noop_in_process() -> None:
+    return None
+
+
 # ---- agents that will not end (process isolation)
 
 

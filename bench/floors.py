@@ -46,8 +46,9 @@ class InMemory:
 class _Durable:
     """A row at the start and a row at the end, each awaited. How they are committed is the subclass's matter."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
         self.path = path
+        self.synchronous = synchronous
         self.loop = asyncio.get_running_loop()
         self.count = 0
 
@@ -69,9 +70,9 @@ class _Durable:
 class CommittedInLoop(_Durable):
     """One commit per tick of the loop, on the loop."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._connection = _connect(path)
+    def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
+        super().__init__(path, synchronous)
+        self._connection = _connect(path, synchronous)
         self._starts: list[Row] = []
         self._ends: list[Row] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -97,8 +98,8 @@ class CommittedInLoop(_Durable):
 class CommittedByThread(_Durable):
     """A writer thread that commits whatever has come together since its last commit."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
+        super().__init__(path, synchronous)
         self._queue: queue.SimpleQueue[tuple[str, Row, asyncio.Future[None]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="bench-floor", daemon=True)
         self._thread.start()
@@ -109,7 +110,7 @@ class CommittedByThread(_Durable):
         return future
 
     def _serve(self) -> None:
-        connection = _connect(self.path)
+        connection = _connect(self.path, self.synchronous)
         while (first := self._queue.get()) is not None:
             group = [first]
             while not self._queue.empty() and (more := self._queue.get()) is not None:
@@ -127,10 +128,10 @@ async def _nothing() -> None:
     return None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
     connection.execute("PRAGMA wal_autocheckpoint=0")
     connection.execute(_SCHEMA)
     return connection
