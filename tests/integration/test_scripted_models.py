@@ -2,17 +2,12 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forking import run
 from remit.runtime.return_format import format_instruction
 from remit.runtime.validate import check_return
 from remit.testing import Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
@@ -267,42 +262,3 @@ async def test_waiting_for_a_request_that_does_not_come_says_what_came() -> None
         await ask(models, Api.CHAT)
         with pytest.raises(TimeoutError, match=r"1 of 2 requests came in 0.1 s"):
             await models.wait_asked(2, timeout=0.1)
-
-
-SCRIPT = "from remit.testing import Say\nscript = [Say('By hand.')]\n"
-
-
-def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "remit.testing.models", str(tmp_path / "script.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            running.stdout.readline()
-            url = running.stdout.readline().strip().partition("=")[2]
-            assert "By hand." in post(url + "/responses", body(Api.RESPONSES, "Do it."))[2]
-            assert running.stdout.readline() == "1 responses some-model turn 0, 1 tools: Do it.\n"
-        finally:
-            running.terminate()
-
-
-@pytest.mark.parametrize(
-    ("script", "port", "said"),
-    [
-        ("script = 5", "", "script: 5 is no list of turns."),
-        ("script = ['Done.']", "", "script: 'Done.' is no turn, such as Say or Call."),
-        ("script = {'a': [5]}", "", "script: for 'a': 5 is no turn"),
-        ("scripts = []", "", "script: it is not set."),
-        (None, "", "No such file"),
-        (SCRIPT, "http", "usage:"),
-        (SCRIPT, "0", "remit[testing]"),
-    ],
-)
-def test_what_keeps_it_from_running_is_told_in_a_sentence(tmp_path: Path, script: str | None, port: str, said: str) -> None:
-    if script is not None:
-        (tmp_path / "script.py").write_text(script)
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['h11'] = None\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)} if port == "0" else None
-    arguments = ["-m", "remit.testing.models", str(tmp_path / "script.py"), *([port] if port else [])]
-    done = run(arguments, Path.cwd(), env=environment)
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert said in done.stderr
