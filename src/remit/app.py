@@ -612,7 +612,7 @@ class Remit:
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
 
-        self._executor_deps = ExecutorDeps(self._make_pool, self._make_models, self, self.root)
+        self._executor_deps = ExecutorDeps(self._make_pool, self._make_models, self, self.root, self.trust)
         self._executors = Executors(self._executor_deps, self.settings.kill_grace_seconds)
         directory = self.directory = Directory(self._executors, self._executors.define)
         for given in self._given.agents:

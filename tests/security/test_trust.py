@@ -435,7 +435,14 @@ def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path:
         '[agents.x]\ncommand = "sh tools/run.sh"\n[agents.y]\ncommand = ["./y"]\n[serve]\nclient_ca = "ca.pem"\n'
     )
     (tmp_path / "tools").mkdir()
-    files = {"tools/run.sh": "remit.toml:[agents.x]", "y": "remit.toml:[agents.y]", "ca.pem": "remit.toml:[serve].client_ca"}
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    (tmp_path / ".remit/agents/z.md").write_text("---\ndescription: z\nremit: {command: [sh, tools/z.sh]}\n---\n")
+    files = {
+        "tools/z.sh": ".remit/agents/z.md",
+        "tools/run.sh": "remit.toml:[agents.x]",
+        "y": "remit.toml:[agents.y]",
+        "ca.pem": "remit.toml:[serve].client_ca",
+    }
     for file in files:
         (tmp_path / file).write_text("right")
     approve(tmp_path, items_of(tmp_path))
@@ -507,3 +514,17 @@ def test_no_key_is_sent_where_a_clone_says(tmp_path: Path, monkeypatch: pytest.M
         attacker.settimeout(0)
         with pytest.raises(BlockingIOError):
             attacker.accept()
+
+
+async def test_a_script_that_changes_while_the_project_is_open_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text('[agents.x]\ncommand = "sh run.sh"\nanswers = "value"\n')
+    (tmp_path / "run.sh").write_text("echo right\n")
+    approve(tmp_path, items_of(tmp_path))
+    async with Remit.open(tmp_path) as remit:
+        assert (await remit.delegate("x", task="go")).data == "right"
+        await remit.delegate("worker.write_file", path="run.sh", content="touch pwned\n", overwrite=True)
+        (tmp_path / "run.sh").write_text("touch pwned\n")
+        assert (await remit.delegate("x", task="go")).errors[0].code == "NOT_TRUSTED"
+    async with Remit.open(tmp_path) as remit:
+        assert (await remit.delegate("x", task="go")).errors[0].code == "NOT_TRUSTED"
+    assert not (tmp_path / "pwned").exists()

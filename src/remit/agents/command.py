@@ -22,12 +22,13 @@ from remit.agents.prompt import first_prompt, repair_prompt
 from remit.agents.transcript import TextBuffer
 from remit.core.agents import Answers
 from remit.core.context import Context
-from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, Misused, OutOfTime, Refused, Stopped, Unavailable
 from remit.runtime.harvest import GIVEN
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.files import write_private
 from remit.system.interpreter import BASIC, listed_environment, remit_command
 from remit.system.threads import off_loop
+from remit.system.trust import ADVICE, CODE, references_of
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
@@ -221,10 +222,14 @@ _RESUMED = "You were interrupted in this session. Go on where you stopped: what 
 class CommandAgent:
     """Carries out a definition of kind `command`."""
 
-    __slots__ = ("_definition", "_pool", "spec")
+    __slots__ = ("_definition", "_files", "_pool", "_root", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self._definition = definition
+        self._root = deps.root
+        is_free = definition.contain is True or deps.trust is None or deps.trust.approved is None
+        self._files = {} if is_free else references_of(definition.command, deps.root)
+        """Files of the project that the command names, as they were approved: what an agent writes there meanwhile is not run."""
         self._pool = programs_of(definition, deps)
         self.spec = definition.spec
 
@@ -234,6 +239,9 @@ class CommandAgent:
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> str:
         if ctx.repair is not None and ctx.hand_in:
             raise out_of_time(self._definition, "handed in no valid return when it was told to, and there is no time to ask again")
+        if self._files and await off_loop(references_of, self._files, self._root) != self._files:
+            fault = f"A file that {self.spec.name} runs changed since the project was opened: {', '.join(self._files)}."
+            raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
         prompt = first_prompt(self._definition, ctx, arguments)
         if ctx.repair is not None:
             prompt = repair_prompt(ctx, in_session=False, first=prompt, output_schema=self.spec.output_schema)

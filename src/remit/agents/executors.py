@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from remit.agents.process.pool import Job, ProcessPool
     from remit.models.client import Models
     from remit.runtime.tool.delegate_tool import Delegator
+    from remit.system.trust import ProjectTrust
 
 EXECUTORS: Mapping[str, str] = {
     Kind.COMMAND: "remit.agents.command:CommandAgent",
@@ -51,11 +52,18 @@ class ExecutorDeps:
     """What an executor may use of the project it runs in. Processes and models are made when they are first used."""
 
     def __init__(
-        self, make_pool: "Callable[[], ProcessPool]", make_models: "Callable[[], Models]", delegator: "Delegator", root: Path
+        self,
+        make_pool: "Callable[[], ProcessPool]",
+        make_models: "Callable[[], Models]",
+        delegator: "Delegator",
+        root: Path,
+        trust: "ProjectTrust | None" = None,
     ) -> None:
+        """`trust`: what is approved of the project; None: everything."""
         self._make_pool, self._make_models = make_pool, make_models
         self.delegator = delegator
         self.root = root
+        self.trust = trust
 
     @cached_property
     def processes(self) -> "ProcessPool":

@@ -70,6 +70,7 @@ _VERBS = {
     "accept_read": "shows files to acceptance commands",
 }
 _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
+_WORD = re.compile(r"[\w./@+-]+")
 DECLINED = "declined"
 """Among approvals: the hash of what the person was asked to approve and did not."""
 _FILE_KEYS = frozenset({"ca_file", "client_ca", "tls_certificate", "tls_key"})
@@ -132,7 +133,8 @@ class ProjectTrust:
 
     def allows_content(self, path: Path, data: bytes) -> bool:
         """Whether this content of a file of the project is approved. To be asked with the bytes that are then used."""
-        return self.approved is None or self.approved.get(_relative(path, self.root)) == digest_of(data)
+        name = _relative(path, self.root)
+        return self.approved is None or self.approved.get(name) == _content_digest(name, data, self.root)
 
     def allows_file(self, path: Path) -> bool:
         """Whether a file of the project is approved as it is on disk now."""
@@ -249,10 +251,10 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mappi
     for folder, (kind, endings) in FOLDERS.items():
         for name in _files(root, folder, endings, end):
             if (data := _content(f"{root}/{name}", root)) is not None:
-                yield _file_item(kind, name, data)
+                yield _file_item(kind, name, data, root)
     for name, kind in FILES.items():
         if (data := _content(f"{root}/{name}", root)) is not None:
-            yield _file_item(kind, name, data)
+            yield _file_item(kind, name, data, root)
     if (item := database_item(root, environ)) is not None:
         yield item
 
@@ -301,7 +303,7 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
         shown = redact_parameters({".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()})
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
-        references = {path: digest for key, value in found.items() for path, digest in _references(key, value, root)}
+        references = references_of((word for key, value in found.items() for word in _words(key, value)), root)
         lines += [f"{path} (sha256 {digest[:16]}…)" for path, digest in references.items()]
         canonical = json.dumps(
             [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
@@ -312,19 +314,23 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         )
 
 
-def _references(key: Sequence[str], value: Any, root: Path) -> Iterator[tuple[str, str]]:
-    """Files of the project that a setting runs or relies on, with their digests: to approve `command = "./build.sh"` is to approve the
-    script. Of a command those of its words that are files."""
+def _words(key: Sequence[str], value: Any) -> list[str]:
+    """Of a setting, those that may be files of the project which it runs or relies on."""
     if key[0] == "agents" and key[-1] == "command":
         try:
-            words = shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
+            return shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
         except (ValueError, TypeError):
-            words = []
-    else:
-        words = [value] if key[-1] in _FILE_KEYS and isinstance(value, str) else []
+            return []
+    return [value] if key[-1] in _FILE_KEYS and isinstance(value, str) else []
+
+
+def references_of(words: Iterable[str], root: Path) -> dict[str, str]:
+    """Words that are files of the project, with their digests: to approve `command = "./build.sh"` is to approve the script."""
+    found: dict[str, str] = {}
     for word in words:
         with contextlib.suppress(OSError, ValueError), _open_inside(root / word, root) as opened:  # most words are not files
-            yield word, hashlib.file_digest(opened, "sha256").hexdigest()
+            found[word] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return found
 
 
 def setting_name(file: str, key: Sequence[str]) -> str:
@@ -343,10 +349,17 @@ def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...],
     return [(key, value)]
 
 
-def _file_item(kind: str, name: str, data: bytes) -> TrustItem:
+def _content_digest(name: str, data: bytes, root: Path) -> str:
+    """Of a file, and of the files of the project that an agent file with a command names in its head."""
+    head = data.split(b"\n---", 1)[0] if name.startswith(".remit/agents/") and name.endswith(".md") else b""
+    references = references_of(sorted(set(_WORD.findall(head.decode("utf-8", "replace")))), root) if b"command" in head else {}
+    return digest_of(data + json.dumps(references).encode() if references else data)
+
+
+def _file_item(kind: str, name: str, data: bytes, root: Path) -> TrustItem:
     effect = EFFECTS.get(kind) or ("runs Python code" if name.endswith(".py") else "instructs an agent")
     effect, text = f"{effect} ({len(data):,} bytes)", data.decode("utf-8", "replace")
-    return TrustItem(kind=kind, name=name, digest=digest_of(data), effect=effect, text=text)
+    return TrustItem(kind=kind, name=name, digest=_content_digest(name, data, root), effect=effect, text=text)
 
 
 def _relative(path: Path, root: Path) -> str:
@@ -488,7 +501,7 @@ def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ..
     if name in SETTINGS_FILES:
         return tuple(_setting_items(name, _table_in(data, path, SETTINGS_FILES[name]), root))
     kind = next((kind for folder, (kind, _) in FOLDERS.items() if name.startswith(f"{folder}/")), FILES.get(name))
-    return () if kind is None else (_file_item(kind, name, data),)
+    return () if kind is None else (_file_item(kind, name, data, root),)
 
 
 def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
