@@ -449,6 +449,8 @@ def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path:
     for file, item in files.items():
         (tmp_path / file).write_text("wrong")
         assert [left_out.name for left_out in load_trust(tmp_path).left_out] == [item]
+        shown = run("trust", "--list", cwd=tmp_path).stdout
+        assert "A file that it names changed." in shown or "(sha256 " in shown
         (tmp_path / file).write_text("right")
     assert load_trust(tmp_path).is_complete
 

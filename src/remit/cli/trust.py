@@ -140,7 +140,7 @@ def _difference(found: "ProjectTrust", item: "TrustItem") -> Iterator[str]:
         yield "It changed since it was approved."
         return
     lines = list(difflib.unified_diff(text.splitlines(), item.text.splitlines(), "approved", "now", lineterm="", n=2))
-    yield from lines[:DIFF_LINES]
+    yield from lines[:DIFF_LINES] or ["A file that it names changed."]
     if len(lines) > DIFF_LINES:
         yield f"… and {len(lines) - DIFF_LINES} more lines."
 
