@@ -31,7 +31,7 @@ from remit.core.record import (
 from remit.core.redaction import ALL_FREE, REDACTED, SECRETS_REMOVED, Shape, has_known_secrets, is_harmless, redact_json, redact_parameters
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
-from remit.stores.database import roll_back, try_begin
+from remit.stores.database import is_busy, roll_back, try_begin
 
 NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
@@ -501,6 +501,16 @@ def _insert_many(connection: sqlite3.Connection, count: int, rows: list[Columns]
     many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
     connection.executemany(INSERTS_OF_MANY[count], many)
     return rows[even:]
+
+
+def write_alone(connection: sqlite3.Connection, group: Group) -> bool:
+    """A group of one write: one statement, which commits itself. False, and nothing written: it clashed, or another process writes."""
+    try:
+        return group.written_quickly(connection)
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            return False
+        raise
 
 
 def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> WriteResult | None:

@@ -21,7 +21,7 @@ from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, 
 from remit.stores import database, queries
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.queries import SETTLED, keep_drawn, pairs
-from remit.stores.rows import Group, write_in_transaction
+from remit.stores.rows import NOTHING_MET, Group, write_alone, write_in_transaction
 from remit.system.ownership import DatabaseBinding
 
 if TYPE_CHECKING:
@@ -141,9 +141,12 @@ class SqliteStore:
             return None
         try:
             self._check_place()
+            group = Group(writes, self.owner_id)
+            if len(writes) == 1 and write_alone(self._writer, group):
+                return NOTHING_MET
             if not database.try_begin(self._writer):
                 return None
-            return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
+            return write_in_transaction(self._writer, group, writes)
         except sqlite3.Error as error:
             raise database.to_unavailable(error, self.path) from error
         except BaseException:
