@@ -132,3 +132,32 @@ async def test_only_protected_files_are_no_merge_and_nothing_is_lost(tmp_path: P
     assert ".mcp.json" in done.errors[0].message
     assert git(root, "show", f"remit/{done.session_id}:.mcp.json") == "{}"
     assert not (root / ".mcp.json").exists()
+
+
+async def test_repository_inside_a_worktree_runs_none_of_its_filters_here(tmp_path: Path) -> None:
+    """Git asks a repository that it knows in another one for its status, which runs commands of that one's configuration."""
+    marker, root = tmp_path / "ran", tmp_path / "project"
+    root.mkdir()
+    new_project(root)
+
+    @agent("nesting", workspace="worktree")
+    async def nesting(ctx: Context) -> str:
+        inner = ctx.workspace / "inner"
+        inner.mkdir()
+        begin(inner)
+        (inner / "x.txt").write_text("x\n")
+        git(inner, "add", "x.txt")
+        git(inner, "commit", "-qm", "inner")
+        git(inner, "config", "filter.x.clean", f"touch {marker}; cat")
+        (inner / ".git/info").mkdir(exist_ok=True)
+        (inner / ".git/info/attributes").write_text("* filter=x\n")
+        os.utime(inner / "x.txt", (1, 1))
+        (ctx.workspace / "a.py").write_text("a = 2\n")
+        return "done"
+
+    async with Remit.open(root, agents=[nesting]) as remit:
+        done = await remit.delegate("nesting")  # from here on the index of its workspace knows it
+    merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
+    assert merged.code == 0, merged.stderr
+    assert "160000" in git(root, "ls-files", "--stage", "inner")
+    assert not marker.exists()

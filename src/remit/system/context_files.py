@@ -23,6 +23,8 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
         raise Misused(f"Unknown context level {level!r}.", advice="Use 1, 2 or 3.")
     if not root_dir.is_dir():
         return ContextFiles(paths=(), text="", warnings=())
+    if not root_dir.resolve().is_relative_to(root_dir.absolute().parents[1].resolve()):  # of a clone, to the files of the user
+        return ContextFiles(paths=(), text="", warnings=(f"{CONTEXT_FOLDER} was left out: it is a link that leads out of the project.",))
     paths: list[str] = []
     parts: list[str] = []
     warnings = _missing_folders(root_dir, level, language)
