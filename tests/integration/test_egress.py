@@ -156,6 +156,21 @@ async def test_results_of_a_search_are_fetched_unasked(project: Path, server: We
     assert [heard.path for heard in outgoing(server)] == ["/linked?owl=1"]
 
 
+@pytest.mark.parametrize("before", ["", " "])
+async def test_an_address_that_the_model_searched_for_is_not_one_that_the_search_found(
+    project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
+    url = f"{server.url}/linked?note={SECRET.replace(' ', '+')}"
+    script = [read(), delegate("worker", "web_search", query=before + url), fetch(url), Say("Done.")]
+    async with assistant_stage.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+        returned = await ask(remit, "Read plan.txt, then read about owls.")
+        _, searched, sent = await results(remit, returned)
+    assert searched.ok
+    assert sent.errors[0].code == "POLICY_DENIED"
+    assert outgoing(server) == []
+
+
 async def test_without_a_file_read_an_address_that_the_model_knows_is_fetched_unasked(project: Path, server: WebServer) -> None:
     async with assistant(project, fetch(f"{server.url}/linked")) as remit:
         returned = await ask(remit, "What do the owls say?")

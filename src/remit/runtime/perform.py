@@ -82,7 +82,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
         work.stamp(_VALIDATE)
-        work.submission.tree.note_result(spec, result.data)
+        work.submission.tree.note_result(spec, work.delegation.parameters, result.data)
         result = await _processed(work, result)
         work.stamp(_PROCESS)
     return result if work.saved is None else reply.with_agent_session(result, work.saved)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
 from remit.core.agents import AgentSpec, Isolation, WorkspaceKind
-from remit.core.policy import Effect
+from remit.core.policy import Effect, Fact
 from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return
@@ -55,10 +55,13 @@ class TreeFacts:
         """It is not known what was read."""
         self.has_read_files = self.has_read_untrusted = True
 
-    def note_result(self, spec: AgentSpec, data: Any) -> None:
-        """Addresses in what an agent brought from the network: results of a search, links of a page."""
+    def note_result(self, spec: AgentSpec, parameters: Mapping[str, Any], data: Any) -> None:
+        """Addresses in what an agent brought from the network: results of a search, links of a page. Not those that it was given and only
+        repeats, as a search does with its words."""
         if Effect.NETWORK in spec.effects:
-            found = {_plain(address) for address in addresses_in(data)}
+            given = {name: value for name, value in parameters.items() if spec.acts_on.get(name) is not Fact.URL}
+            words = "".join(_text_of(given).split())
+            found = {address for address in map(_plain, addresses_in(data)) if address not in words}
             self._addresses = {*self._addresses, *islice(found, max(0, MOST_ADDRESSES - len(self._addresses)))}
 
     def note_words(self, parameters: Mapping[str, Any]) -> None:
@@ -88,7 +91,7 @@ def facts_of_records(records: Iterable[Record], find: Callable[[str], AgentPort 
             facts.note_unknown()
         elif record.started_at is not None:
             facts.note_agent(agent.spec)
-            facts.note_result(agent.spec, None if record.result is None else record.result.data)
+            facts.note_result(agent.spec, record.parameters, None if record.result is None else record.result.data)
     return facts
 
 
