@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from remit import Context, Remit, agent
 from remit.board.board import Board
 from support import cli
 from support.repository import begin
@@ -74,3 +75,22 @@ def test_links_inside_the_project_and_shared_agents_stay_in_use(tmp_path: Path, 
     (root / ".remit/agents").symlink_to(outside)
     done = cli.run("delegate", "worker.write_file", "path=a.txt", "content=a", cwd=root)
     assert done.code == 0, done
+
+
+@agent("reader")
+async def reader(ctx: Context) -> str:
+    return ctx.background().text
+
+
+async def test_context_of_a_clone_gives_agents_no_file_from_outside_of_the_project(tmp_path: Path, outside: Path) -> None:
+    (outside / "common").mkdir()
+    (outside / "common/notes.md").write_text("the private notes")
+    root = clone(tmp_path / "clone", ".remit/context", outside)
+    async with Remit.open(root, agents=[reader]) as remit:
+        assert (await remit.delegate("reader")).data == ""
+    (root / ".remit/context").unlink()
+    (root / ".remit/context").symlink_to("../docs")
+    (root / "docs/common").mkdir(parents=True)
+    (root / "docs/common/style.md").write_text("plain words")
+    async with Remit.open(root, agents=[reader]) as remit:
+        assert "plain words" in (await remit.delegate("reader")).data

@@ -53,6 +53,8 @@ _ANYWHERE = {
         | \.(?:github|gitea|forgejo)/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.(?:circleci|buildkite|woodpecker)(?:/.*)?
         | (?:azure|bitbucket)-pipelines\.ya?ml | \.travis\.ya?ml | \.woodpecker\.ya?ml | jenkinsfile
         | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules | head
+        | \.?venv/.* | (?:site|dist)-packages/.* | pyvenv\.cfg | bin/(?:python|pip|activate|remit)[^/]*
+        | (?:site|user)customize(?:\.py|/.*)? | node_modules/\.bin/.*
         """,
 }
 _BOARD = r"specs/(?: state\.json | todo\.md | archive/state\.json | (?:.*/)?plans(?:/.*)? )"

@@ -249,15 +249,28 @@ def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
 
 def stage_changes(git: Git) -> tuple[str, ...]:
     """Everything as it stands, into our index; what could not be read is a warning."""
+    left_out = (*_CACHES, *(f":(exclude,literal){path}" for path in _stage_repositories(git)))
     try:
-        git.run("add", "--all", "--", ".", *_CACHES)
+        git.run("add", "--all", "--", ".", *left_out)
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
         # A file that cannot be read, a repository without a commit inside: the rest still counts.
-        git.run("add", "--all", "--ignore-errors", "--", ".", *_CACHES, allowed=(0, 1, 128))
+        git.run("add", "--all", "--ignore-errors", "--", ".", *left_out, allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)
     return ()
+
+
+def _stage_repositories(git: Git) -> list[str]:
+    """Stage the repositories inside that the index knows, by their HEAD; their paths. `git add` would ask each for its status, and run
+    filters that its own configuration names: that is the agent's."""
+    staged = git.run("ls-files", "--stage", "-z").split(b"\0")
+    paths = [os.fsdecode(entry.partition(b"\t")[2]) for entry in staged if entry.startswith(_SUBMODULE.encode())]
+    changed = [path for path in paths if os.path.lexists(git.folder / path / ".git") or not os.path.isdir(git.folder / path)]
+    if changed:
+        given = b"".join(os.fsencode(path) + b"\0" for path in changed)
+        git.run("update-index", "--add", "--remove", "-z", "--stdin", stdin=given, allowed=(0, 1, 128))
+    return paths
 
 
 class ChangedFile(NamedTuple):
