@@ -179,7 +179,9 @@ class LocalRun(Work):
         """Its agent could not be stopped. Call the result when it has ended after all."""
 
     @abstractmethod
-    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return: ...
+    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
+        """Run a child and wait for it. Like `start`, it raises `Stopped` if its agent must not continue."""
+
     @abstractmethod
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
 
@@ -245,10 +247,10 @@ class LocalBackend:
         await self._alive().wait_hand_in()
 
     async def delegate(self, request: Request) -> Return:
-        return await self._alive().delegate(request)
+        return await self._run.delegate(request)
 
     async def start(self, request: Request) -> Handle:
-        return await self._alive().start(request)
+        return await self._run.start(request)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
         """At once as many as asked, as the budget has room for, and no more than a sensible number."""

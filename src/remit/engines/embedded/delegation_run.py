@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Isolation
 from remit.core.context import Context, Handle, SettledHandle, final_event
@@ -101,7 +101,7 @@ class DelegationRun(LocalRun):
         super().__init__(submission, engine.config, engine.bus)
         self._engine = engine
         caller = submission.caller
-        self.parent = cast("Any", caller) if caller is not None and isinstance(caller, DelegationRun) else None
+        self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
         self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
         self.timer = RunTimer(engine.deadlines)
@@ -130,11 +130,13 @@ class DelegationRun(LocalRun):
     @property
     def closing(self) -> str | None:
         """Why it may not delegate any more: it, or a caller above it, is being stopped or has ended."""
-        for node in self.above():
+        node: DelegationRun | None = self
+        while node is not None:
             if node.stopped_by is not None:
                 return f"{node.delegation.agent} is being stopped ({node.stopped_by.source})"
             if node.phase is SETTLED:
                 return f"{node.delegation.agent} has ended"
+            node = node.parent
         return None
 
     def below(self) -> "Iterator[DelegationRun]":
