@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from remit.system.ip_addresses import Address
 from remit.system.sandbox.probe import probe
 from support.cli import run
 from support.containment import SECRET, victim
+from support.repository import git
 
 needs_bubblewrap = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
 
@@ -174,6 +176,30 @@ async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> 
         inside = await remit.delegate("maker", task="Make one.", timeout=30)
     assert (inside.status, inside.data) == ("completed", "true")
     assert not (below / ".git").exists()
+
+
+@needs_bubblewrap
+async def test_repositories_of_submodules_are_kept_as_git_asks_them_for_their_status(tmp_path: Path) -> None:
+    """`git status` in the project would run what the settings of a submodule name. One is checked out, one is not."""
+    marker = tmp_path / "ran"
+    plant = (
+        "mv lib moved; for d in lib/one lib/two; do rm -rf $d/.git; mkdir -p $d; git init -q $d; "
+        f"git -C $d config core.fsmonitor 'touch {marker}; false'; echo x > $d/made.txt; done; true"
+    )
+    project = project_with(tmp_path, maker=command("sh", "-c", plant), reader=command("true"))
+    for name in ("one", "two"):
+        (project / "lib" / name).mkdir(parents=True)
+        (project / "lib" / name / "x.txt").write_text("x")
+        commit(project / "lib" / name)
+    commit(project)
+    shutil.rmtree(project / "lib" / "two" / ".git")
+    async with Remit.open(project) as remit:
+        assert (await remit.delegate("maker", task="Make.", timeout=30)).status == "completed"
+        await remit.delegate("reader", task="Look.", accept=[plant], timeout=30)
+    git(project, "status")
+    assert not marker.exists()
+    assert [(project / "lib" / name / "made.txt").read_text() for name in ("one", "two")] == ["x\n", "x\n"]
+    assert not (project / "lib/two/.git").exists()
 
 
 @needs_bubblewrap

@@ -22,7 +22,7 @@ from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
 from remit.system.sandbox.boxes import Box, shell_box
 from remit.system.sandbox.probe import Offer, probe, required
-from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain, unmade_repository
+from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain, unmade_repository, with_submodules
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import ProgramEnd, run_program
 from remit.system.threads import off_loop
@@ -149,7 +149,7 @@ class AcceptanceSite:
         scratch = [self.scratch] if self.scratch is not None and self.scratch.is_dir() and not self.scratch.is_symlink() else []
         reserved = unmade_repository(folder)
         shown = dict.fromkeys([*tools, *git_directories(folder), *protected_entries(folder, *_FIXED), *given, *scratch])
-        return Profile(
+        profile = Profile(
             workspace=folder,
             home=private_home(folder),
             read_only=tuple(path for path in shown if path not in reserved),
@@ -157,6 +157,7 @@ class AcceptanceSite:
             reserved=reserved,
             temporary_bytes=limits.memory_bytes // 4,
         )
+        return with_submodules(profile)
 
     def describe_hidden(self, environ: Mapping[str, str]) -> str:
         """What a command may have missed, and the settings that would show it."""

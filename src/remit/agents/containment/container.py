@@ -34,7 +34,7 @@ from remit.runtime.verify import protected_entries
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose, pinned
 from remit.system.sandbox.probe import Offer, probe
-from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository
+from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository, with_submodules
 from remit.system.threads import off_loop
 from remit.system.trust import state_folder
 from remit.system.unix_sockets import listen_at
@@ -117,7 +117,7 @@ class Container:
             handover = Handover(home.link) if hosts else None
             if handover is not None:
                 stack.callback(handover.close)
-            inside = _Inside(definition, program, ctx, home, offer)
+            inside = await off_loop(_Inside, definition, program, ctx, home, offer)
             stack.enter_context(reserve(inside.profile.reserved))
             ctx.progress(f"Contained by bubblewrap: it writes in {', '.join(map(str, inside.writes))}, and reaches {hosts}.")
             ports = (PROXY_PORT, *(port for port in hosts.loopback_ports() if port != PROXY_PORT)) if hosts else ()
@@ -270,7 +270,7 @@ class _Inside:
             )
         if dot.is_symlink():
             raise Unavailable(f"{dot} is a link, which cannot be protected in a container.", advice='Declare workspace = "worktree".')
-        self.profile = Profile(
+        profile = Profile(
             workspace=self.writes[0],
             home=home.home,
             writable=(scratch, *home.writable, *self._sockets()),
@@ -278,6 +278,7 @@ class _Inside:
             hidden=(own,) if scratch.is_relative_to(own) else (),
             reserved=unmade_repository(workspace) if is_written else (),
         )
+        self.profile = with_submodules(profile) if is_written else profile
 
     def enclosed(self, ports: Sequence[int], pins: Mapping[Path, int]) -> Program:
         """The program inside bubblewrap."""

@@ -16,17 +16,21 @@ import fcntl
 import glob
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from remit.core.errors import Unavailable
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder
+from remit.system.git import Git, GitFailed
 from remit.system.sandbox.recipes import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS
 
 TEMPORARY = "/tmp"
 VISIBLE_FILES = (*SYSTEM_FILES, *NETWORK_FILES, "/etc/passwd", "/etc/group", "/etc/protocols", "/etc/os-release", "/etc/ld.so.conf")
 _TEXT_BYTES = 1 << 16
+_GIT_SECONDS = 20.0
 _PARTS = ("bin", "lib", "lib64", "libexec", "include")
 """Of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
 _TOOLCHAINS = (
@@ -130,6 +134,32 @@ def unmade_repository(workspace: Path) -> tuple[Path, ...]:
     dot = workspace / ".git"
     is_empty = dot.is_dir() and not dot.is_symlink() and not os.listdir(dot)
     return (dot,) if is_empty or not os.path.lexists(dot) else ()
+
+
+def submodules(workspace: Path) -> tuple[Path, ...]:
+    """Folders in which git, asked about the workspace, asks the repository that is there for its status, whatever its settings run.
+    Blocking: runs git."""
+    staged = b""
+    if git_directories(workspace):
+        with contextlib.suppress(GitFailed, Unavailable):  # no repository that git reads
+            staged = Git(folder=workspace, stop_at=time.monotonic() + _GIT_SECONDS).run("ls-files", "--stage", "-z")
+    paths = (workspace / os.fsdecode(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 "))
+    return tuple(path for path in paths if path.is_dir() and path.resolve() == path)
+
+
+def with_submodules(profile: Profile) -> Profile:
+    """Their `.git` can neither be changed nor made. The folders above are mounts of their own, so that none can be moved away."""
+    fixed = [path for path in profile.read_only if path != profile.workspace]
+    found = [path for path in submodules(profile.workspace) if not any(path.is_relative_to(one) for one in fixed)]
+    above = dict.fromkeys(folder for path in found for folder in (path, *path.parents) if folder.is_relative_to(profile.workspace))
+    unmade = tuple(dot for path in found for dot in unmade_repository(path))
+    made = tuple(path / ".git" for path in found if path / ".git" not in unmade)
+    return replace(
+        profile,
+        writable=(*(folder for folder in above if folder != profile.workspace), *profile.writable),
+        read_only=(*profile.read_only, *made),
+        reserved=(*profile.reserved, *unmade),
+    )
 
 
 @contextlib.contextmanager
