@@ -21,12 +21,11 @@ from remit.agents.process.command_process import CommandProcess, Program, Progra
 from remit.agents.prompt import first_prompt, repair_prompt
 from remit.agents.transcript import TextBuffer
 from remit.core.agents import Answers
-from remit.core.context import Context
+from remit.core.context import GIVEN, Context
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Refused, Stopped, Unavailable
-from remit.runtime.harvest import GIVEN
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.files import write_private
-from remit.system.interpreter import BASIC, listed_environment, remit_command
+from remit.system.interpreter import BASIC, listed_environment
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, CODE, references_of
 
@@ -34,14 +33,6 @@ if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
 
 # ---- the MCP server of remit for an agent that may delegate
-
-
-SERVER_NAME = "remit"
-
-
-def server_command() -> list[str]:
-    """The MCP server of this installation: the `remit` on PATH may be another."""
-    return [*remit_command(), "mcp"]
 
 
 def check_own_tools(definition: Definition) -> None:

@@ -18,6 +18,8 @@ from remit.core.result import Return
 from remit.core.routing import language_of
 
 LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
+GIVEN = ".given"
+"""Folder in a scratch folder for what the agent is given there: not part of its work."""
 PATHS_AT_ONCE = 2000
 """Paths in one question to the policy."""
 

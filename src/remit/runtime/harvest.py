@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from remit.core.context import GIVEN
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact
 from remit.system.artifact_files import (
@@ -116,8 +117,6 @@ _SEARCH_SHARE = 0.45
 _MARGIN_SECONDS = 0.1
 _COLLECT_SECONDS = 0.002
 """How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
-GIVEN = ".given"
-"""In a scratch folder: what was handed to the agent there, which is no work of its own."""
 MAX_ARTIFACTS = 1000
 BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 """remit writes these itself while an agent works on a task of the board."""

@@ -16,13 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from remit.core.errors import ErrorInfo, Unavailable
-from remit.core.protected_paths import Protection, protection_of
+from remit.core.protected_paths import Protection
 from remit.runtime.deps import AcceptanceRules
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
 from remit.system.sandbox.boxes import Box, shell_box
 from remit.system.sandbox.probe import Offer, probe, required
-from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain, unmade_repository, with_submodules
+from remit.system.sandbox.profile import (
+    Profile,
+    git_directories,
+    private_home,
+    protected_entries,
+    toolchain,
+    unmade_repository,
+    with_submodules,
+)
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import ProgramEnd, run_program
 from remit.system.threads import off_loop
@@ -171,12 +179,6 @@ class AcceptanceSite:
 
 _FIXED = (Protection.GIT, Protection.SETTINGS, Protection.BOARD, Protection.TOOLS)
 """Read-only in the sandbox: what starts programs on the host, and the board."""
-
-
-def protected_entries(folder: Path, *kinds: Protection) -> list[Path]:
-    """Entries of a folder that are protected, or that contain protected files."""
-    with os.scandir(folder) as found:
-        return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
 
 
 def _is_place(name: str) -> bool:

@@ -67,3 +67,11 @@ def drop_unlisted(patterns: Iterable[str]) -> None:
     kept = listed_environment(patterns)
     for name in [name for name in os.environ if name not in kept and not name.startswith(OWN)]:
         del os.environ[name]
+
+
+MCP_SERVER_NAME = "remit"
+
+
+def mcp_server_command() -> list[str]:
+    """The MCP server of this installation: the `remit` on PATH may be another."""
+    return [*remit_command(), "mcp"]

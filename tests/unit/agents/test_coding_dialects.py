@@ -9,9 +9,9 @@ import pytest
 
 from remit.agents.coding.coding_agent import error_for, is_session_gone
 from remit.agents.coding.dialects import CONTENT, Claude, Codex, Dialect, OpenCode, Turn, for_claude, for_opencode, may_change, may_fetch
-from remit.agents.command import server_command
 from remit.agents.definition import definition_of
 from remit.core.errors import Failed, Unavailable
+from remit.system.interpreter import mcp_server_command
 
 VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())
 TOLD = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
@@ -77,11 +77,11 @@ def test_one_that_delegates_is_given_our_server_and_the_token_only_by_name(diale
     """The token stands in no argument and in no file."""
     line = dialect.command_line(turn(dialect.vendor, delegates=True))
     told = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
-    assert json.dumps(server_command()[0]).strip('"') in told
+    assert json.dumps(mcp_server_command()[0]).strip('"') in told
     assert "REMIT_CALLER" in told
     assert "a-secret" not in told
     without = dialect.command_line(turn(dialect.vendor))
-    assert server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
+    assert mcp_server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
 
 
 def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> None:

@@ -21,11 +21,12 @@ from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, 
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
 from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED, items_of, mapping_of
-from remit.agents.command import SERVER_NAME, environment_for, exit_words, folder_of, server_command
+from remit.agents.command import environment_for, exit_words, folder_of
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program, ProgramStarter
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
+from remit.system.interpreter import MCP_SERVER_NAME, mcp_server_command
 
 # ---- errors
 
@@ -405,8 +406,8 @@ class Session:
         servers = []
         if self._definition.delegates:
             told = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
-            command, *arguments = server_command()
-            server = McpServerStdio(name=SERVER_NAME, command=command, args=arguments, env=told)
+            command, *arguments = mcp_server_command()
+            server = McpServerStdio(name=MCP_SERVER_NAME, command=command, args=arguments, env=told)
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 

@@ -12,10 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from remit.agents.command import SERVER_NAME, server_command
 from remit.agents.definition import Definition
 from remit.core.agents import WorkspaceKind
-from remit.system.interpreter import NETWORK
+from remit.system.interpreter import MCP_SERVER_NAME, NETWORK, mcp_server_command
 
 # ---- dialects and their events
 
@@ -305,8 +304,8 @@ class Claude:
         allowed = for_claude(definition.allow)
         environment = dict(_HYGIENE)
         if definition.delegates:
-            allowed.append(f"mcp__{SERVER_NAME}__*")
-            argv += ["--mcp-config", json.dumps({"mcpServers": {SERVER_NAME: self._server(turn)}})]
+            allowed.append(f"mcp__{MCP_SERVER_NAME}__*")
+            argv += ["--mcp-config", json.dumps({"mcpServers": {MCP_SERVER_NAME: self._server(turn)}})]
             # Its tools stand in the prompt by name: they must not be hidden behind a search.
             environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": START_MILLISECONDS, "MCP_CONNECT_TIMEOUT_MS": START_MILLISECONDS}
         if allowed:
@@ -314,7 +313,7 @@ class Claude:
         return CommandLine(argv=(*argv, *definition.options), environment=environment)
 
     def _server(self, turn: Turn) -> dict[str, Any]:
-        command, *arguments = server_command()
+        command, *arguments = mcp_server_command()
         references = {name: f"${{{name}}}" for name in told_names(turn)}
         # `alwaysLoad`: the first request waits until this server is up, else it may leave without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
@@ -451,9 +450,9 @@ class Codex:
         if is_writer and may_fetch(definition.allow):
             settings["sandbox_workspace_write.network_access"] = True
         if definition.delegates:
-            command, *arguments = server_command()
+            command, *arguments = mcp_server_command()
             settings |= {
-                f"mcp_servers.{SERVER_NAME}.{name}": value
+                f"mcp_servers.{MCP_SERVER_NAME}.{name}": value
                 for name, value in {
                     "command": command,
                     "args": arguments,
@@ -561,12 +560,12 @@ class OpenCode:
         permission = for_opencode(definition.allow, f"{turn.scratch}/**")
         config: dict[str, Any] = {"permission": permission, "autoupdate": False, "share": "disabled"}
         if definition.delegates:
-            permission[f"{SERVER_NAME}_*"] = "allow"
+            permission[f"{MCP_SERVER_NAME}_*"] = "allow"
             config["mcp"] = {
                 **mapping_of(given.get("mcp")),
-                SERVER_NAME: {
+                MCP_SERVER_NAME: {
                     "type": "local",
-                    "command": server_command(),
+                    "command": mcp_server_command(),
                     "environment": {name: f"{{env:{name}}}" for name in told_names(turn)},
                     "enabled": True,
                     "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,

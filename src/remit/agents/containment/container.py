@@ -30,11 +30,10 @@ from remit.core.errors import Stopped, Unavailable
 from remit.core.ids import CALLER, decode
 from remit.core.protected_paths import PYPROJECT, Protection
 from remit.policy.audit import note_access
-from remit.runtime.verify import protected_entries
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose, pinned
 from remit.system.sandbox.probe import Offer, probe
-from remit.system.sandbox.profile import Profile, git_directories, reserve, toolchain, unmade_repository, with_submodules
+from remit.system.sandbox.profile import Profile, git_directories, protected_entries, reserve, toolchain, unmade_repository, with_submodules
 from remit.system.threads import off_loop
 from remit.system.trust import state_folder
 from remit.system.unix_sockets import listen_at

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from remit.core.errors import Unavailable
+from remit.core.protected_paths import Protection, protection_of
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder
 from remit.system.git import Git, GitFailed
@@ -178,6 +179,12 @@ def reserve(folders: Iterable[Path]) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 folder.rmdir()
             os.close(descriptor)
+
+
+def protected_entries(folder: Path, *kinds: Protection) -> list[Path]:
+    """Entries of a folder that are protected, or that contain protected files."""
+    with os.scandir(folder) as found:
+        return [Path(one.path) for one in found if protection_of(one.name, is_link=True) in kinds and not one.is_symlink()]
 
 
 def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
