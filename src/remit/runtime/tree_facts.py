@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.core.agents import AgentSpec, Isolation, WorkspaceKind
+from remit.core.agents import AgentSpec, Isolation, WorkspaceKind, is_built_in, is_role
 from remit.core.policy import Effect, Fact
 from remit.core.ports import AgentPort
 from remit.core.record import Record
@@ -57,8 +57,8 @@ class TreeFacts:
 
     def note_result(self, spec: AgentSpec, parameters: Mapping[str, Any], data: Any) -> None:
         """Addresses in what an agent brought from the network: results of a search, links of a page. Not those that it was given and only
-        repeats, as a search does with its words."""
-        if Effect.NETWORK in spec.effects:
+        repeats, as a search does with its words; nor those of agents that do not come with remit, or whose answer a model writes."""
+        if Effect.NETWORK in spec.effects and is_built_in(spec) and not is_role(spec):
             given = {name: value for name, value in parameters.items() if spec.acts_on.get(name) is not Fact.URL}
             words = "".join(_text_of(given).split())
             found = {address for address in map(_plain, addresses_in(data)) if address not in words}
