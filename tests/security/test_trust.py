@@ -455,6 +455,51 @@ def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path:
     assert load_trust(tmp_path).is_complete
 
 
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [
+        ("claude", ".claude/settings.json"),
+        ("claude", ".claude/settings.local.json"),
+        ("claude", ".mcp.json"),
+        ("codex", ".codex/config.toml"),
+        ("opencode", ".opencode/plugin/start.js"),
+        ("opencode", "opencode.jsonc"),
+    ],
+)
+@pytest.mark.parametrize("declared", ["remit.toml", "command", ".remit/agents/x.md"])
+def test_an_approval_of_a_coding_agent_covers_its_hooks_and_plugins_in_the_project(
+    tmp_path: Path, kind: str, file: str, declared: str
+) -> None:
+    """The vendors' programs start them without a question where nobody is at the terminal."""
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    text = {
+        "remit.toml": f'[agents.x]\nkind = "{kind}"\n',
+        "command": f'[agents.x]\ncommand = "/usr/bin/{kind} -p"\n',
+        ".remit/agents/x.md": f"---\nremit:\n  kind: {kind}\n---\nBe good.\n",
+    }[declared]
+    (tmp_path / declared.replace("command", "remit.toml")).write_text(text)
+    approve(tmp_path, items_of(tmp_path))
+    assert load_trust(tmp_path).is_complete
+    (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
+    (tmp_path / file).write_text("{}")
+    assert [item.agent for item in load_trust(tmp_path).left_out] == ["x"]
+    approve(tmp_path, items_of(tmp_path))
+    assert load_trust(tmp_path).is_complete
+    (tmp_path / file).write_text("[]")
+    assert [item.agent for item in load_trust(tmp_path).left_out] == ["x"]
+
+
+@pytest.mark.parametrize("head", ["---\nremit: {command: [sh, evil.sh]}", '---\n---x: 1\nremit: {"comm\\u0061nd": [sh, evil.sh]}'])
+def test_remit_trust_shows_the_command_of_an_agent_file_and_covers_its_script(tmp_path: Path, head: str) -> None:
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    (tmp_path / ".remit/agents/x.md").write_text(f"{head}\n---\nBe good.\n")
+    (tmp_path / "evil.sh").write_text("true")
+    assert "[sh, evil.sh]" in run("trust", "--list", cwd=tmp_path).stdout
+    approve(tmp_path, items_of(tmp_path))
+    (tmp_path / "evil.sh").write_text("false")
+    assert not load_trust(tmp_path).is_complete
+
+
 @pytest.mark.parametrize("mode", ["permissive", "disabled"])
 async def test_a_project_that_does_not_enforce_its_policy_says_so_whenever_it_is_opened(
     tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture

@@ -71,10 +71,18 @@ _VERBS = {
 }
 _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
 _WORD = re.compile(r"[\w./@+-]+")
+_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
+"""Around the head of an agent file, as `agents.agent_files` reads it."""
 DECLINED = "declined"
 """Among approvals: the hash of what the person was asked to approve and did not."""
 _FILE_KEYS = frozenset({"ca_file", "client_ca", "tls_certificate", "tls_key"})
 """Settings that name a file by which others are trusted."""
+VENDOR_FILES: Mapping[str, tuple[str, ...]] = {
+    "claude": (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/*", ".mcp.json"),
+    "codex": (".codex/config.toml", ".codex/hooks.json"),
+    "opencode": ("opencode.json*", ".opencode/opencode.json*", *(f".opencode/{name}/*" for name in ("plugin", "plugins", "tool", "tools"))),
+}
+"""Files of a project by which each coding agent starts programs, without a question where nobody is at its terminal."""
 MAX_FILES = 1000
 MAX_FOLDERS = 500
 MAX_BYTES = 1024 * 1024
@@ -316,7 +324,7 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
 
 def _words(key: Sequence[str], value: Any) -> list[str]:
     """Of a setting, those that may be files of the project which it runs or relies on."""
-    if key[0] == "agents" and key[-1] == "command":
+    if key[0] == "agents" and key[-1] in ("command", "kind"):
         try:
             return shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
         except (ValueError, TypeError):
@@ -325,9 +333,12 @@ def _words(key: Sequence[str], value: Any) -> list[str]:
 
 
 def references_of(words: Iterable[str], root: Path) -> dict[str, str]:
-    """Words that are files of the project, with their digests: to approve `command = "./build.sh"` is to approve the script."""
+    """Words that are files of the project, with their digests: to approve `command = "./build.sh"` is to approve the script, and to approve
+    a coding agent its hooks and plug-ins in the project."""
     found: dict[str, str] = {}
-    for word in words:
+    words = dict.fromkeys(words)
+    patterns = [pattern for vendor, files in VENDOR_FILES.items() if vendor in map(os.path.basename, words) for pattern in files]
+    for word in (*words, *(str(path.relative_to(root)) for pattern in patterns for path in sorted(root.glob(pattern)))):
         with contextlib.suppress(OSError, ValueError), _open_inside(root / word, root) as opened:  # most words are not files
             found[word] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
@@ -350,14 +361,25 @@ def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...],
 
 
 def _content_digest(name: str, data: bytes, root: Path) -> str:
-    """Of a file, and of the files of the project that an agent file with a command names in its head."""
-    head = data.split(b"\n---", 1)[0] if name.startswith(".remit/agents/") and name.endswith(".md") else b""
-    references = references_of(sorted(set(_WORD.findall(head.decode("utf-8", "replace")))), root) if b"command" in head else {}
+    """Of a file, and of the files of the project that an agent file with a command or a kind names in its head."""
+    head = _head(name, data)
+    names_files = any(sign in head for sign in ("command", "kind", "\\"))  # in YAML, a key can be written with escapes
+    references = references_of(sorted(set(_WORD.findall(head))), root) if names_files else {}
     return digest_of(data + json.dumps(references).encode() if references else data)
+
+
+def _head(name: str, data: bytes) -> str:
+    """Of an agent file that may declare a command: other tools' folders cannot."""
+    if not name.startswith(".remit/agents/") or not name.endswith(".md"):
+        return ""
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(_BOUNDARY.split(text, 2)[:2])
 
 
 def _file_item(kind: str, name: str, data: bytes, root: Path) -> TrustItem:
     effect = EFFECTS.get(kind) or ("runs Python code" if name.endswith(".py") else "instructs an agent")
+    if head := one_line(redact_text(_head(name, data))):
+        effect = f"declares an agent: {head}"
     effect, text = f"{effect} ({len(data):,} bytes)", data.decode("utf-8", "replace")
     return TrustItem(kind=kind, name=name, digest=_content_digest(name, data, root), effect=effect, text=text)
 
