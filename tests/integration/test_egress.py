@@ -134,6 +134,23 @@ async def test_a_file_of_an_earlier_message_does_not_leave_in_a_later_one(projec
     assert outgoing(server) == []
 
 
+@agent("going_on")
+async def going_on(ctx: Context, url: str) -> str:
+    """Reads a file, keeps it, and sends it when it is resumed."""
+    if ctx.saved is None:
+        await ctx.checkpoint((await ctx.delegate("worker.read_file", path="plan.txt")).data["content"])
+        return "read"
+    return (await ctx.delegate("worker.web_fetch", url=f"{url}/?{ctx.saved}")).errors[0].code
+
+
+async def test_a_file_of_an_earlier_run_does_not_leave_in_one_that_resumes_it(project: Path, server: WebServer) -> None:
+    async with Remit.open(project, agents=[going_on]) as remit:
+        first = await remit.delegate("going_on", url=server.url)
+        second = await remit.delegate("going_on", url=server.url, resume=first.session_id)
+    assert second.data == "POLICY_DENIED", second
+    assert outgoing(server) == []
+
+
 async def test_addresses_that_the_person_wrote_or_a_page_links_to_are_fetched_unasked(project: Path, server: WebServer) -> None:
     script = [read(), fetch(f"{server.url}/"), fetch(f"{server.url}/linked?id=7"), Say("Done.")]
     async with assistant_stage.project(project, script) as (remit, _):

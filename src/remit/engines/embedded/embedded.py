@@ -141,6 +141,7 @@ class EmbeddedEngine:
         except Misused as fault:
             submission.refusal = refuse_resume(submission, fault)
             return False
+        submission.earlier.note_facts(submission, self.deps)
         submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
         return submission.refusal is None
 

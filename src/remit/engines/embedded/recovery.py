@@ -216,6 +216,7 @@ class Recovery:
         run.attempt = record.attempt + 1
         run.started_wall = record.started_at or record.created_at
         earlier = await off_loop(self._earlier_run, run.submission)
+        earlier.note_facts(run.submission, self._deps)
         saved = await off_loop(store.checkpoint, record.session_id)
         run.saved = earlier.saved if saved is None else saved
         finished = earlier.replay.finished() if earlier.replay is not None else []

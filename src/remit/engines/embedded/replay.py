@@ -14,6 +14,7 @@ from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import GuardInput, budget, expired, normalised_call
 from remit.runtime.deps import RuntimeDeps, Submission
+from remit.runtime.tree_facts import facts_of_records
 
 CHAIN_LIMIT = 100
 """How many runs back a chain of resumed runs is followed."""
@@ -43,6 +44,13 @@ class EarlierRun:
 
     saved: Any
     replay: Replay | None
+    trees: tuple[list[Record], ...] = ()
+
+    def note_facts(self, submission: Submission, deps: RuntimeDeps) -> None:
+        """What those trees read and were asked for counts for the one that goes on with it."""
+        for tree in self.trees:
+            facts_of_records(tree, deps.agents.find, submission.tree)
+            submission.tree.note_words(tree[0].parameters)
 
 
 def earlier_run(store: Store, submission: Submission) -> EarlierRun:
@@ -51,6 +59,7 @@ def earlier_run(store: Store, submission: Submission) -> EarlierRun:
     session_id, agent = submission.delegation.resumes, submission.delegation.agent
     saved: Any = None
     children: list[Record] = []
+    trees: dict[str, list[Record]] = {}
     for _ in range(CHAIN_LIMIT):
         if session_id is None:
             break
@@ -70,8 +79,9 @@ def earlier_run(store: Store, submission: Submission) -> EarlierRun:
         saved = store.checkpoint(session_id) if saved is None else saved
         # Only completed children are not run again.
         children = [child for child in store.children(session_id) if child.result is not None and child.result.ok] + children
+        trees.setdefault(record.root_id, store.tree(record.root_id))
         session_id = record.resumes
-    return EarlierRun(saved, Replay(children) if submission.agent.spec.resumable else None)
+    return EarlierRun(saved, Replay(children) if submission.agent.spec.resumable else None, tuple(trees.values()))
 
 
 def refuse_resume(submission: Submission, fault: Misused) -> Return:
