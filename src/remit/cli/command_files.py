@@ -46,6 +46,16 @@ def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callab
         )(answering(_command(name)))
 
 
+def is_defined(words: Sequence[str]) -> bool:
+    """Whether a file of the project defines the command that these words call."""
+    from remit.board.command_files import places
+
+    try:
+        return words[0] in places(_root_in(words) or find_root(None))
+    except (RemitError, OSError):
+        return False
+
+
 def _described(file: Path, root: Path, trust: "ProjectTrust | None") -> str:
     """For the help, without markup and control characters."""
     from rich.markup import escape

@@ -36,7 +36,7 @@ COMMANDS = {
     "board": CommandEntry("board:board", BOARD, "Show the tasks, one task in full, or a picture; import a board."),
     "todo": CommandEntry("task:todo", BOARD, "Archive finished tasks and tidy TODO.md."),
     "status": CommandEntry("sessions:status", LOOK, "Show queued and running delegations."),
-    "show": CommandEntry("sessions:show", LOOK, "Show one delegation: its tree, steps and return."),
+    "show": CommandEntry("sessions:show", LOOK, "Show one delegation, or the last: its tree, steps and return."),
     "follow": CommandEntry("sessions:follow", LOOK, "Follow a delegation until its return."),
     "history": CommandEntry("sessions:history", LOOK, "List delegations, newest first."),
     "ledger": CommandEntry("metrics:ledger", LOOK, "List recorded errors."),
@@ -77,3 +77,5 @@ SUBCOMMANDS = {
     "tool schema": "tool:schema",
     "tool call": "tool:call",
 }
+ALIASES = {"help": "--help", "version": "--version", "list": "agents", "log": "history"}
+"""Words that people type for a command or an option; not listed in the help. A command file of the project with such a name comes first."""

@@ -20,7 +20,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else pydantic re
 import typer
 
 from remit.cli.arguments import Json, Root, Trust
-from remit.cli.command_table import ASKING, COMMANDS, SUBCOMMANDS
+from remit.cli.command_table import ALIASES, ASKING, COMMANDS, SUBCOMMANDS
 from remit.cli.exits import Exit, legend
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, report
@@ -121,10 +121,22 @@ def answering(command: Callable[..., Exit], *, asks: bool = False) -> Callable[.
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    arguments = _without_aliases(sys.argv[1:] if arguments is None else list(arguments))
     if (name := " ".join(arguments[:2])) in SUBCOMMANDS:
         arguments = [name, *arguments[2:]]
     sys.exit(_exit_code(arguments))
+
+
+def _without_aliases(arguments: list[str]) -> list[str]:
+    """`help COMMAND` becomes `COMMAND --help`."""
+    if not arguments or arguments[0] not in ALIASES:
+        return arguments
+    from remit.cli.command_files import is_defined
+
+    name, *rest = arguments
+    if is_defined(arguments):
+        return arguments
+    return [*_without_aliases(rest), ALIASES[name]] if name == "help" else [ALIASES[name], *rest]
 
 
 def _exit_code(arguments: Sequence[str]) -> int:

@@ -63,11 +63,11 @@ OWNER_SECONDS = 0.5
 
 def show(
     project: Project,
-    session: Session,
+    session: Session = "last",
     events: Annotated[bool, typer.Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
 ) -> Exit:
-    """Show a delegation: tree, times, return with artifacts, evidence and errors, and its last events."""
+    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events."""
     with project.store() as store:
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
