@@ -216,6 +216,19 @@ async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> 
 
 
 @needs_bubblewrap
+async def test_prompt_of_a_second_turn_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """It quotes the answer of the first turn: the agent would choose the content of a file outside."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    script = f"rm -rf $REMIT_SCRATCH/.given; ln -s {outside} $REMIT_SCRATCH/.given; echo '{{}}'"
+    project = project_with(tmp_path, one=command("sh", "-c", script, answers="return", prompt="file"))
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("one", task="Answer.", timeout=30)
+    assert not result.ok
+    assert list(outside.iterdir()) == []
+
+
+@needs_bubblewrap
 async def test_repositories_of_submodules_are_kept_as_git_asks_them_for_their_status(tmp_path: Path) -> None:
     """`git status` in the project would run what the settings of a submodule name. One is checked out, one is not."""
     marker = tmp_path / "ran"

@@ -24,7 +24,7 @@ from remit.core.agents import Answers
 from remit.core.context import GIVEN, Context
 from remit.core.errors import AgentCrashed, Misused, OutOfTime, Refused, Stopped, Unavailable
 from remit.runtime.receive import looks_like_return, read_answer
-from remit.system.files import write_private
+from remit.system.files import private_folder, write_private
 from remit.system.interpreter import BASIC, listed_environment
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, CODE, references_of
@@ -149,7 +149,7 @@ def set_aside(ctx: Context) -> None:
 def _written(ctx: Context, prompt: bytes) -> Path:
     path = ctx.scratch / GIVEN / "prompt.md"
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        private_folder(path.parent)  # an earlier turn may have put a link there
         write_private(path, prompt, fsync=False)
     except OSError as error:
         raise Unavailable(f"The prompt could not be written to {path}: {error.strerror}.", advice="See to the disk, try again.") from None
