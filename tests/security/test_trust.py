@@ -316,6 +316,14 @@ async def test_no_file_of_a_project_redefines_a_built_in_agent_even_if_approved(
         assert agent.spec.source.startswith("remit")
 
 
+@pytest.mark.parametrize("name", ["orchestrator", "Orchestrator", "worker", "Coder.x"])
+def test_no_file_of_a_project_takes_the_name_of_the_person_or_of_a_target(tmp_path: Path, name: str) -> None:
+    (tmp_path / "remit.toml").write_text(f'[agents."{name}"]\ncommand = "true"\n')
+    approve(tmp_path, items_of(tmp_path))
+    assert name not in [one["name"] for one in run_json("agents", cwd=tmp_path)["agents"]]
+    assert "comes with remit" in run("agents", cwd=tmp_path).stderr
+
+
 # ---- `remit trust` and the question before a command
 
 
@@ -375,6 +383,25 @@ def test_a_person_at_the_terminal_is_asked_once(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "remit.toml").write_text(TARGETS["remit.toml"].replace("pwned", "worse"))
     assert "Approve?" not in run("agents", cwd=tmp_path, stdin="y\n").stderr
     assert "Approve?" in run("delegate", "worker.list_files", cwd=tmp_path, stdin="n\n").stderr
+
+
+def test_the_question_names_every_item_however_long_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "a" * 2000
+    (tmp_path / "remit.toml").write_text(
+        f'accept_in = "host"\nmodel = "{long}"\n[agents.a]\ncommand = "{long}"\n[agents.z]\ncommand = "evil"\n'
+    )
+    monkeypatch.setattr("remit.cli.trust.person_here", object)
+    asked = run("delegate", "worker.list_files", cwd=tmp_path, stdin="n\n").stderr
+    assert all(name in asked for name in ("accept_in", ":model", "[agents.a]", 'command = "evil"'))
+
+
+@pytest.mark.parametrize("file", ["remit.toml", "pyproject.toml"])
+def test_settings_that_are_no_file_or_too_large_are_not_read(tmp_path: Path, file: str) -> None:
+    os.mkfifo(tmp_path / file, 0o600)
+    assert f"Cannot read {tmp_path / file}" in run("agents", cwd=tmp_path).stderr
+    (tmp_path / file).unlink()
+    (tmp_path / file).write_text("#" * 2_000_000)
+    assert "is larger than 1024 KiB" in run("agents", cwd=tmp_path).stderr
 
 
 # ---- callers over APIs

@@ -149,8 +149,9 @@ def ask_for_approval(project: "Project", found: "ProjectTrust") -> "ProjectTrust
     """Ask the person at the terminal once, in one line; the answer no is remembered until something changes."""
     if found.is_declined or project.as_json or person_here() is None:
         return found
-    effects = "; ".join(f"{item.name} {item.effect}" for item in found.left_out)
-    question = one_line(f"This project needs approval of {summary_of(found.left_out)}: {effects}", 700)
+    share = max(80, 700 // len(found.left_out))  # a long item hides none of the others
+    effects = "; ".join(one_line(f"{item.name} {item.effect}", share) for item in found.left_out)
+    question = one_line(f"This project needs approval of {summary_of(found.left_out)}: {effects}", 1000)
     while (answer := _answer(f"{question}. Approve? [y]es, [d]etails, [N]o: ")) in ("d", "details"):
         _show(project, found, found.left_out)
     if answer not in ("y", "yes"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
 from remit.core.policy import Effect, Fact
 
@@ -37,8 +38,9 @@ NOT_APPROVED = "not approved"
 
 
 def must_not_be_reserved(name: str) -> None:
-    """Raises `Misused` for the name of a target or operation that comes with remit. Roles are there to be replaced."""
-    if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS) and name not in ROLES:
+    """Raises `Misused` for the name of a target or operation that comes with remit, and for that by which rules know the person. Roles are
+    there to be replaced."""
+    if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS, ROOT_CALLER) and name not in ROLES:
         raise Misused(f"name: {name!r} comes with remit, and no file of a project can redefine it. Give the agent another name.")
 
 

@@ -337,7 +337,9 @@ def references_of(words: Iterable[str], root: Path) -> dict[str, str]:
     a coding agent its hooks and plug-ins in the project."""
     found: dict[str, str] = {}
     words = dict.fromkeys(words)
-    patterns = [pattern for vendor, files in VENDOR_FILES.items() if vendor in map(os.path.basename, words) for pattern in files]
+    patterns = [
+        pattern for vendor, files in VENDOR_FILES.items() if any(vendor in os.path.basename(word) for word in words) for pattern in files
+    ]
     for word in (*words, *(str(path.relative_to(root)) for pattern in patterns for path in sorted(root.glob(pattern)))):
         with contextlib.suppress(OSError, ValueError), _open_inside(root / word, root) as opened:  # most words are not files
             found[word] = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -425,11 +427,14 @@ def _open_inside(path: str | Path, root: Path) -> BufferedReader:
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
     """The table of remit in a settings file."""
     try:
-        data = path.read_bytes()
+        with os.fdopen(open_regular(os.path.realpath(path)), "rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise Unavailable(f"Cannot read {path}: {error.strerror or error}.", advice="Check its permissions.") from error
+    if len(data) > MAX_BYTES:
+        raise Misused(f"{path} is larger than {MAX_BYTES // 1024} KiB.", advice="Make it shorter; nothing was read from it.")
     return _table_in(data, path, keys)
 
 
