@@ -106,6 +106,17 @@ def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(proje
         chat.until("You said **hello**.")
 
 
+def test_ctrl_c_in_one_breath_with_a_message_stops_its_answer(project: Path) -> None:
+    """The line editor reads both at once; without a second Ctrl-C no signal follows."""
+    with terminal(project, "chat") as chat:
+        chat.until("new conversation")
+        chat.type("please wait\r\x03")
+        chat.until("⊘ stopped after")
+        chat.until("/help")
+        chat.type("hello\r")
+        chat.until("You said **hello**.")
+
+
 def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(project: Path) -> None:
     with terminal(project, "chat") as chat:
         chat.until("new conversation")

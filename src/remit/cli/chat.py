@@ -161,6 +161,8 @@ class Session:
         talk.message = message
         try:
             stop = asyncio.Event()
+            if talk.reader is not None and talk.reader.take_interrupt():
+                stop.set()
             with self._interrupted_by(stop.set):
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
         except RemitError as error:

@@ -30,6 +30,10 @@ class Reader(Protocol):
         """The next message, never empty; None: there are no more."""
         ...
 
+    def take_interrupt(self) -> bool:
+        """Whether Ctrl-C was typed right after the message, before it could become a signal."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSetup:
@@ -69,6 +73,9 @@ class LineReader:
                 if message := "\n".join(parts).strip():
                     return message
                 parts = []
+
+    def take_interrupt(self) -> bool:
+        return False
 
     async def _line(self) -> str | None:
         while b"\n" not in self._kept and not self._has_ended:
@@ -111,6 +118,16 @@ class Editor:
                 return None
             if message := typed.strip():
                 return message
+
+    def take_interrupt(self) -> bool:
+        from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+        from prompt_toolkit.keys import Keys
+
+        editor_input = self._session.app.input
+        typed = get_typeahead(editor_input)
+        others = [press for press in typed if press.key != Keys.ControlC]
+        store_typeahead(editor_input, others)
+        return len(others) < len(typed)
 
 
 def _session(setup: PromptSetup) -> "PromptSession[str]":
