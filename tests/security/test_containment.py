@@ -37,7 +37,7 @@ needs_bubblewrap = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubble
 
 def project_with(folder: Path, **agents: dict[str, Any]) -> Path:
     project = folder / "project"
-    project.mkdir()
+    project.mkdir(parents=True)
     lines = []
     for name, table in agents.items():
         lines += [f"[agents.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
@@ -92,7 +92,7 @@ async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harves
         assert {"exfiltration.example.com", "127.0.0.1", "localhost"} <= {one["facts"]["host"] for one in denied}
         assert {one["verdict"] for one in denied} == {"deny"}
         assert run("audit", "verify", cwd=project).code == 0
-        assert "contain.connect exfiltration.example.com" in " ".join(run("audit", "--limit", "200", cwd=project).stdout.split())
+        assert "exfiltration.example.com" in run("audit", "--limit", "200", "--json", cwd=project).stdout
         shown = run("show", first.session_id, "--events", cwd=project)
         assert "Contained by bubblewrap" in shown.stdout
 
@@ -254,7 +254,9 @@ async def test_repositories_of_submodules_are_kept_as_git_asks_them_for_their_st
 
 @needs_bubblewrap
 async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(tmp_path: Path) -> None:
-    """A listed port of this machine is at the container's own loopback address; anything else is refused and says why."""
+    """A listed port of this machine is at the container's own loopback address; anything else is refused and says why.
+
+    The path of the project is longer than the address of a socket may be."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -269,7 +271,7 @@ async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(
         "try: u.urlopen('https://example.com/')\n"
         "except e.URLError as error: print(error.reason)\n"
     )
-    project = project_with(tmp_path, fetcher=command(sys.executable, "-c", fetch, hosts=[f"127.0.0.1:{port}"]))
+    project = project_with(tmp_path / ("deep" * 30), fetcher=command(sys.executable, "-c", fetch, hosts=[f"127.0.0.1:{port}"]))
     async with server, Remit.open(project) as remit:
         result = await remit.delegate("fetcher", task="Fetch.", timeout=30)
     assert result.status == "completed", result

@@ -61,7 +61,9 @@ for port in ports.split(","):
     listeners[-1].bind(("127.0.0.1", int(port)))
     listeners[-1].listen(128)
 link = socket(AF_UNIX, SOCK_STREAM)
-link.connect(link_path)
+folder = os.open(os.path.dirname(link_path), os.O_RDONLY)
+link.connect(f"/proc/self/fd/{folder}/{os.path.basename(link_path)}")  # a path may be too long for the address of a socket
+os.close(folder)
 numbers = b"".join(one.fileno().to_bytes(4, sys.byteorder) for one in listeners)
 link.sendmsg([b"L"], [(SOL_SOCKET, SCM_RIGHTS, numbers)])
 if link.recv(1) != b"G":
