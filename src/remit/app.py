@@ -175,17 +175,20 @@ class Remit:
         self.owner = this_owner(self.clock)
         self._telemetry = await self._open_telemetry()
         await self._load_directory(self.root)
-        self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
-        self._deps = await self._make_deps()
-        self._reader = self.engine = self._make_engine()
-        self.directory.each(self._limit_slots)
-        self._is_open = True
         try:
+            self._executors.warm_up()  # the fork server starts while the rest is opened
+            self.store = self._given.store if self._given.store is not None else await off_loop(self._open_store)
+            self._deps = await self._make_deps()
+            self._reader = self.engine = self._make_engine()
+            self.directory.each(self._limit_slots)
+            self._is_open = True
             self._attach_server = self._make_attach_server()
             self.recovered = await self.engine.open(recover=self._given.recover)
-            self._executors.warm_up()
         except BaseException:
-            await self.close(hand_over=True)  # the next process continues what was resumed already
+            if self._is_open:
+                await self.close(hand_over=True)  # the next process continues what was resumed already
+            else:
+                await self._executors.close()
             raise
         return self
 

@@ -20,7 +20,7 @@ from remit.agents.process.target import Place, Target, target_of
 from remit.agents.rpc import AgentRaised
 from remit.core.context import Context
 from remit.core.deadline import Deadline
-from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
+from remit.core.errors import AgentCrashed, Failed, Misused, RemitError, Unavailable
 from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
@@ -196,6 +196,17 @@ async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_h
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(one, Misused) for one in answers) == 20
     assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)
+
+
+async def test_opening_that_fails_leaves_no_fork_server(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit" / "remit.db").write_bytes(b"no database" * 1000)
+    before = children()
+    asked = agent("whose", isolation="process")(agents.whose_process)
+    with pytest.raises(Unavailable, match=r"remit\.db"):
+        async with Remit.open(tmp_path, agents=[asked]):
+            raise AssertionError("it opened")
+    assert children() <= before
 
 
 async def test_a_worker_that_was_forked_ahead_serves_one_delegation_and_is_marked_as_its_own(tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async,
 
 # ---- fork servers
 
-_START = "import json,sys; sys.path[:]=json.loads(sys.argv.pop(1)); from remit.agents.process.worker_process import main; main()"
+_START = """\
+import gc, json, sys
+gc.disable()
+sys.path[:] = json.loads(sys.argv.pop(1))
+from remit.agents.process.worker_process import main
+main()
+"""
 _START_FOR_COMMANDS = """\
 import json, sys, types
 for name, path in json.loads(sys.argv.pop(1)):
