@@ -273,7 +273,7 @@ def test_the_ledger_lists_errors_and_filters_by_type(project: Path) -> None:
 
 
 def test_agents_are_listed_with_what_they_accept_and_what_could_not_be_loaded(tmp_path: Path) -> None:
-    for words in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit agents --detect"):
+    for words in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit init"):
         assert words in remit(tmp_path, "agents").stdout, "an empty project shows each way to an agent"
     make_project(tmp_path)
     (tmp_path / ".remit" / "agents" / "bad.py").write_text("raise RuntimeError('oops')")

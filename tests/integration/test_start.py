@@ -1,11 +1,14 @@
-"""The first commands that people type: aliases, and commands without arguments."""
+"""The first commands that people type: `remit init`, aliases, and commands without arguments."""
 
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from remit.agents.definition import definition_of
 from remit.cli.command_table import ALIASES, COMMANDS
+from remit.cli.init import EXAMPLES
 from support import cli
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -57,3 +60,84 @@ def test_show_alone_shows_the_last_delegation(project: Path) -> None:
         (project / path).write_text("text")
         cli.run("delegate", "worker.read_file", f"path={path}", cwd=project)
     assert cli.run_json("show", cwd=project)["delegation"]["parameters"] == {"path": "two.txt"}
+
+
+# ---- init
+
+
+@pytest.fixture
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Two coding agents on PATH, and nothing approved."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("claude", "codex"):
+        (home / name).write_text("#!/bin/sh\necho 2.1.0\n")
+        (home / name).chmod(0o755)
+    return {"PATH": f"{home}:/bin:/usr/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "OPENAI_API_KEY": "x"}
+
+
+def test_init_without_a_terminal_shows_the_change_and_writes_nothing(tmp_path: Path, variables: dict[str, str]) -> None:
+    done = cli.run("init", cwd=tmp_path, env=variables)
+    assert (done.code, list(tmp_path.iterdir())) == (4, [])
+    assert "+[agents.claude]" in done.stdout
+    assert "--yes" in done.stderr
+
+
+def test_init_writes_what_it_found_and_approves_it(project: Path, variables: dict[str, str]) -> None:
+    document = cli.run("init", "--yes", "--json", cwd=project, env=variables).json()
+    assert (document["is_made"], document["is_approved"], document["agents"]) == (True, True, ["codex", "claude"])
+    written = tomllib.loads((project / "remit.toml").read_text())
+    assert written["model"] == "openai:gpt-5"
+    assert {table["contain"] for table in written["agents"].values()} == {"auto"}
+    trust = cli.run("trust", cwd=project, env=variables)
+    assert (trust.code, trust.stdout) == (0, "Everything is approved (3 items).\n")
+    again = cli.run("init", "--yes", cwd=project, env=variables)
+    assert again.stdout.endswith("Nothing to add to remit.toml.\n")
+
+
+@pytest.mark.parametrize("words", [("init",), ("agents", "--detect", "--write")])
+def test_init_adds_only_what_is_missing(project: Path, variables: dict[str, str], words: tuple[str, ...]) -> None:
+    mine = '# Mine\n\n# The agent\n[agents.claude]\nkind = "claude"  # as it is\n\n[roles]\nplanner = "claude"\n'
+    (project / "remit.toml").write_text(mine)
+    (project / "pyproject.toml").write_text('[tool.remit]\nmodel = "anthropic:mine"\n')
+    assert cli.run("trust", "--yes", cwd=project, env=variables).code == 0
+    assert cli.run(*words, "--yes", cwd=project, env=variables).code == 0
+    text = (project / "remit.toml").read_text()
+    assert text.startswith(mine + "\n[agents.codex]\n")
+    assert tomllib.loads(text).keys() == {"agents", "roles"}, "a model is configured already"
+    assert cli.run("trust", cwd=project, env=variables).code == 0
+
+
+def test_init_approves_nothing_that_came_with_a_clone(project: Path, variables: dict[str, str]) -> None:
+    (project / "remit.toml").write_text('[agents.hostile]\nkind = "command"\ncommand = ["sh", "-c", "touch pwned"]\n')
+    done = cli.run("init", "--yes", cwd=project, env=variables)
+    assert done.stdout.endswith("It has lines that are not approved yet.\nNext: remit trust\n")
+    assert "hostile" in cli.run("trust", cwd=project, env=variables).stdout
+    assert cli.run("delegate", "hostile", cwd=project, env=variables).code == 5
+    assert not (project / "pwned").exists()
+
+
+def test_init_places_a_model_before_the_tables(project: Path, variables: dict[str, str]) -> None:
+    (project / "remit.toml").write_bytes(b'# Mine\r\n\r\n[roles]\r\nplanner = "built-in"\r\n')
+    assert cli.run("init", "--yes", cwd=project, env=variables).code == 0
+    written = (project / "remit.toml").read_bytes()
+    assert written.startswith(b'# Mine\r\n\r\nmodel = "openai:gpt-5"\r\n\r\n[roles]\r\n')
+    assert written.count(b"\n") == written.count(b"\r\n")
+
+
+def test_init_without_anything_found_writes_valid_examples_as_comments(project: Path, variables: dict[str, str]) -> None:
+    nothing = {name: value for name, value in variables.items() if name != "OPENAI_API_KEY"} | {"PATH": "/nowhere"}
+    assert cli.run("init", "--yes", cwd=project, env=nothing).code == 0
+    assert tomllib.loads((project / "remit.toml").read_text()) == {}
+    lines = [line.removeprefix("# ") for line in EXAMPLES.splitlines() if not line.endswith(":")]
+    examples = tomllib.loads("\n".join(lines))
+    assert examples["model"]
+    for name, table in examples["agents"].items():
+        definition_of(name, table, source="remit.toml")
+
+
+def test_init_leaves_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:
+    (project / "remit.toml").write_text('agents = {claude = {kind = "claude"}}\n')
+    done = cli.run("init", "--yes", cwd=project, env=variables)
+    assert done.code == 2
+    assert "Declare its agents as tables" in done.stderr
+    assert (project / "remit.toml").read_text() == 'agents = {claude = {kind = "claude"}}\n'

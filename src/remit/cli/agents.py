@@ -42,7 +42,7 @@ Call it: remit delegate claude "Say what this project does"
 
 `remit agents new NAME` writes an agent file for a language model.
 
-`remit agents --detect` finds installed coding agents, and prints their lines."""
+`remit init` finds installed coding agents and writes their lines."""
 INSTRUCTION_LINES = 6
 """Lines of its instructions that are shown."""
 READING = "worker.read_file, worker.list_files, worker.search_files"
@@ -93,10 +93,16 @@ def agents(
         typer.Argument(metavar="NAME", help="Show this agent, or the operations of this target.", show_default=False),
     ] = None,
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --detect: write the lines into remit.toml. Shows the change and asks.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --write: do not ask.")] = False,
 ) -> Exit:
     """List the agents of the project. `remit agents NAME` shows the parameters of one, `remit agents new NAME` writes a first file."""
+    if (write and not detect) or (yes and not write):
+        raise Misused("--write needs --detect, and --yes needs --write.", advice="Write them: remit agents --detect --write")
     if detect:
-        return detect_agents(project)
+        return detect_agents(project, write=write, yes=yes)
     directory = project.directory
     known = [*directory.specs(), *only_served(project.root, directory.names())]
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
@@ -383,12 +389,14 @@ def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
 # ---- detect
 
 
-def detect_agents(project: Project) -> Exit:
-    from remit.agents.coding.detect import detect, lines_for
+def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -> Exit:
+    from remit.agents.coding.detect import detect
+    from remit.cli.init import agent_lines, write_settings
 
     found, missing = asyncio.run(detect())
-    is_git = any((folder / ".git").exists() for folder in (project.root, *project.root.parents))
-    lines = {one.known.name: lines_for(one, is_git=is_git) for one in found}
+    if write:
+        return write_settings(project, found, yes=yes, with_model=False)
+    lines = agent_lines(project, found)
     document = {
         "found": [_found_document(one, lines[one.known.name]) for one in found],
         "missing": [{"name": one.name, "program": one.program, "install": one.install} for one in missing],
@@ -424,7 +432,7 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
     if startable := [one for one in found if not one.fault]:
         if unknown := [one.known.name for one in startable if not one.login]:
             say(f"\nNo login was found for {', '.join(unknown)}: log in once there, or set the key.")
-        say("\nFor remit.toml; remove what an agent must not do:\n")
+        say("\nFor remit.toml (`remit init` writes them); remove what an agent must not do:\n")
         for one in startable:
             say("\n".join(lines[one.known.name]) + "\n")
         say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')

@@ -46,6 +46,7 @@ COMMANDS = {
     "roles": CommandEntry("roles:roles", LOOK, "Show which agent carries out each role of the board."),
     "commands": CommandEntry("command_files:commands", LOOK, "List the commands that files of the project add."),
     "demo": CommandEntry("demo:demo", SETUP, "Show what remit promises, without a key or a server."),
+    "init": CommandEntry("init:init", SETUP, "Find coding agents and models, and write remit.toml."),
     "install": CommandEntry("install:install", SETUP, "Let a coding agent delegate: write remit into its configuration."),
     "doctor": CommandEntry("doctor:doctor", SETUP, "Check this machine and project."),
     "trust": CommandEntry("trust:trust", SETUP, "Approve what files of this project may run, send or weaken."),

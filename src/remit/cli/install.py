@@ -82,6 +82,12 @@ class HasComments(Unfit):
 # ---- the two formats
 
 
+def inside(file: Path, root: Path) -> Path:
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
+        raise Misused(f"{file} is a link that leads out of the project.", advice="Change the file it leads to by hand.")
+    return file
+
+
 def _pairs(found: list[tuple[str, Any]]) -> Entry:
     if len(dict(found)) < len(found):
         raise Unfit("a key is written twice")
@@ -125,9 +131,7 @@ class Tool:
 
     def file_in(self, root: Path) -> Path:
         file = next((root / name for name in self.files if os.path.lexists(root / name)), root / self.files[0])
-        if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
-            raise Misused(f"{file} is a link that leads out of the project.", advice="Change the file it leads to by hand.")
-        return file
+        return inside(file, root)
 
     @property
     def is_toml(self) -> bool:
@@ -207,56 +211,75 @@ TOOLS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    tool: Tool
+class FileChange:
+    """A file of the project as it is and as it would be: shown as a diff, then made."""
+
     root: Path
     file: Path
     before: bytes | None
     """None: there is no such file."""
     after: bytes | None
-    does: Does = Does.NOTHING
-    notes: tuple[str, ...] = ()
-    paste: str = ""
-    """For the user to paste, or to remove."""
 
     @property
     def name(self) -> str:
         return self.file.relative_to(self.root).as_posix()
-
-    @property
-    def backup(self) -> Path:
-        return self.file.with_name(self.file.name + BACKUP)
 
     def diff(self) -> str:
         old, new = ((side or b"").decode(errors="replace").splitlines() for side in (self.before, self.after))
         names = (self.name if self.before is not None else "/dev/null", self.name if self.after is not None else "/dev/null")
         return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
 
+    def show(self) -> None:
+        if self.root != Path.cwd():
+            say_aside(f"The project is {self.root}.")
+        print(harmless(self.diff()), flush=True)  # lines of a diff must not be wrapped
+
     def make(self) -> None:
-        """Write it, if the file is still as it was when the change was planned. An older backup stays."""
-        if _bytes_of(self.file) != self.before:
+        """Write it, if the file is still as it was when the change was planned."""
+        if bytes_of(self.file) != self.before:
             raise Unavailable(f"{self.file} was changed meanwhile; nothing was written.", advice="Look at it and try again.")
         try:
-            if self.does in (Does.ADD, Does.CHANGE) and not self.backup.exists():
-                shutil.copy2(self.file, self.backup)
-            if self.after is None:
-                Path(os.path.realpath(self.file)).unlink()  # the file that a link leads to; the link was there before
-                if self.file.parent != self.root:
-                    with contextlib.suppress(OSError):  # something else is in the folder
-                        self.file.parent.rmdir()
-            else:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write(self.file, self.after)
-            if self.does in (Does.RESTORE, Does.DELETE):
-                self.backup.unlink(missing_ok=True)
+            self._replace()
         except OSError as error:
             raise Unavailable(f"Cannot change {self.file}: {error.strerror or error}.", advice="Look at the file and try again.") from None
+
+    def _replace(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.file, self.after or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(FileChange):
+    """Of a tool's configuration. The original is kept beside it; an older backup stays."""
+
+    tool: Tool
+    does: Does = Does.NOTHING
+    notes: tuple[str, ...] = ()
+    paste: str = ""
+    """For the user to paste, or to remove."""
+
+    @property
+    def backup(self) -> Path:
+        return self.file.with_name(self.file.name + BACKUP)
+
+    def _replace(self) -> None:
+        if self.does in (Does.ADD, Does.CHANGE) and not self.backup.exists():
+            shutil.copy2(self.file, self.backup)
+        if self.after is None:
+            Path(os.path.realpath(self.file)).unlink()  # the file that a link leads to; the link was there before
+            if self.file.parent != self.root:
+                with contextlib.suppress(OSError):  # something else is in the folder
+                    self.file.parent.rmdir()
+        else:
+            FileChange._replace(self)
+        if self.does in (Does.RESTORE, Does.DELETE):
+            self.backup.unlink(missing_ok=True)
 
 
 def plan_install(tool: Tool, root: Path, command: tuple[str, ...], *, approve: bool | None = None) -> Change:
     """The change that adds remit to the tool's configuration of this project. `approve` None keeps the approval mode."""
     file = tool.file_in(root)
-    before, entry = _bytes_of(file), tool.entry(command)
+    before, entry = bytes_of(file), tool.entry(command)
     change = Change(tool=tool, root=root, file=file, before=before, after=before)
     with _faults(file):
         text = _text_of(before or b"")
@@ -280,11 +303,11 @@ def plan_install(tool: Tool, root: Path, command: tuple[str, ...], *, approve: b
 def plan_undo(tool: Tool, root: Path) -> Change:
     """The change that restores the file; changes that others made since are kept."""
     file = tool.file_in(root)
-    before = _bytes_of(file)
+    before = bytes_of(file)
     change = Change(tool=tool, root=root, file=file, before=before, after=before)
     if before is None:
         return change
-    original = _bytes_of(change.backup)
+    original = bytes_of(change.backup)
     with _faults(file):
         text, old = _text_of(before), _text_of(original or b"")
         if tool.entry_in(text) is None:
@@ -314,7 +337,7 @@ def _text_of(data: bytes) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n")
 
 
-def _bytes_of(file: Path) -> bytes | None:
+def bytes_of(file: Path) -> bytes | None:
     try:
         if not stat.S_ISREG(file.stat().st_mode):  # reading a pipe would wait for ever
             raise Misused(f"{file} is not a file.", advice="Put a file in its place and try again; nothing was changed.")
@@ -367,7 +390,12 @@ def install(
 def _consent(change: Change, *, yes: bool, can_ask: bool) -> Exit:
     if change.does is Does.PASTE:
         return Exit.BLOCKED
-    if change.does is Does.NOTHING or yes:
+    return Exit.OK if change.does is Does.NOTHING else consent(yes=yes, can_ask=can_ask)
+
+
+def consent(*, yes: bool, can_ask: bool) -> Exit:
+    """To the change that was shown; anything but `Exit.OK` means that it must not be made."""
+    if yes:
         return Exit.OK
     if not can_ask:
         say_aside("Nothing was changed: there is no terminal to ask at. Look at the change, then run it again with --yes.")
@@ -380,10 +408,8 @@ def _show(change: Change, notes: list[str], *, undo: bool) -> None:
         say_aside(f"{change.name} has comments or trailing commas, which rewriting it would lose. Nothing was changed.")
         where = change.tool.path[0]
         say(f"Remove {change.paste} from {change.name}." if undo else f'Paste this into "{where}" of {change.name}:\n\n{change.paste}\n')
-    elif diff := change.diff():
-        if change.root != Path.cwd():
-            say_aside(f"The project is {change.root}.")
-        print(harmless(diff), flush=True)  # lines of a diff must not be wrapped
+    elif change.diff():
+        change.show()
     else:
         say(f"Nothing to do: {change.name} {'has no entry for remit' if undo else 'has the entry for remit'}.")
     for note in notes:

@@ -1,0 +1,193 @@
+"""`remit init`: find coding agents and keys of language models, and write remit.toml; `remit agents --detect --write` adds only agents.
+
+The change is shown as a diff, and made with the person's consent. Nothing that the file has is changed, and no host is contacted.
+"""
+
+import asyncio
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.install import FileChange, bytes_of, consent, inside
+from remit.cli.project import NO_MCP, Project, has_mcp
+from remit.cli.render import say, say_aside
+from remit.core.errors import Misused
+
+if TYPE_CHECKING:
+    from remit.agents.coding.detect import DetectedAgent
+
+FILE = "remit.toml"
+STARTERS = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "google": "gemini-2.5-pro"}
+"""The model that is written for a provider's key, by provider; the first whose key is set."""
+TITLE = "# Settings of remit for this project. `remit config --all` lists all of them.\n"
+EXAMPLES = """
+# A language model, with its key in the environment (ANTHROPIC_API_KEY):
+# model = "anthropic:claude-sonnet-5"
+
+# A coding agent (`remit agents --detect` finds installed ones):
+# [agents.claude]
+# kind = "claude"
+# allow = ["read", "search", "edit", "execute"]
+# workspace = "worktree"
+# contain = "auto"
+
+# Any command:
+# [agents.tests]
+# kind = "command"
+# command = ["make", "test"]
+"""
+
+
+def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
+    """Find coding agents and language models, and write remit.toml. Shows the change and asks; what it writes is approved."""
+    from remit.agents.coding.detect import detect
+
+    found, _ = asyncio.run(detect())
+    return write_settings(project, found, yes=yes, with_model=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """What remit.toml lacks."""
+
+    agents: Mapping[str, Sequence[str]]
+    """Their lines, by name."""
+    model: str = ""
+    notes: tuple[str, ...] = ()
+
+    def applied_to(self, text: str) -> str:
+        """The text with the additions; the rest of it stays as it is. Raises `ValueError` where that cannot be done."""
+        if not text and not self.agents and not self.model:
+            return TITLE + EXAMPLES
+        made = text.replace("\r\n", "\n") or f"{TITLE}\n"
+        if self.model:
+            head = re.match(r"(?:#.*\n)+\n", made)  # comments about the file; a key of the document comes before its tables
+            place = head.end() if head else 0
+            made = f'{made[:place]}model = "{self.model}"\n\n{made[place:]}'
+        for lines in self.agents.values():
+            made = "\n".join((made.rstrip(), "", *lines, "")).lstrip()
+        made = made.replace("\n", "\r\n") if "\r\n" in text else made
+        if tomllib.loads(made) != self._expected(tomllib.loads(text)):
+            raise ValueError("other settings would change")
+        return made
+
+    def _expected(self, before: dict[str, Any]) -> dict[str, Any]:
+        declared = {name: tomllib.loads("\n".join(lines))["agents"][name] for name, lines in self.agents.items()}
+        return (
+            before | ({"model": self.model} if self.model else {}) | ({"agents": before.get("agents", {}) | declared} if declared else {})
+        )
+
+
+def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: bool, with_model: bool) -> Exit:
+    """Show what remit.toml lacks, ask, write it and approve it."""
+    additions = plan(project, found, with_model=with_model)
+    file = inside(project.root / FILE, project.root)
+    before = bytes_of(file)
+    try:
+        text = (before or b"").decode()
+        changes = bool(additions.agents or additions.model or (with_model and not text.strip()))
+        after = additions.applied_to(text).encode() if changes else before
+    except ValueError as error:
+        advice = "Declare its agents as tables, [agents.NAME], and try again; or add what `remit agents --detect` prints by hand."
+        raise Misused(f"Nothing can be added to {file}, which was not changed: {error}.", advice=advice) from None
+    change = FileChange(root=project.root, file=file, before=before, after=after)
+    code = Exit.OK
+    if not project.as_json:
+        _show(found, additions, change)
+    if changes:
+        try:
+            code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty())
+        except typer.Abort:  # Ctrl-C or the end of the input instead of an answer
+            say_aside("\nNothing was changed.")
+            return Exit.INTERRUPTED
+    if code is Exit.CANCELLED:
+        say_aside("Nothing was changed.")
+    is_made = changes and code is Exit.OK
+    is_approved = is_made and _make(change)
+    document = {
+        "file": FILE,
+        "is_made": is_made,
+        "is_approved": is_approved,
+        "agents": list(additions.agents),
+        "model": additions.model or None,
+        "diff": change.diff(),
+        "notes": list(additions.notes),
+    }
+    done = _done(additions, is_approved=is_approved) if is_made else f"Nothing to add to {FILE}." if not changes else ""
+    return project.answer(document, done if done else lambda: None, code)
+
+
+def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool) -> Additions:
+    """Of what was found: what no file of the project declares yet, approved or not."""
+    settings = project.settings  # raises where the file is not valid TOML
+    written = tomllib.loads((bytes_of(project.root / FILE) or b"").decode())
+    known = {*project.directory.names(), *written.get("agents", {})}
+    startable = sorted((one for one in found if not one.fault and one.known.name not in known), key=lambda one: not one.login)
+    unapproved = [item for item in project.trust.left_out if item.kind == "model"]
+    has_model = bool(written.keys() & {"model", "models"} or settings.model or settings.models or unapproved)
+    model, notes = _model() if with_model and not has_model else ("", [])
+    if without := [one.known.name for one in startable if not one.login]:
+        notes.append(f"No login was found for {', '.join(without)}: log in once there, or set the key.")
+    if startable and not has_mcp():
+        notes.append(NO_MCP)
+    return Additions(agents=agent_lines(project, startable), model=model, notes=tuple(notes))
+
+
+def agent_lines(project: Project, found: "Sequence[DetectedAgent]") -> dict[str, list[str]]:
+    from remit.agents.coding.detect import lines_for
+
+    is_git = any((folder / ".git").exists() for folder in (project.root, *project.root.parents))
+    return {one.known.name: lines_for(one, is_git=is_git) for one in found}
+
+
+def _model() -> tuple[str, list[str]]:
+    """The model for a key of the environment, and what to say about it."""
+    from remit.cli.models import keys_present
+    from remit.models.providers import PROVIDERS
+
+    for provider, name in STARTERS.items():
+        if variable := next((one for one in PROVIDERS[provider].keys if os.environ.get(one, "").strip()), None):
+            return f"{provider}:{name}", [f"The model is paid with the key in {variable}; `remit models test` asks it a question."]
+    others = [f"{variable} ({providers[0]})" for variable, providers in keys_present()]
+    return "", [f'Found {", ".join(others)}: name a model of it with model = "PROVIDER:NAME" in {FILE}.'] if others else []
+
+
+def _make(change: FileChange) -> bool:
+    """Whether all of the file is approved now: it is not where it had lines that no person has approved."""
+    from remit.system.trust import approve_written, load_trust
+
+    change.make()
+    approve_written(change.root, change.file, change.before, change.after or b"")
+    return not any(item.name.startswith(f"{FILE}:") for item in load_trust(change.root).left_out)
+
+
+def _show(found: "Sequence[DetectedAgent]", additions: Additions, change: FileChange) -> None:
+    names = [f"{one.known.name} {one.version}".rstrip() for one in found if not one.fault]
+    say(
+        f"Coding agents on PATH: {', '.join(names)}."
+        if names
+        else "No coding agent was found on PATH: `remit agents --detect` has details."
+    )
+    if change.diff():
+        change.show()
+    for note in additions.notes:
+        say_aside(f"Note: {note}")
+
+
+def _done(additions: Additions, *, is_approved: bool) -> str:
+    if not is_approved:
+        return f"Wrote {FILE}. It has lines that are not approved yet.\nNext: remit trust"
+    if additions.agents:
+        command = f'remit delegate {next(iter(additions.agents))} "Say what this project does"'
+    elif additions.model:
+        command = 'remit ask "What does this project do?"'
+    else:
+        command = "remit delegate worker.list_files, an agent that needs no settings"
+    return f"Wrote {FILE} and approved it.\nNext: {command}"
