@@ -20,6 +20,16 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Two coding agents on PATH, and nothing approved."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("claude", "codex"):
+        (home / name).write_text("#!/bin/sh\necho 2.1.0\n")
+        (home / name).chmod(0o755)
+    return {"PATH": f"{home}:/bin:/usr/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "OPENAI_API_KEY": "x"}
+
+
 # ---- aliases
 
 
@@ -54,6 +64,41 @@ def test_a_command_file_comes_before_an_alias(project: Path) -> None:
 # ---- without arguments
 
 
+def commands_shown(folder: Path, variables: dict[str, str]) -> list[str]:
+    """Of the start screen, which must be short."""
+    done = cli.run(cwd=folder, env=variables | {"COLUMNS": "80"})
+    assert (done.code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "All commands: remit --help. One command: remit help COMMAND."
+    return [line.strip().partition("   ")[0] for line in lines if line.startswith("  ")]
+
+
+def test_remit_alone_shows_the_commands_for_the_state_of_the_project(project: Path, variables: dict[str, str]) -> None:
+    new = commands_shown(project, variables)
+    assert new[:3] == ["remit init", "remit demo", "remit delegate worker.list_files"]
+    for words in ([*new[0].split()[1:], "--yes"], new[2].split()[1:]):
+        assert cli.run(*words, cwd=project, env=variables).code == 0
+    used = ['remit delegate codex "…"', 'remit ask "…"', "remit status", "remit show", "remit agents", "remit doctor"]
+    assert commands_shown(project, variables) == used
+    (project / "remit.toml").write_text('[agents.hostile]\nkind = "claude"\n')
+    changed = commands_shown(project, variables)
+    assert changed[:2] == ["remit trust", "remit delegate worker.list_files"], "an agent that is not approved is not named"
+
+
+def test_remit_alone_says_that_settings_are_not_valid(project: Path, variables: dict[str, str]) -> None:
+    (project / "remit.toml").write_text("[x")
+    shown = cli.run(cwd=project, env=variables)
+    assert "remit.toml is not valid TOML" in shown.stdout
+    assert "remit doctor" in shown.stdout
+
+
+def test_the_help_lists_every_command(project: Path) -> None:
+    shown = cli.run("--help", cwd=project).stdout
+    assert [name for name in COMMANDS if f" {name} " not in shown] == []
+
+
 def test_show_alone_shows_the_last_delegation(project: Path) -> None:
     assert "nothing has been delegated here yet" in cli.run("show", cwd=project).stderr
     for path in ("one.txt", "two.txt"):
@@ -63,16 +108,6 @@ def test_show_alone_shows_the_last_delegation(project: Path) -> None:
 
 
 # ---- init
-
-
-@pytest.fixture
-def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Two coding agents on PATH, and nothing approved."""
-    home = tmp_path_factory.mktemp("home")
-    for name in ("claude", "codex"):
-        (home / name).write_text("#!/bin/sh\necho 2.1.0\n")
-        (home / name).chmod(0o755)
-    return {"PATH": f"{home}:/bin:/usr/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "OPENAI_API_KEY": "x"}
 
 
 def test_init_without_a_terminal_shows_the_change_and_writes_nothing(tmp_path: Path, variables: dict[str, str]) -> None:

@@ -72,8 +72,9 @@ def _remit(context: typer.Context, version: Annotated[bool, typer.Option("--vers
     if version:
         print_version()
     elif context.invoked_subcommand is None:
-        print(context.get_help())
-        raise typer.Exit
+        from remit.cli.start import print_start
+
+        print_start()
 
 
 def print_version() -> None:
@@ -88,7 +89,7 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
     if "_REMIT_COMPLETE" in os.environ:
         words = " ".join(os.environ.get(one, "") for one in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")).split()
         return build(words, COMMANDS)
-    if name in COMMANDS or name in SUBCOMMANDS:
+    if not name or name in COMMANDS or name in SUBCOMMANDS:
         return build([name])
     from remit.cli.command_files import register
 
