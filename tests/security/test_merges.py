@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from remit import Context, Remit, agent
 from support import cli
 from support.repository import begin, git
@@ -160,4 +162,24 @@ async def test_repository_inside_a_worktree_runs_none_of_its_filters_here(tmp_pa
     merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
     assert merged.code == 0, merged.stderr
     assert "160000" in git(root, "ls-files", "--stage", "inner")
+    assert not marker.exists()
+
+
+async def test_program_of_a_worktree_is_not_taken_for_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`./bin` on PATH means the folder of whoever looks: git is run in the agent's."""
+    marker, root = tmp_path / "ran", tmp_path / "project"
+    root.mkdir()
+    new_project(root)
+
+    @agent("planting", workspace="worktree")
+    async def planting(ctx: Context) -> str:
+        (ctx.workspace / "bin").mkdir()
+        (ctx.workspace / "bin/git").write_text(f"#!/bin/sh\ntouch {marker}\n")
+        (ctx.workspace / "bin/git").chmod(0o755)
+        return "done"
+
+    monkeypatch.setenv("PATH", f"./bin::{os.environ['PATH']}")
+    async with Remit.open(root, agents=[planting]) as remit:
+        done = await remit.delegate("planting")
+    assert done.ok, done
     assert not marker.exists()

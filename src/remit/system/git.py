@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from remit.core.errors import Failed, Unavailable
-from remit.system.interpreter import BASIC, DESKTOP, NETWORK, TOOLCHAINS, listed_environment
+from remit.system.interpreter import BASIC, DESKTOP, NETWORK, TOOLCHAINS, listed_environment, without_relative_entries
 from remit.system.processes import MARK, kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
@@ -185,7 +185,7 @@ class Git:
 
     def _environment(self) -> Mapping[str, str]:
         """Without keys, which hooks and filters would see, and without what a git that started us would tell its children."""
-        environment = listed_environment((*BASIC, *TOOLCHAINS, *NETWORK, *DESKTOP, *_KEPT))
+        environment = without_relative_entries(listed_environment((*BASIC, *TOOLCHAINS, *NETWORK, *DESKTOP, *_KEPT)))
         environment |= {name: os.environ[name] for name in _WHOSE if name in os.environ}
         environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
         if self.as_user:

@@ -62,6 +62,12 @@ def listed_environment(patterns: Iterable[str], environ: Mapping[str, str] = os.
     return {name: value for name, value in ours.items() if name in known or any(fnmatchcase(name, shape) for shape in shapes)}
 
 
+def without_relative_entries(environ: Mapping[str, str]) -> dict[str, str]:
+    """For a program that is started in a folder of an agent: empty and relative entries of these lists would be looked up there."""
+    lists = {name: environ[name].split(os.pathsep) for name in ("PATH", "LD_LIBRARY_PATH") if name in environ}
+    return {**environ, **{name: os.pathsep.join(entry for entry in entries if os.path.isabs(entry)) for name, entries in lists.items()}}
+
+
 def drop_unlisted(patterns: Iterable[str]) -> None:
     """Remove from this process's environment what is neither listed nor remit's own. For a process that serves one purpose."""
     kept = listed_environment(patterns)
