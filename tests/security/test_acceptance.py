@@ -179,6 +179,18 @@ async def test_no_file_can_be_made_that_runs_as_the_person_for_others(victim: Vi
         assert not (victim.project / name).exists() or not (victim.project / name).stat().st_mode & 0o6000
 
 
+@pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
+async def test_libraries_of_the_workspace_are_loaded_by_nothing_outside_of_the_sandbox(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bubblewrap, the first process inside, was started outside."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(victim.project / "lib"))
+    commands = ['test "$LD_LIBRARY_PATH" = "$PWD/lib"', "! grep -q LD_LIBRARY_PATH /proc/1/environ"]
+    async with Remit.open(victim.project) as remit:
+        done = await remit.delegate("worker.list_files", accept=commands, timeout=30)
+    assert done.ok, done
+
+
 async def test_pipes_in_place_of_files_hold_nobody_up(victim: Victim) -> None:
     shutil.rmtree(victim.project / ".git")
     os.mkfifo(victim.project / ".git")

@@ -31,7 +31,7 @@ from remit.core.ids import CALLER, decode
 from remit.core.protected_paths import PYPROJECT, Protection
 from remit.policy.audit import note_access
 from remit.system.sandbox import recipes, seccomp
-from remit.system.sandbox.bubblewrap import enclose, pinned
+from remit.system.sandbox.bubblewrap import enclose, inner_environment, pinned
 from remit.system.sandbox.probe import Offer, probe
 from remit.system.sandbox.profile import Profile, git_directories, protected_entries, reserve, toolchain, unmade_repository, with_submodules
 from remit.system.threads import off_loop
@@ -297,6 +297,7 @@ class _Inside:
         filter_program = seccomp.program(_FILTER) if has_filter else b""
         environment = {**self._environ, **self.home.environment(), "TMPDIR": "/tmp", **(_PROXIES if ports else {})}
         held = tuple(f"/proc/{os.getpid()}/fd/{number}" for number in pins.values())
+        chosen, environment = inner_environment(chosen, environment)
         argv = (*chosen, self._name, *self._program.argv[1:])
         return replace(self._program, argv=argv, environment=environment, seccomp=filter_program, pins=held)
 

@@ -180,7 +180,8 @@ async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits
         stack.enter_context(reserve(profile.reserved))
         homes = {"HOME": str(profile.home), "TMPDIR": TEMPORARY}
         passed = (*pins.values(), *([opened] if opened is not None else []))
-        yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment={**environ, **homes})
+        argv, outer = bubblewrap.inner_environment(argv, {**environ, **homes})
+        yield Box(argv=[*argv, "/bin/sh", "-c", script, command], passed=passed, environment=outer)
 
 
 @contextlib.asynccontextmanager
@@ -219,7 +220,7 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
             "uid": 0,
         }  # fmt: skip
         argv = [str(recipes.python().program), *_INTERPRETER, str(home), str(temporary), str(folder)]
-        yield Box(argv=argv, orders=orders, passed=(null,), environment=environ)
+        yield Box(argv=argv, orders=orders, passed=(null,), environment=bubblewrap.inner_environment([], environ)[1])
     finally:
         for number in (null, lock):
             os.close(number)

@@ -22,6 +22,8 @@ MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 SHARED_MEMORY_BYTES = 64 << 20
 PIN = "--ro-bind-fd"
 """Since 0.10, and in older versions with the fix of CVE-2024-42472."""
+LOADER = "LD_"
+"""What the names of variables begin with by which libraries are found and loaded."""
 _NOBODY = "65534"
 _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq-trigger"))
 """Settings of the machine: files of root, which root may write without any capability."""
@@ -89,6 +91,13 @@ def enclose(
         argv += ["--remount-ro", str(place)]
     argv += ["--seccomp", str(filter_fd)] if filter_fd is not None else []
     return [*argv, "--chdir", str(profile.workspace), "--"]
+
+
+def inner_environment(argv: list[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The command line and environment of bubblewrap, of which the loader's variables are for the program inside alone: bubblewrap itself
+    is started outside, and would load libraries that an agent left in the workspace."""
+    inner = [word for name, value in environ.items() if name.startswith(LOADER) for word in ("--setenv", name, value)]
+    return [*argv[:1], *inner, *argv[1:]], {name: value for name, value in environ.items() if not name.startswith(LOADER)}
 
 
 @contextlib.contextmanager
