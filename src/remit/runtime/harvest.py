@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from remit.core.context import GIVEN
 from remit.core.jsonable import clean_text
@@ -129,13 +130,12 @@ _TYPES = {
 _TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for suffix in suffixes.split()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HarvestRequest:
+class HarvestRequest(NamedTuple):
     root: Path
-    scratch: Path | None = None
-    """Its scratch folder, whole; None when it never asked for one."""
     since: float
     """Wall clock: when it began."""
+    scratch: Path | None = None
+    """Its scratch folder, whole; None when it never asked for one."""
     declared: tuple[Artifact, ...] = ()
     scan_root: bool = False
     """Whether it may have written anywhere in the root."""
@@ -154,39 +154,48 @@ class Harvest:
 NOTHING = Harvest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Ticket:
+class _Ticket(NamedTuple):
     request: HarvestRequest
     seconds: float
     give_up_at: float
-    loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Harvest]
 
 
 _lock = threading.Lock()
-_Place = tuple[Path, str]
+_Place = tuple[Path, str, asyncio.AbstractEventLoop]
 _waiting: dict[_Place, list[_Ticket]] = {}
-"""By root and folder: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
+"""By root, folder and loop: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
 
 
 async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> Harvest:
     """Never raises for what is on the disk and never takes much longer than `seconds`; what could not be done is a warning."""
     if not what.declared and what.scratch is None and not what.scan_root:
-        return Harvest()
+        return NOTHING
     loop = asyncio.get_running_loop()
-    ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop, loop.create_future())
+    ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop.create_future())
+    place = (what.root, what.below, loop)
     with _lock:
-        place = (what.root, what.below)
-        is_first = place not in _waiting
-        _waiting.setdefault(place, []).append(ticket)
-    if is_first:
+        is_idle = place not in _waiting
+        tickets = _waiting.setdefault(place, [])
+        tickets.append(ticket)
+        is_first = len(tickets) == 1
+    if is_idle:
         _start(place)
-    late = Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
-    timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [ticket], late)
-    try:
-        return await ticket.answer
-    finally:
-        timer.cancel()
+    if is_first:  # hundreds may end at once: one timer for all of them
+        loop.call_later(seconds + _MARGIN_SECONDS, _give_up, tickets, loop)
+    return await ticket.answer
+
+
+def _give_up(tickets: list[_Ticket], loop: asyncio.AbstractEventLoop) -> None:
+    """Answer those whose time is over; look again when that of the next is."""
+    now = time.monotonic() + 0.001  # the loop's timers may fire a clock tick early
+    later = [ticket for ticket in tickets if not ticket.answer.done() and ticket.give_up_at + _MARGIN_SECONDS > now]
+    for ticket in tickets:
+        if ticket.give_up_at + _MARGIN_SECONDS <= now:
+            warning = f"harvest: the disk did not answer within {ticket.seconds:g} s"
+            _deliver([ticket], Harvest(artifacts=ticket.request.declared, warnings=(warning,)))
+    if later:
+        loop.call_later(min(ticket.give_up_at for ticket in later) + _MARGIN_SECONDS - now, _give_up, later, loop)
 
 
 def guess_type(path: str) -> str:
@@ -220,18 +229,18 @@ def _serve(place: _Place) -> None:
             _start(place)
     seen: dict[str, FileInfo | FileProblem] = {}
     nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
-    unchanged: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
+    unchanged: list[_Ticket] = []
     for ticket in tickets:
         if nothing_changed and not ticket.request.declared and ticket.request.scratch is None:
-            unchanged.setdefault(ticket.loop, []).append(ticket)  # the frequent case, hundreds at once: one wake-up for all of them
+            unchanged.append(ticket)  # the frequent case, hundreds at once: one wake-up for all of them
             continue
         try:
             result = _Gathering(ticket, seen).gather(changed)
         except OSError as error:
             result = Harvest(artifacts=ticket.request.declared, warnings=(f"harvest: {error.strerror or error}",))
-        _send(ticket.loop, [ticket], result)
-    for loop, several in unchanged.items():
-        _send(loop, several, NOTHING)
+        _send(place[2], [ticket], result)
+    if unchanged:
+        _send(place[2], unchanged, NOTHING)
 
 
 def _send(loop: asyncio.AbstractEventLoop, tickets: list[_Ticket], result: Harvest) -> None:
@@ -251,7 +260,7 @@ def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
         return SearchResult()
     since = min(ticket.request.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
     stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
-    return search(*place, SearchBounds(changed_since=since, stop_at=stop_at))
+    return search(place[0], place[1], SearchBounds(changed_since=since, stop_at=stop_at))
 
 
 @dataclass(slots=True)

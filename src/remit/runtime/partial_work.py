@@ -5,7 +5,6 @@ Bounded: the return is due a second after the deadline, and killing the agent ma
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
@@ -75,8 +74,8 @@ async def collect_partial_work(
     if session is None:
         return left
     if session.is_removable:
-        return replace(left, removable_workspace=session.workspace.session_id)
-    return replace(left, workspace=describe_workspace(session.workspace))
+        return left._replace(removable_workspace=session.workspace.session_id)
+    return left._replace(workspace=describe_workspace(session.workspace))
 
 
 def _seconds_to_gather(work: Work) -> float:

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import Delegation
@@ -130,8 +130,7 @@ def repeated_refusal(earlier: Return, times: int) -> Return:
     return replace(earlier, summary=shorten_with_count(f"{note} {earlier.summary}"), next_steps=note, warnings=(note,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialWork:
+class PartialWork(NamedTuple):
     """What a stopped agent left, with what its children reported."""
 
     artifacts: tuple[Artifact, ...] = ()

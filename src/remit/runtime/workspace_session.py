@@ -194,7 +194,7 @@ async def is_removable(workspace: Workspace, changes: Changes | None, artifacts:
 
 async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> tuple[Harvest, bool]:
     """The work that a dead run left in its workspace, and whether the workspace can be removed because there is none."""
-    found = await harvest(replace(hunt, scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
+    found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
 
     def take() -> tuple[Changes, bool]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
