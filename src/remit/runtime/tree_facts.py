@@ -21,8 +21,13 @@ LONGEST_ADDRESS = 4_000
 MOST_WORDS = 1 << 20
 """Characters of what people said; of more, the end."""
 _DEEPEST = 20
-_PLAIN_HEADERS = frozenset({"accept", "accept-language"})
-_LONGEST_HEADER = 64
+_PLAIN_HEADERS = {
+    "accept": re.compile(
+        r"(?:(?:\*|application|text|image)/(?:\*|json|xml|html|xhtml\+xml|plain|markdown|csv|pdf)(?:;\s?q=0\.\d)?(?:,\s?|$)){1,4}"
+    ),
+    "accept-language": re.compile(r"[a-z]{2}(?:-[A-Z]{2})?"),
+}
+"""Headers whose usual values tell nothing of a file."""
 
 
 class TreeFacts:
@@ -102,7 +107,8 @@ def sends_data(parameters: Mapping[str, Any]) -> bool:
     headers = parameters.get("headers") or {}
     if not isinstance(headers, Mapping):
         return True
-    return any(str(name).lower() not in _PLAIN_HEADERS or len(str(value)) > _LONGEST_HEADER for name, value in headers.items())
+    plain = ((_PLAIN_HEADERS.get(str(name).lower()), str(value)) for name, value in headers.items())
+    return any(pattern is None or pattern.fullmatch(value) is None for pattern, value in plain)
 
 
 def _is_said(url: str, words: str) -> bool:
