@@ -1,6 +1,7 @@
 """An agent that may write ordinary files cannot turn a folder into a repository whose configuration git runs."""
 
 import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -73,4 +74,27 @@ def test_files_that_look_like_a_bare_repository_run_nothing(tmp_path: Path, fold
     here = root / folder
     for command in (["task", "Write a letter"], ["todo"], ["workspaces"], ["doctor"]):
         cli.run(*command, cwd=here)
+    assert not marker.exists()
+
+
+def test_reviews_run_no_filter_of_a_repository_inside_the_project(tmp_path: Path) -> None:
+    """An archive may contain a whole submodule; its own configuration names the filter."""
+    root, marker = tmp_path / "project", tmp_path / "ran"
+    inside = root / "sub"
+    inside.mkdir(parents=True)
+
+    def git(folder: Path, *words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@example.com", *words], cwd=folder, check=True, capture_output=True)
+
+    (inside / ".gitattributes").write_text("f filter=x\n")
+    (inside / "f").write_text("one\n")
+    (root / ".gitmodules").write_text('[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n\tignore = none\n')
+    for folder in (inside, root):
+        git(folder, "init", "-q")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", "one")
+    git(inside, "config", "filter.x.clean", f"touch {marker}; cat")
+    (inside / "f").write_text("two\n")
+    for command in (["delegate", "coder.review_code", "diff=working"], ["review"], ["task", "Write a letter"]):
+        cli.run(*command, cwd=root)
     assert not marker.exists()

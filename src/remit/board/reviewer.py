@@ -21,7 +21,7 @@ from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.result import Return
 from remit.core.text import one_line
-from remit.system.git import Git, GitFailed
+from remit.system.git import NO_SUBMODULES, Git, GitFailed
 from remit.system.threads import off_loop
 
 LAST_COMMITS = 10
@@ -165,7 +165,7 @@ def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
 
 
 def _names(git: Git, command: str, *arguments: str) -> list[str]:
-    wanted = () if command == "ls-files" else ("--name-only", "--no-renames")
+    wanted = () if command == "ls-files" else ("--name-only", "--no-renames", NO_SUBMODULES)
     return [name for name in git.run(command, "-z", *wanted, *arguments).decode("utf-8", "surrogateescape").split("\0") if name]
 
 

@@ -25,6 +25,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import one_line
 from remit.runtime.workspaces import TOOL_FOLDERS
 from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
+from remit.system.git import NO_SUBMODULES
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""
@@ -281,7 +282,9 @@ def uncommitted_changes(root: Path, own: str) -> Changes | None:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
             return None
-        output = repository.git.run("--no-optional-locks", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        output = repository.git.run(
+            "--no-optional-locks", "status", "--porcelain=v1", "-z", NO_SUBMODULES, "--untracked-files=all", "--no-renames"
+        )
     except (RemitError, OSError):
         return None
     below = repository.prefix

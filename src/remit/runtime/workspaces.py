@@ -26,7 +26,7 @@ from remit.core.protected_paths import Protection, is_pyproject, protection_of, 
 from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import BARE, LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
+from remit.system.git import BARE, LOCK_WAIT_SECONDS, NO_SUBMODULES, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
 from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
@@ -418,7 +418,7 @@ def _head(git: Git) -> tuple[str, bool]:
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
             advice='Commit something first, or declare the agent with workspace = "copy".',
         ) from None
-    more = git.run("status", "--porcelain", "-z", "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
     return base, bool(more)
 
 

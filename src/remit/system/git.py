@@ -31,6 +31,8 @@ REPOSITORY_LOCK = "remit.lock"
 BARE = "cannot use bare repository"
 _FOUND_BARE = {"safe.bareRepository": "explicit"}
 """Files of an agent (HEAD, config, objects, refs) are no repository: git would take its commands from there."""
+NO_SUBMODULES = "--ignore-submodules=dirty"
+"""For `diff` and `status`: they would run git in each repository inside, and that one the filters of its own configuration."""
 _SETTINGS = {
     **_FOUND_BARE,
     "core.hooksPath": os.devnull,

@@ -20,7 +20,7 @@ from remit.builtin.coder.syntax import language_of
 from remit.core.errors import Misused, RemitError
 from remit.system.beneath import Root
 from remit.system.files import temporary_folder
-from remit.system.git import Git, GitFailed, GitTimedOut, settings_of
+from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, settings_of
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
@@ -566,7 +566,7 @@ class ChangeSource:
         """Everything that is not committed, new files among it."""
         git = open_git(self._files.root, self._stop_at)
         head = _tree(git, "HEAD")
-        known = ("diff", "--name-only", "--no-renames", "-z", "--relative", "HEAD", "--") if head else ("ls-files", "-z")
+        known = ("diff", "--name-only", "--no-renames", "-z", NO_SUBMODULES, "--relative", "HEAD", "--") if head else ("ls-files", "-z")
         listed = git.run(*known) + git.run("ls-files", "--others", "--exclude-standard", "-z")
         names = [name for name in os.fsdecode(listed).split("\0") if name and not name.startswith(".remit/")]
         return self._workspace("what is not committed, new files among it", names, git, head)
