@@ -249,8 +249,9 @@ def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
 
 def stage_changes(git: Git) -> tuple[str, ...]:
     """Everything as it stands, into our index; what could not be read is a warning."""
-    left_out = (*_CACHES, *(f":(exclude,literal){path}" for path in _stage_repositories(git)))
+    left_out: tuple[str, ...] = _CACHES
     try:
+        left_out += tuple(f":(exclude,literal){path}" for path in _stage_repositories(git))
         git.run("add", "--all", "--", ".", *left_out)
     except GitFailed as failed:
         if "not a git repository" in failed.words:
