@@ -216,6 +216,22 @@ async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> 
 
 
 @needs_bubblewrap
+async def test_hooks_in_the_project_are_kept(tmp_path: Path) -> None:
+    """Of `core.hooksPath`: the next commit of the person, or of the board, runs them."""
+    plant = "mv dev moved; mkdir -p dev/hooks; echo owned > dev/hooks/commit-msg; echo owned >> dev/hooks/pre-commit; echo x > dev/x.txt"
+    project = project_with(tmp_path, maker=command("sh", "-c", f"{plant}; true"), reader=command("true"))
+    (project / "dev/hooks").mkdir(parents=True)
+    (project / "dev/hooks/pre-commit").write_text("#!/bin/sh\n")
+    commit(project)
+    git(project, "config", "core.hooksPath", "dev/hooks")
+    async with Remit.open(project) as remit:
+        assert (await remit.delegate("maker", task="Make.", timeout=30)).status == "completed"
+        assert (await remit.delegate("reader", task="Look.", accept=[f"{plant}; true"], timeout=30)).status == "completed"
+    assert {path.name: path.read_text() for path in (project / "dev/hooks").iterdir()} == {"pre-commit": "#!/bin/sh\n"}
+    assert (project / "dev/x.txt").read_text() == "x\n"
+
+
+@needs_bubblewrap
 async def test_prompt_of_a_second_turn_is_not_written_through_a_link(tmp_path: Path) -> None:
     """It quotes the answer of the first turn: the agent would choose the content of a file outside."""
     outside = tmp_path / "outside"

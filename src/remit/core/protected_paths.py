@@ -54,6 +54,7 @@ _ANYWHERE = {
         | (?:azure|bitbucket)-pipelines\.ya?ml | \.travis\.ya?ml | \.woodpecker\.ya?ml | jenkinsfile
         | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules | head
         | \.?venv/.* | (?:site|dist)-packages/.* | pyvenv\.cfg | bin/(?:python|pip|activate|remit)[^/]*
+        | (?:pre|post)-(?:commit|merge|merge-commit|checkout|push|rebase|rewrite|applypatch) | (?:prepare-)?commit-msg | applypatch-msg
         | (?:site|user)customize(?:\.py|/.*)? | node_modules/\.bin/.*
         """,
 }

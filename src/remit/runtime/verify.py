@@ -29,7 +29,7 @@ from remit.system.sandbox.profile import (
     protected_entries,
     toolchain,
     unmade_repository,
-    with_submodules,
+    with_git_kept,
 )
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import ProgramEnd, run_program
@@ -165,7 +165,7 @@ class AcceptanceSite:
             reserved=reserved,
             temporary_bytes=limits.memory_bytes // 4,
         )
-        return with_submodules(profile)
+        return with_git_kept(profile)
 
     def describe_hidden(self, environ: Mapping[str, str]) -> str:
         """What a command may have missed, and the settings that would show it."""

@@ -33,7 +33,7 @@ from remit.policy.audit import note_access
 from remit.system.sandbox import recipes, seccomp
 from remit.system.sandbox.bubblewrap import enclose, inner_environment, pinned
 from remit.system.sandbox.probe import Offer, probe
-from remit.system.sandbox.profile import Profile, git_directories, protected_entries, reserve, toolchain, unmade_repository, with_submodules
+from remit.system.sandbox.profile import Profile, git_directories, protected_entries, reserve, toolchain, unmade_repository, with_git_kept
 from remit.system.threads import off_loop
 from remit.system.trust import state_folder
 from remit.system.unix_sockets import listen_at
@@ -279,7 +279,7 @@ class _Inside:
             hidden=(own,) if scratch.is_relative_to(own) else (),
             reserved=unmade_repository(workspace) if is_written else (),
         )
-        self.profile = with_submodules(profile) if is_written else profile
+        self.profile = with_git_kept(profile) if is_written else profile
 
     def enclosed(self, ports: Sequence[int], pins: Mapping[Path, int]) -> Program:
         """The program inside bubblewrap."""

@@ -140,25 +140,44 @@ def unmade_repository(workspace: Path) -> tuple[Path, ...]:
 def submodules(workspace: Path) -> tuple[Path, ...]:
     """Folders in which git, asked about the workspace, asks the repository that is there for its status, whatever its settings run.
     Blocking: runs git."""
-    staged = b""
-    if git_directories(workspace):
-        with contextlib.suppress(GitFailed, Unavailable):  # no repository that git reads
-            staged = Git(folder=workspace, stop_at=time.monotonic() + _GIT_SECONDS).run("ls-files", "--stage", "-z")
-    paths = (workspace / os.fsdecode(entry.partition(b"\t")[2]) for entry in staged.split(b"\0") if entry.startswith(b"160000 "))
+    staged = _git_says(workspace, "ls-files", "--stage", "-z").split(b"\0")
+    paths = (workspace / os.fsdecode(entry.partition(b"\t")[2]) for entry in staged if entry.startswith(b"160000 "))
     return tuple(path for path in paths if path.is_dir() and path.resolve() == path)
 
 
-def with_submodules(profile: Profile) -> Profile:
-    """Their `.git` can neither be changed nor made. The folders above are mounts of their own, so that none can be moved away."""
+def hook_folders(workspace: Path) -> tuple[Path, ...]:
+    """The folder of git's hooks, where it is one of the workspace (`core.hooksPath`). Blocking: runs git."""
+    said = os.fsdecode(_git_says(workspace, "rev-parse", "--git-path", "hooks", as_user=True).rstrip(b"\n"))
+    path = Path(os.path.normpath(workspace / said)) if said else workspace
+    is_ours = path != workspace and path.is_relative_to(workspace) and not path.is_relative_to(workspace / ".git")
+    return (path,) if is_ours and path.is_dir() and path.resolve() == path else ()
+
+
+def _git_says(workspace: Path, *arguments: str, as_user: bool = False) -> bytes:
+    """Nothing where there is no repository that git reads."""
+    if git_directories(workspace):
+        with contextlib.suppress(GitFailed, Unavailable):
+            return Git(folder=workspace, stop_at=time.monotonic() + _GIT_SECONDS, as_user=as_user).run(*arguments)
+    return b""
+
+
+def with_git_kept(profile: Profile) -> Profile:
+    """The `.git` of submodules and the hooks in the workspace can neither be changed nor made. The folders above are mounts of their own,
+    so that none can be moved away."""
     fixed = [path for path in profile.read_only if path != profile.workspace]
-    found = [path for path in submodules(profile.workspace) if not any(path.is_relative_to(one) for one in fixed)]
-    above = dict.fromkeys(folder for path in found for folder in (path, *path.parents) if folder.is_relative_to(profile.workspace))
+
+    def free(paths: Iterable[Path]) -> list[Path]:
+        return [path for path in paths if not any(path.is_relative_to(one) for one in fixed)]
+
+    found, hooks = free(submodules(profile.workspace)), free(hook_folders(profile.workspace))
+    inner = (folder for path in (*found, *(one.parent for one in hooks)) for folder in (path, *path.parents))
+    above = dict.fromkeys(folder for folder in inner if folder.is_relative_to(profile.workspace) and folder != profile.workspace)
     unmade = tuple(dot for path in found for dot in unmade_repository(path))
     made = tuple(path / ".git" for path in found if path / ".git" not in unmade)
     return replace(
         profile,
-        writable=(*(folder for folder in above if folder != profile.workspace), *profile.writable),
-        read_only=(*profile.read_only, *made),
+        writable=(*above, *profile.writable),
+        read_only=(*profile.read_only, *made, *hooks),
         reserved=(*profile.reserved, *unmade),
     )
 
