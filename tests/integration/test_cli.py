@@ -437,7 +437,7 @@ def test_a_return_is_checked_with_each_fault_on_a_line(tmp_path: Path) -> None:
 
 
 def test_help_names_the_exit_codes_and_a_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
-    done = remit(tmp_path)
+    done = remit(tmp_path, "--help")
     assert done.returncode == 0
     for word in ("demo", "delegate", "validate", "Exit codes", "130"):
         assert word in done.stdout
