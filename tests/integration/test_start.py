@@ -1,5 +1,7 @@
 """The first commands that people type: `remit init`, aliases, and commands without arguments."""
 
+import os
+import pty
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -115,6 +117,19 @@ def test_init_without_a_terminal_shows_the_change_and_writes_nothing(tmp_path: P
     assert (done.code, list(tmp_path.iterdir())) == (4, [])
     assert "+[agents.claude]" in done.stdout
     assert "--yes" in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_init_asks_at_a_terminal(project: Path, variables: dict[str, str], answer: str) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    done = cli.start("init", cwd=project, env=variables, stdin=theirs)
+    said, heard = done.communicate(timeout=60)
+    for end in (ours, theirs):
+        os.close(end)
+    assert "Make this change?" in said + heard
+    assert (project / "remit.toml").exists() == (answer == "y")
+    assert done.returncode == (0 if answer == "y" else 6), heard
 
 
 def test_init_writes_what_it_found_and_approves_it(project: Path, variables: dict[str, str]) -> None:
