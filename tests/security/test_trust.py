@@ -454,6 +454,21 @@ def test_a_write_approves_what_it_changed_only_where_all_of_the_file_was_approve
     assert not load_trust(tmp_path).is_complete
 
 
+def test_a_write_does_not_approve_hooks_and_scripts_that_came_with_a_clone(tmp_path: Path) -> None:
+    """As `remit init` would, which declares the coding agents that it finds."""
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_text('{"hooks": {}}')
+    file, written = tmp_path / "remit.toml", b'[agents.claude]\nkind = "claude"\n[agents.codex]\nkind = "codex"\n'
+    file.write_bytes(written)
+    approve_written(tmp_path, file, None, written)
+    assert [item.name for item in load_trust(tmp_path).left_out] == ["remit.toml:[agents.claude]"]
+    agent_file, text = tmp_path / ".remit/agents/x.md", b"---\nremit: {kind: claude}\n---\nBe good.\n"
+    agent_file.parent.mkdir(parents=True)
+    agent_file.write_bytes(text)
+    approve_written(tmp_path, agent_file, None, text)
+    assert [item.agent for item in load_trust(tmp_path).left_out] == ["claude", "x"]
+
+
 # ---- what an approval covers
 
 

@@ -102,6 +102,8 @@ class TrustItem:
     effect: str
     """What it would run, send or weaken, in one line."""
     text: str = field(repr=False)
+    covers_files: bool = False
+    """Whether its digest is also one of other files of the project, which it runs or relies on."""
 
     @property
     def agent(self) -> str | None:
@@ -317,9 +319,8 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
             [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
         )
         effect = one_line(redact_text(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}"))
-        yield TrustItem(
-            kind=kind, name=name, digest=digest_of(canonical.encode()), effect=effect, text=redact_text("\n".join(lines) + "\n")
-        )
+        text, digest = redact_text("\n".join(lines) + "\n"), digest_of(canonical.encode())
+        yield TrustItem(kind=kind, name=name, digest=digest, effect=effect, text=text, covers_files=bool(references))
 
 
 def _words(key: Sequence[str], value: Any) -> list[str]:
@@ -363,10 +364,12 @@ def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...],
 
 
 def _content_digest(name: str, data: bytes, root: Path) -> str:
-    """Of a file, and of the files of the project that an agent file with a command or a kind names in its head."""
+    """Of a file, and of the files of the project that an agent file with a command or a coding agent's kind runs."""
     head = _head(name, data)
-    names_files = any(sign in head for sign in ("command", "kind", "\\"))  # in YAML, a key can be written with escapes
-    references = references_of(sorted(set(_WORD.findall(head))), root) if names_files else {}
+    words = set(_WORD.findall(head))
+    if "command" not in words and "\\" not in head:  # in YAML, a key can be written with escapes
+        words = words & VENDOR_FILES.keys() if "kind" in words else set()
+    references = references_of(sorted(words), root)
     return digest_of(data + json.dumps(references).encode() if references else data)
 
 
@@ -383,7 +386,8 @@ def _file_item(kind: str, name: str, data: bytes, root: Path) -> TrustItem:
     if head := one_line(redact_text(_head(name, data))):
         effect = f"declares an agent: {head}"
     effect, text = f"{effect} ({len(data):,} bytes)", data.decode("utf-8", "replace")
-    return TrustItem(kind=kind, name=name, digest=_content_digest(name, data, root), effect=effect, text=text)
+    digest = _content_digest(name, data, root)
+    return TrustItem(kind=kind, name=name, digest=digest, effect=effect, text=text, covers_files=digest != digest_of(data))
 
 
 def _relative(path: Path, root: Path) -> str:
@@ -512,12 +516,14 @@ def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] =
 
 def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, environ: Mapping[str, str] = os.environ) -> None:
     """Approve what remit itself changed in a file, on a person's command: only where all of the file was approved before, or there was none
-    (`before` None). Where that is not so, or an agent gave the command, the file waits for `remit trust`."""
+    (`before` None). Where that is not so, or an agent gave the command, the file waits for `remit trust`; so does an item that would run
+    other files of the project, as a coding agent its hooks: the person has not seen them."""
     with contextlib.suppress(RemitError):
         root = root.resolve()
         approved = approvals_of(root, environ)
         if all(approved.get(item.name) == item.digest for item in _items_in(root, path, before)):
-            approve(root, [item for item in _items_in(root, path, after) if approved.get(item.name) != item.digest], environ)
+            written = [item for item in _items_in(root, path, after) if approved.get(item.name) != item.digest]
+            approve(root, [item for item in written if not item.covers_files], environ)
 
 
 def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ...]:
