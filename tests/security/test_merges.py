@@ -183,3 +183,26 @@ async def test_program_of_a_worktree_is_not_taken_for_git(tmp_path: Path, monkey
         done = await remit.delegate("planting")
     assert done.ok, done
     assert not marker.exists()
+
+
+async def test_filter_that_is_a_file_of_the_project_is_not_run_as_the_agent_left_it(tmp_path: Path) -> None:
+    marker, root = tmp_path / "ran", tmp_path / "project"
+    root.mkdir()
+    new_project(root)
+    (root / "clean.sh").write_text("cat\n")
+    (root / ".gitattributes").write_text("*.py filter=x\n")
+    git(root, "add", "--all", "--force")
+    git(root, "commit", "-qm", "a filter")
+    git(root, "config", "filter.x.clean", "sh ./clean.sh %f")
+
+    @agent("changing", workspace="worktree", merge=True)
+    async def changing(ctx: Context) -> str:
+        (ctx.workspace / "clean.sh").write_text(f"touch {marker}; cat\n")
+        (ctx.workspace / "a.py").write_text("a = 2\n")
+        return "done"
+
+    async with Remit.open(root, agents=[changing]) as remit:
+        done = await remit.delegate("changing")
+    assert not marker.exists()
+    assert "filter.x.clean" in str(done), done
+    assert (root / "a.py").read_text() == "a = 1\n"
