@@ -93,11 +93,12 @@ class FileAgent:
         """By the schema, as far as plain types go: the rest is judged where the file is loaded."""
         if self._validator is None:
             self._validator = SchemaValidator(_parameters_schema(self.spec.parameters_schema))
-        names = tuple(self.spec.parameters_schema.get("properties", ()))
+        names = self.spec.parameters_schema.get("properties", {})
+        named = parameters if parameters.keys() <= names.keys() else declared_names(parameters, names, self.spec.name)
         try:
-            self._validator.validate_python(declared_names(parameters, names, self.spec.name))
+            self._validator.validate_python(named)
         except ValidationError as error:
-            raise wrong_parameters(self.spec.name, error, names) from None
+            raise wrong_parameters(self.spec.name, error, tuple(names)) from None
         return parameters
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
