@@ -475,6 +475,7 @@ def test_a_write_does_not_approve_hooks_and_scripts_that_came_with_a_clone(tmp_p
 def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(
         '[agents.x]\ncommand = "sh tools/run.sh"\n[agents.y]\ncommand = ["./y"]\n[serve]\nclient_ca = "ca.pem"\n'
+        '[agents.v]\nkind = "claude"\noptions = ["--settings=v.json"]\n'
     )
     (tmp_path / "tools").mkdir()
     (tmp_path / ".remit/agents").mkdir(parents=True)
@@ -483,6 +484,7 @@ def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path:
         "tools/z.sh": ".remit/agents/z.md",
         "tools/run.sh": "remit.toml:[agents.x]",
         "y": "remit.toml:[agents.y]",
+        "v.json": "remit.toml:[agents.v]",
         "ca.pem": "remit.toml:[serve].client_ca",
     }
     for file in files:
@@ -528,6 +530,23 @@ def test_an_approval_of_a_coding_agent_covers_its_hooks_and_plugins_in_the_proje
     approve(tmp_path, items_of(tmp_path))
     assert load_trust(tmp_path).is_complete
     (tmp_path / file).write_text("[]")
+    assert [item.agent for item in load_trust(tmp_path).left_out] == ["x"]
+
+
+@pytest.mark.parametrize("file", ["sub/run.sh", "sub/.claude/settings.json"])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_an_approval_covers_the_files_in_the_folder_where_an_agent_works(tmp_path: Path, file: str, *, is_file: bool) -> None:
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text("right")
+    said = ("command", "./run.sh") if file.endswith(".sh") else ("kind", "claude")
+    if is_file:
+        (tmp_path / ".remit/agents/x.md").write_text(f"---\nremit:\n  {said[0]}: {said[1]}\n  folder: sub\n---\nBe good.\n")
+    else:
+        (tmp_path / "remit.toml").write_text(f'[agents.x]\n{said[0]} = "{said[1]}"\nfolder = "sub"\n')
+    approve(tmp_path, items_of(tmp_path))
+    assert load_trust(tmp_path).is_complete
+    (tmp_path / file).write_text("wrong")
     assert [item.agent for item in load_trust(tmp_path).left_out] == ["x"]
 
 

@@ -219,7 +219,7 @@ class CommandAgent:
         self._definition = definition
         self._root = deps.root
         is_free = definition.contain is True or deps.trust is None or deps.trust.approved is None
-        self._files = {} if is_free else references_of(definition.command, deps.root)
+        self._files = {} if is_free else references_of(definition.command, deps.root, (definition.folder,))
         """Files of the project that the command names, as they were approved: what an agent writes there meanwhile is not run."""
         self._pool = programs_of(definition, deps)
         self.spec = definition.spec

@@ -313,7 +313,11 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
         shown = redact_parameters({".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()})
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
-        references = references_of((word for key, value in found.items() for word in _words(key, value)), root)
+        references = references_of(
+            (word for key, value in found.items() for word in _words(key, value)),
+            root,
+            [value for key, value in found.items() if key[-1] == "folder" and isinstance(value, str)],
+        )
         lines += [f"{path} (sha256 {digest[:16]}…)" for path, digest in references.items()]
         canonical = json.dumps(
             [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
@@ -325,25 +329,27 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
 
 def _words(key: Sequence[str], value: Any) -> list[str]:
     """Of a setting, those that may be files of the project which it runs or relies on."""
-    if key[0] == "agents" and key[-1] in ("command", "kind"):
+    if key[0] == "agents" and key[-1] in ("command", "kind", "options"):
         try:
-            return shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
+            words = shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
         except (ValueError, TypeError):
             return []
+        return [*words, *(word.partition("=")[2] for word in words if "=" in word)]
     return [value] if key[-1] in _FILE_KEYS and isinstance(value, str) else []
 
 
-def references_of(words: Iterable[str], root: Path) -> dict[str, str]:
+def references_of(words: Iterable[str], root: Path, folders: Iterable[str] = ()) -> dict[str, str]:
     """Words that are files of the project, with their digests: to approve `command = "./build.sh"` is to approve the script, and to approve
-    a coding agent its hooks and plug-ins in the project."""
+    a coding agent its hooks and plug-ins in the project. `folders`: where else the agent may work."""
     found: dict[str, str] = {}
     words = dict.fromkeys(words)
     patterns = [
         pattern for vendor, files in VENDOR_FILES.items() if any(vendor in os.path.basename(word) for word in words) for pattern in files
     ]
-    for word in (*words, *(str(path.relative_to(root)) for pattern in patterns for path in sorted(root.glob(pattern)))):
-        with contextlib.suppress(OSError, ValueError), _open_inside(root / word, root) as opened:  # most words are not files
-            found[word] = hashlib.file_digest(opened, "sha256").hexdigest()
+    for place in (root, *(root / folder for folder in folders)):
+        for path in (*(place / word for word in words), *(path for pattern in patterns for path in sorted(place.glob(pattern)))):
+            with contextlib.suppress(OSError, ValueError), _open_inside(path, root) as opened:  # most words are not files
+                found[os.path.relpath(path, root)] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
 
 
@@ -367,9 +373,10 @@ def _content_digest(name: str, data: bytes, root: Path) -> str:
     """Of a file, and of the files of the project that an agent file with a command or a coding agent's kind runs."""
     head = _head(name, data)
     words = set(_WORD.findall(head))
-    if "command" not in words and "\\" not in head:  # in YAML, a key can be written with escapes
-        words = words & VENDOR_FILES.keys() if "kind" in words else set()
-    references = references_of(sorted(words), root)
+    folders = [word for word in sorted(words) if not os.path.isabs(word) and (root / word).is_dir()] if "folder" in words else ()
+    if not words & {"command", "options"} and "\\" not in head:  # in YAML, a key can be written with escapes
+        words &= VENDOR_FILES.keys() if "kind" in words else set()
+    references = references_of(sorted(words), root, folders)
     return digest_of(data + json.dumps(references).encode() if references else data)
 
 
