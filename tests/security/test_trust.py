@@ -533,6 +533,15 @@ def test_an_approval_of_a_coding_agent_covers_its_hooks_and_plugins_in_the_proje
     assert [item.agent for item in load_trust(tmp_path).left_out] == ["x"]
 
 
+@pytest.mark.parametrize("hidden", ["https://x:$(sh${IFS}evil)@example.com/", "https://x:`sh${IFS}evil`@example.com/"])
+def test_no_part_of_a_command_is_hidden_as_a_password(tmp_path: Path, hidden: str) -> None:
+    (tmp_path / ".remit/agents").mkdir(parents=True)
+    (tmp_path / ".remit/agents/x.md").write_text(f"---\nremit:\n  command: sh -c 'curl {hidden}'\n---\nBe good.\n")
+    (tmp_path / "remit.toml").write_text(f"[agents.y]\ncommand = \"sh -c 'curl {hidden}'\"\n")
+    shown = run("trust", "--list", cwd=tmp_path).stdout
+    assert shown.count(hidden) == 2
+
+
 @pytest.mark.parametrize("file", ["sub/run.sh", "sub/.claude/settings.json"])
 @pytest.mark.parametrize("is_file", [True, False])
 def test_an_approval_covers_the_files_in_the_folder_where_an_agent_works(tmp_path: Path, file: str, *, is_file: bool) -> None:

@@ -322,9 +322,15 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         canonical = json.dumps(
             [sorted((key, json.dumps(value, default=str, sort_keys=True)) for key, value in found.items()), sorted(references.items())]
         )
-        effect = one_line(redact_text(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}"))
-        text, digest = redact_text("\n".join(lines) + "\n"), digest_of(canonical.encode())
+        lines = [_without_secrets(line) if first[0] == "agents" else redact_text(line) for line in lines]
+        effect = one_line(f"{_VERBS.get(first[0], 'sets')}: {', '.join(lines)}")
+        text, digest = "\n".join(lines) + "\n", digest_of(canonical.encode())
         yield TrustItem(kind=kind, name=name, digest=digest, effect=effect, text=text, covers_files=bool(references))
+
+
+def _without_secrets(line: str) -> str:
+    """Whatever a shell would run is shown: `https://x:$(…)@host` looks like a password."""
+    return line if any(sign in line for sign in "$`;|&") else redact_text(line)
 
 
 def _words(key: Sequence[str], value: Any) -> list[str]:
@@ -390,7 +396,7 @@ def _head(name: str, data: bytes) -> str:
 
 def _file_item(kind: str, name: str, data: bytes, root: Path) -> TrustItem:
     effect = EFFECTS.get(kind) or ("runs Python code" if name.endswith(".py") else "instructs an agent")
-    if head := one_line(redact_text(_head(name, data))):
+    if head := one_line(_without_secrets(_head(name, data))):
         effect = f"declares an agent: {head}"
     effect, text = f"{effect} ({len(data):,} bytes)", data.decode("utf-8", "replace")
     digest = _content_digest(name, data, root)
