@@ -311,7 +311,9 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
             continue
         first = next(iter(found))
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
-        shown = redact_parameters({".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()})
+        values = {".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()}
+        named = {key: value for key, value in values.items() if key.endswith("_variable")}  # which key is sent, by its name
+        shown = redact_parameters(values) | named
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
         references = references_of(
             (word for key, value in found.items() for word in _words(key, value)),
