@@ -24,7 +24,6 @@ from remit.core.ids import is_session_id
 from remit.core.policy import Effect, PolicyRequest
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.runtime.policy_facts import path_facts
-from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import BARE, LOCK_WAIT_SECONDS, NO_SUBMODULES, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
@@ -188,7 +187,6 @@ TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy
 """Filled by tools, which fill them again."""
 _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
 """Never part of an agent's work, whether or not the project ignores them."""
-_SCRIPT_BYTES = 1 << 20
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
 _SUBMODULE, _LINK = "160000", "120000"
@@ -239,22 +237,7 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
     with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{workspace.index}.lock").unlink()  # ours alone: left by a run that was killed
-        commands = {name: words for name, words in workspace.commands.items() if not _runs_changed_file(git, workspace.base, words)}
-        yield held(git, Settings(commands, workspace.fetching))
-
-
-def _runs_changed_file(git: Git, base: str, command: str) -> bool:
-    """Whether a filter or merge driver names a file of the workspace that is not as it was: it would be run here, as the agent left it."""
-    for word in filter(None, re.split(r"[\s;&|<>()'\"`$=]+", command)):
-        path = os.path.normpath(word)
-        if os.path.isabs(path) or path.startswith("..") or not os.path.lexists(git.folder / path) or os.path.isdir(git.folder / path):
-            continue
-        try:
-            if read_bounded(git.folder / path, _SCRIPT_BYTES) != git.run("cat-file", "blob", f"{base}:./{path}"):
-                return True
-        except GitFailed:
-            return True  # it is new
-    return False
+        yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
 def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:

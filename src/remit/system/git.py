@@ -11,6 +11,7 @@ Everything else that git would run is switched off outright.
 import contextlib
 import hashlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from remit.core.errors import Failed, Unavailable
+from remit.system.artifact_files import read_bounded
 from remit.system.interpreter import BASIC, DESKTOP, NETWORK, TOOLCHAINS, listed_environment, without_relative_entries
 from remit.system.processes import MARK, kill_tree
 
@@ -68,6 +70,7 @@ _COMMAND_SETTINGS = (
     r"^(filter\..*|merge\..*\.driver"
     r"|remote\..*|extensions\.partialclone|core\.(sshcommand|gitproxy|askpass)|protocol\..*|url\..*|credential\..*|ssh\..*)$"
 )
+_SCRIPT_BYTES = 1 << 20
 _PLAIN_MERGE = "git merge-file -q --marker-size=%L %A %O %B"
 """What git does without a driver. An empty one would take our side and lose the other."""
 
@@ -225,12 +228,28 @@ def settings_of(git: Git) -> Settings:
     return Settings(commands, hashlib.sha256("\0".join(fetching).encode(errors="surrogateescape")).hexdigest() if is_partial else "")
 
 
-def held(git: Git, before: Settings) -> Git:
-    """Git with these settings as they were; `overrides` names those that were changed since."""
+def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
+    """Git with these settings as they were; `overrides` names those that were changed since, or run a file that is not as in `base`,
+    the commit that an agent began from."""
     now = settings_of(git)
-    names = sorted(name for name in {*now.commands, *before.commands} if now.commands.get(name) != before.commands.get(name))
-    overrides = tuple((name, before.commands.get(name, _PLAIN_MERGE if name.startswith("merge.") else "")) for name in names)
+    usable = {name: words for name, words in before.commands.items() if base is None or not _runs_changed_file(git, base, words)}
+    names = sorted(name for name in {*now.commands, *usable} if now.commands.get(name) != usable.get(name))
+    overrides = tuple((name, usable.get(name, _PLAIN_MERGE if name.startswith("merge.") else "")) for name in names)
     return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
+
+
+def _runs_changed_file(git: Git, base: str, command: str) -> bool:
+    """Whether a filter or merge driver names a file of the workspace that is not as it was: it would be run here, as the agent left it."""
+    for word in filter(None, re.split(r"[\s;&|<>()'\"`$=]+", command)):
+        path = os.path.normpath(word)
+        if os.path.isabs(path) or path.startswith("..") or not os.path.lexists(git.folder / path) or os.path.isdir(git.folder / path):
+            continue
+        try:
+            if read_bounded(git.folder / path, _SCRIPT_BYTES) != git.run("cat-file", "blob", f"{base}:./{path}"):
+                return True
+        except GitFailed:
+            return True  # it is new
+    return False
 
 
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int:
