@@ -124,7 +124,7 @@ def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(pro
         chat.until("program")
         pid = _pid_in(project / "program.pid")
         os.close(chat.master)
-        assert chat.process.wait(20) in (130, -1)
+        assert chat.process.wait(20) in (130, -1, 120)  # 120: Python itself could not flush its output
         end = time.monotonic() + 5
         while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
             time.sleep(0.05)

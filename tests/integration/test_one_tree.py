@@ -83,15 +83,21 @@ async def test_commands_inside_of_an_agent_find_its_tree_without_being_told_wher
     assert [r.agent for r in tree] == ["runs", "echo"]
 
 
-async def test_an_agent_can_cancel_what_it_started(project: Path) -> None:
-    """A second command, another connection: the child is found by its id."""
-    async with Remit.open(project) as remit:
-        handle = await remit.start("one", way="command line", names=["lasts"])
+async def test_an_agent_can_cancel_what_its_tree_started(project: Path) -> None:
+    """A second command, another connection: the delegation is found by its id."""
+
+    @agent("both")
+    async def both(ctx: Context) -> list[Any]:
+        handle = await ctx.start("one", way="command line", names=["lasts"])
         (child,) = await until_running(remit, "lasts")
-        nodes = await remit.delegate("runs", commands=[["cancel", child, "--json"]])
-        assert json.loads(nodes.data[0][1])["nodes"][0]["agent"] == "lasts"
-        result = await handle.result()
-        assert result.data["codes"] == ["CANCELLED"]
+        told = await ctx.delegate("runs", commands=[["cancel", child, "--json"]])
+        return [json.loads(told.data[0][1]), (await handle.result()).data["codes"]]
+
+    async with Remit.open(project, agents=[both]) as remit:
+        result = await remit.delegate("both")
+        cancelled, codes = result.data
+        assert cancelled["nodes"][0]["agent"] == "lasts"
+        assert codes == ["CANCELLED"]
         (record,) = [r for r in await remit.tree(result.session_id) if r.agent == "lasts"]
         assert record.result is not None
         assert "runs" in record.result.summary, "the record says who cancelled it"

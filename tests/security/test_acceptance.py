@@ -291,6 +291,7 @@ def make_environment(folder: Path, prefix: Path) -> None:
     packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     for name in ("_pytest", "pytest", "pluggy", "iniconfig", "packaging", "pygments"):
         shutil.copytree(PACKAGES / name, packages / name, copy_function=_link)
+    _link(str(PACKAGES / "py.py"), str(packages / "py.py"))
     (folder / "bin").mkdir()
     (folder / "bin" / "python").symlink_to(alias / "bin" / "python3.11")
     (folder / "bin" / "pytest").write_text(f"#!{folder / 'bin' / 'python'}\nimport sys, pytest\nsys.exit(pytest.main())\n")

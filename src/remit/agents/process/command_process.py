@@ -206,10 +206,14 @@ class CommandProcess:
     def _end_output(self) -> None:
         for transport in self._transports:
             if isinstance(transport, asyncio.ReadTransport) and not transport.is_closing():
-                if not transport.is_reading():  # it is read more slowly than it printed: what is left comes first
-                    self._hang_up(_HANG_UP_SECONDS)
-                else:
+                try:
+                    is_reading = transport.is_reading()
+                except NotImplementedError:  # pipes of Python before 3.11.4
+                    is_reading = True
+                if is_reading:
                     transport.close()
+                else:  # it is read more slowly than it printed: what is left comes first
+                    self._hang_up(_HANG_UP_SECONDS)
 
     async def _open_output(self, theirs: contextlib.ExitStack) -> int:
         ours, end = os.pipe2(os.O_CLOEXEC)
