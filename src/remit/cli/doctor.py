@@ -181,7 +181,7 @@ def _version(path: str) -> str:
     try:
         ran = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS,
-            start_new_session=True, check=False, env=listed_environment((*BASIC, *TOOLCHAINS)),
+            start_new_session=True, check=False, cwd="/", env=listed_environment((*BASIC, *TOOLCHAINS)),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return "unknown version"

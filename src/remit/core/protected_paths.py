@@ -52,6 +52,11 @@ _ANYWHERE = {
         | \.(?:githooks|husky)(?:/.*)? | \.pre-commit-config\.ya?ml | \.?lefthook[^/]*\.(?:ya?ml|toml|json)
         | \.(?:github|gitea|forgejo)/(?:workflows|actions)(?:/.*)? | \.gitlab-ci\.ya?ml | \.(?:circleci|buildkite|woodpecker)(?:/.*)?
         | (?:azure|bitbucket)-pipelines\.ya?ml | \.travis\.ya?ml | \.woodpecker\.ya?ml | jenkinsfile
+        | bunfig\.toml | \.volta(?:/.*)? | \.prototools | \.direnv(?:/.*)? | \.envrc\.[^/]+ | \.autoenv[^/]*
+        | \.(?:exrc|n?vimrc|lvimrc|nvim\.lua|rprofile|bazelrc|gdbinit|lldbinit|pdbrc|irbrc|pryrc|iex\.exs|ghci|ocamlinit|lfsconfig)
+        | \.dir-locals[^/]*\.el | \.yarn/(?:releases|plugins)/.* | \.pnp\.[^/]*js | \.mvn(?:/.*)? | tools/bazel | \.overcommit\.ya?ml
+        | \.(?:kiro|roo|qwen|windsurf|amazonq|continue|junie|factory|augment|pi|hg|jj|vs)(?:/.*)? | \.?crush\.json | \.aider\.conf\.ya?ml
+        | \.github/hooks(?:/.*)? | reference-transaction | post-index-change | pre-auto-gc | fsmonitor-watchman | push-to-checkout
         | \.devcontainer(?:/.*)? | \.devcontainer\.json | \.gitattributes | \.gitmodules | head
         | \.?venv/.* | (?:site|dist)-packages/.* | pyvenv\.cfg | bin/(?:python|pip|activate|remit)[^/]*
         | (?:pre|post)-(?:commit|merge|merge-commit|checkout|push|rebase|rewrite|applypatch) | (?:prepare-)?commit-msg | applypatch-msg

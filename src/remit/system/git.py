@@ -45,6 +45,7 @@ _SETTINGS = {
     "gc.auto": "0",
     "submodule.recurse": "false",
     "merge.verifySignatures": "false",
+    "log.showSignature": "false",
     "user.name": "remit",
     "user.email": "remit@localhost",
 }
@@ -54,6 +55,7 @@ _AS_USER = {
     "maintenance.auto": "false",
     "core.looseCompression": "1",
     "diff.autoRefreshIndex": "true",
+    "log.showSignature": "false",
     "i18n.commitEncoding": "utf-8",
 }
 """What is ours even then: no tidying or packing at length while a person waits, and the words we give are UTF-8."""

@@ -77,10 +77,19 @@ DECLINED = "declined"
 """Among approvals: the hash of what the person was asked to approve and did not."""
 _FILE_KEYS = frozenset({"ca_file", "client_ca", "tls_certificate", "tls_key"})
 """Settings that name a file by which others are trusted."""
+_SHIM_FILES = (".tool-versions", ".volta/hooks.json")
+"""By these, version managers choose the program that a name starts."""
+_BUN_FILES = ("bunfig.toml", ".env")
 VENDOR_FILES: Mapping[str, tuple[str, ...]] = {
-    "claude": (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/*", ".mcp.json"),
-    "codex": (".codex/config.toml", ".codex/hooks.json"),
-    "opencode": ("opencode.json*", ".opencode/opencode.json*", *(f".opencode/{name}/*" for name in ("plugin", "plugins", "tool", "tools"))),
+    "claude": (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/*", ".mcp.json", *_BUN_FILES, *_SHIM_FILES),
+    "codex": (".codex/config.toml", ".codex/hooks.json", *_SHIM_FILES),
+    "opencode": (
+        "opencode.json*",
+        ".opencode/opencode.json*",
+        *(f".opencode/{name}/*" for name in ("plugin", "plugins", "tool", "tools")),
+        *_BUN_FILES,
+        *_SHIM_FILES,
+    ),
 }
 """Files of a project by which each coding agent starts programs, without a question where nobody is at its terminal."""
 MAX_FILES = 1000

@@ -178,6 +178,7 @@ async def _version_of(path: str, environment: Mapping[str, str]) -> tuple[str, s
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**listed_environment((*BASIC, *TOOLCHAINS), environment), **_QUIET},
+            cwd="/",  # version managers and Bun obey files of the folder they are started in
             start_new_session=True,
         )
     except OSError as error:

@@ -183,6 +183,8 @@ def server_name(records: bytes) -> str | None:
         if kind == _ENCRYPTED_HELLO or (kind == _SERVER_NAME and named is not None):
             return None
         if kind == _SERVER_NAME:
+            if data[2] != 0 or int.from_bytes(data[:2]) != 3 + int.from_bytes(data[3:5]):  # one name, of the one type there is
+                return None
             named = data[5 : 5 + int.from_bytes(data[3:5])].decode("ascii", "replace").lower()
     return named
 

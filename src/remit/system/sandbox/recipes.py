@@ -148,7 +148,7 @@ def _named_by(found: str) -> Path | None:
     try:
         ran = subprocess.run(
             [found, "-p", "process.execPath"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS,
-            start_new_session=True, check=False, env=listed_environment((*BASIC, *TOOLCHAINS)),
+            start_new_session=True, check=False, cwd="/", env=listed_environment((*BASIC, *TOOLCHAINS)),
         )  # fmt: skip
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None

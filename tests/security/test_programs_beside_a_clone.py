@@ -1,0 +1,69 @@
+"""Programs that remit starts by itself obey no file of an unapproved clone."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from remit.agents.containment.gateway import server_name
+from remit.core.protected_paths import Protection, protection_of
+from support import cli
+
+
+def program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["agents", "--detect"], ["init", "--yes"]], ids=" ".join)
+def test_versions_are_asked_for_outside_of_the_clone(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version managers and Bun run what files of the working directory name."""
+    clone, log = tmp_path / "clone", tmp_path / "log"
+    clone.mkdir()
+    for name in ("claude", "node"):
+        program(tmp_path / "bin" / name, f"pwd >> {log}; echo 1.2.3")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    cli.run(*command, cwd=clone)
+    assert set(log.read_text().split()) == {"/"}
+
+
+def test_no_signature_is_checked_by_a_program_that_an_archive_names(tmp_path: Path) -> None:
+    def git(*words: str, text: str | None = None) -> str:
+        ran = subprocess.run(["git", *words], cwd=tmp_path, input=text, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    (tmp_path / "a.py").write_text("x = 1\n")
+    for words in (["init", "-q"], ["config", "user.name", "A"], ["config", "user.email", "a@localhost"], ["add", "a.py"]):
+        git(*words)
+    head = f"tree {git('write-tree')}\nauthor A <a@localhost> 0 +0000\ncommitter A <a@localhost> 0 +0000\n"
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
+    git("update-ref", "HEAD", git("hash-object", "-t", "commit", "-w", "--stdin", text=f"{head}{signature}\nBegin\n"))
+    program(tmp_path / "gpg.sh", f"touch {tmp_path}/ran")
+    for key, value in (("log.showSignature", "true"), ("gpg.program", "./gpg.sh"), ("core.hooksPath", "/dev/null")):
+        git("config", key, value)
+    cli.run("review", cwd=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["bunfig.toml", ".volta/hooks.json", "sub/.nvim.lua", ".direnv/x.rc", ".kiro/hooks/a", "hooks/push-to-checkout"]
+)
+def test_files_that_are_run_when_a_folder_is_entered_or_opened_are_protected(path: str) -> None:
+    assert protection_of(path) is Protection.TOOLS
+
+
+def hello(*names: tuple[int, str]) -> bytes:
+    listed = b"".join(bytes([kind]) + len(name).to_bytes(2) + name.encode() for kind, name in names)
+    data = len(listed).to_bytes(2) + listed
+    extension = b"\0\0" + len(data).to_bytes(2) + data
+    body = b"\3\3" + bytes(32) + b"\0" + b"\0\2\x13\x01" + b"\1\0" + len(extension).to_bytes(2) + extension
+    message = b"\1" + len(body).to_bytes(3) + body
+    return b"\x16\3\1" + len(message).to_bytes(2) + message
+
+
+def test_a_greeting_names_one_host_by_its_usual_type_or_none() -> None:
+    assert server_name(hello((0, "api.example.com"))) == "api.example.com"
+    assert server_name(hello((1, "api.example.com"), (0, "evil.example"))) is None
+    assert server_name(hello((0, "api.example.com"), (0, "evil.example"))) is None
