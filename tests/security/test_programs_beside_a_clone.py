@@ -30,20 +30,23 @@ def test_versions_are_asked_for_outside_of_the_clone(command: list[str], tmp_pat
 
 
 def test_no_signature_is_checked_by_a_program_that_an_archive_names(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+
     def git(*words: str, text: str | None = None) -> str:
-        ran = subprocess.run(["git", *words], cwd=tmp_path, input=text, capture_output=True, text=True, check=True)
+        ran = subprocess.run(["git", *words], cwd=clone, input=text, capture_output=True, text=True, check=True)
         return ran.stdout.strip()
 
-    (tmp_path / "a.py").write_text("x = 1\n")
+    (clone / "a.py").write_text("x = 1\n")
     for words in (["init", "-q"], ["config", "user.name", "A"], ["config", "user.email", "a@localhost"], ["add", "a.py"]):
         git(*words)
     head = f"tree {git('write-tree')}\nauthor A <a@localhost> 0 +0000\ncommitter A <a@localhost> 0 +0000\n"
     signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
     git("update-ref", "HEAD", git("hash-object", "-t", "commit", "-w", "--stdin", text=f"{head}{signature}\nBegin\n"))
     program(tmp_path / "gpg.sh", f"touch {tmp_path}/ran")
-    for key, value in (("log.showSignature", "true"), ("gpg.program", "./gpg.sh"), ("core.hooksPath", "/dev/null")):
+    for key, value in (("log.showSignature", "true"), ("gpg.program", str(tmp_path / "gpg.sh")), ("core.hooksPath", "/dev/null")):
         git("config", key, value)
-    cli.run("review", cwd=tmp_path)
+    cli.run("review", cwd=clone)
     assert not (tmp_path / "ran").exists()
 
 
