@@ -121,6 +121,22 @@ def test_path_that_is_exchanged_while_the_sandbox_is_made_shows_nothing_else(hom
         run(profile, "true")
 
 
+def test_writable_folder_that_is_exchanged_while_the_sandbox_is_made_is_still_the_one_that_was_checked(home: Path) -> None:
+    """By its name, a link that takes its place for a moment would be followed out of the workspace."""
+    project = home / "project"
+    for name in ("lib", "next"):
+        (project / name).mkdir()
+        (project / name / name).touch()
+
+    def exchange() -> None:
+        (project / "lib").rename(project / "moved")
+        (project / "next").rename(project / "lib")
+
+    profile = Profile(workspace=project, writable=(project / "lib",))
+    assert run(profile, "ls lib; touch lib/written", exchange).stdout.split() == ["lib"]
+    assert sorted(os.listdir(project / "moved")) == ["lib", "written"]
+
+
 async def test_the_same_by_landlock_alone(home: Path) -> None:
     project = home / "project"
     for name in (".venv", "sources"):

@@ -102,14 +102,14 @@ def inner_environment(argv: list[str], environ: Mapping[str, str]) -> tuple[list
 
 @contextlib.contextmanager
 def pinned(profile: Profile) -> Iterator[dict[Path, int]]:
-    """The read-only paths that lie in writable places, open until bubblewrap has made its mounts: what `enclose` takes as `pins`.
+    """The mounts that lie in writable places, open until bubblewrap has made them: what `enclose` takes as `pins`.
 
     By its name, such a path could be exchanged meanwhile for a link to something that is not to be seen: another process may work in the
     same workspace. Raises `OSError` if one was exchanged already."""
     places = (profile.workspace, *profile.writable)
     pins: dict[Path, int] = {}
     with contextlib.ExitStack() as stack:
-        for path in profile.read_only:
+        for path in (*profile.read_only, *profile.writable):
             if any(path != place and path.is_relative_to(place) for place in places):
                 pins[path] = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
                 stack.callback(os.close, pins[path])
@@ -125,8 +125,8 @@ def _mounts(profile: Profile, pins: Mapping[Path, int]) -> dict[Path, list[str]]
     for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, "0700")):
         mounts[place] = ["--perms", rights, "--size", str(profile.temporary_bytes), "--tmpfs", str(place)]
     mounts |= {path: ["--ro-bind-try", str(path), str(path)] for path in profile.read_only}
-    mounts |= {path: [PIN, str(number), str(path)] for path, number in pins.items()}
     mounts |= {path: ["--bind", str(path), str(path)] for path in (profile.workspace, *profile.writable)}
+    mounts |= {path: ["--bind-fd" if path in profile.writable else PIN, str(number), str(path)] for path, number in pins.items()}
     mounts |= {path: ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)] for path in profile.hidden}
     return mounts | {path: ["--tmpfs", str(path)] for path in profile.reserved}
 
