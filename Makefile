@@ -27,16 +27,18 @@ unexport PYTHONDONTWRITEBYTECODE
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
-.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench shape picture clean python tools
+.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench shape picture docs clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
 
-# The tests run even when a check before them fails; the exit code tells of both.
+# The checks run beside the tests, which wait much; what they say comes after. The exit code is that of all.
+CHECKS := build/checks.txt
 test:
 	@$(AGAIN) --no-print-directory -j 2 set-up
-	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
-	echo "== pytest, three at a time"; $(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"; many=$$?; \
+	@mkdir -p build; $(AGAIN) --no-print-directory -k lint >$(CHECKS) 2>&1 & checks=$$!; \
+	echo "== pytest, four at a time"; $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"; many=$$?; \
+	wait $$checks; lint=$$?; cat $(CHECKS); test $$lint -eq 0 || echo "a check failed, see above" >&2; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
 
@@ -52,7 +54,7 @@ format-check: $(READY_DEV)
 	@echo "== ruff format --check"; $(BIN)/ruff format --check .
 
 mypy: $(READY_DEV) $(MESSAGES)
-	@echo "== mypy"; $(BIN)/mypy -n 2
+	@echo "== mypy"; $(BIN)/mypy
 
 imports: $(READY_DEV)
 	@echo "== lint-imports"; $(BIN)/lint-imports
@@ -63,14 +65,18 @@ format: $(READY_DEV)
 
 # Hundreds of kills, and the benchmark: an hour or so.
 lab: set-up
-	@LAB=1 $(BIN)/python -m pytest tests/chaos tests/integration/test_bench.py
+	@LAB=1 $(BIN)/python -m pytest tests/chaos tests/conformance/test_engine_temporal.py tests/integration/test_temporal_failures.py tests/integration/test_bench.py
 	@$(BIN)/python -m bench
 
-# How the sources are cut: sizes, imports across packages, cycles, the path of one delegation; ARCHITECTURE.md quotes it.
 # The picture of the demo in README.md.
+# The documentation as a site, in build/site. Contacts no host.
+docs: $(READY_DEV)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "built build/site/index.html"
+
 picture: $(READY_DEV)
 	@$(BIN)/python tests/tools/demo_picture.py
 
+# How the sources are cut: sizes, imports across packages, cycles, the path of one delegation; ARCHITECTURE.md quotes it.
 shape: $(READY_DEV) $(MESSAGES)
 	@$(BIN)/python tests/tools/shape.py
 

@@ -242,14 +242,19 @@ async def path_of_process_agent() -> PathOfOneDelegation:
         (agents / "add_one.py").write_text(PROCESS_AGENT)
         async with Remit.open(folder, trust=True) as remit:
             await remit.delegate("add-one", parameters={"n": 1})  # loads what is loaded once
-            path = PathOfOneDelegation()
-            sys.setprofile(path)
-            try:
-                result = await remit.delegate("add-one", parameters={"n": 1})
-            finally:
-                sys.setprofile(None)
-            if not result.ok:
-                raise SystemExit(f"The delegation that is measured failed: {result}")
+            paths = [await path_of_next(remit) for _ in range(5)]
+    return min(paths, key=lambda path: (len(path.modules), path.crossings.total()))  # the others had work in the background counted
+
+
+async def path_of_next(remit: Any) -> PathOfOneDelegation:
+    path = PathOfOneDelegation()
+    sys.setprofile(path)
+    try:
+        result = await remit.delegate("add-one", parameters={"n": 1})
+    finally:
+        sys.setprofile(None)
+    if not result.ok:
+        raise SystemExit(f"The delegation that is measured failed: {result}")
     return path
 
 
