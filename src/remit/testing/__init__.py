@@ -1,7 +1,7 @@
-"""For the tests of your agents, stores and engines: scripted agents and models, hostile agents, clocks, and the promises of each port.
+"""Test support for your agents, stores and engines: scripted agents and models, hostile agents, clocks, and conformance suites of each
+port.
 
-`ENGINE_CHECKS` and `STORE_CHECKS` run over every engine and store of remit, and can be run over yours. Needs no test framework.
-"""
+`ENGINE_CHECKS` and `STORE_CHECKS` run over every engine and store of remit, and can be run over yours. Needs no test framework."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,7 @@
-"""Clocks for tests: one whose wall time jumps as a badly set machine's does, and one that only moves when it is told to.
+"""Clocks for tests: one whose wall time jumps like a badly set machine's, and one that only moves on request.
 
-The engine keeps limits by the loop's own clock, which no test should change: `JumpingClock` changes what is dated, not how long
-things take. `ManualClock` is for code that is given its time as a value (guards, budgets, the ledger).
-"""
+The engine enforces limits by the loop's own clock, which no test should change: `JumpingClock` changes dates, not durations. `ManualClock`
+is for code that receives its time as a value (guards, budgets, the ledger)."""
 
 import time
 
@@ -10,7 +9,7 @@ from remit.core.deadline import Clock
 
 
 class JumpingClock:
-    """The system's clock, with a wall time that can be set forward and back while things run."""
+    """The system's clock, with a wall time that can be set forward and back at run time."""
 
     def __init__(self) -> None:
         self.offset_seconds = 0.0
@@ -26,7 +25,7 @@ class JumpingClock:
 
 
 class ManualClock:
-    """Both clocks stand still until they are moved."""
+    """Both clocks only move on request."""
 
     def __init__(self, wall: float = 1_766_700_000.0, monotonic: float = 1000.0) -> None:
         self.wall_seconds = wall

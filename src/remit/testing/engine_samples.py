@@ -1,4 +1,4 @@
-"""What the checks of the engine suite share: their list, how a Remit is opened, waiting for something to come true."""
+"""Shared parts of the engine suite: the list of checks, opening a Remit, waiting for a condition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ Check = Callable[[OpenRemit, Path], Awaitable[None]]
 
 ENGINE_CHECKS: list[Check] = []
 DURABILITY_CHECKS: list[Check] = []
-"""Promises that an engine without a lasting record cannot keep. Also among `ENGINE_CHECKS`."""
+"""Promises that an engine without a durable record cannot keep. Also among `ENGINE_CHECKS`."""
 
 
 def promise(check: Check) -> Check:
@@ -33,12 +33,12 @@ def durable(check: Check) -> Check:
     return check
 
 
-SOON_SECONDS = 5.0
-"""How long a check waits for what must happen; never waited out when it does."""
+SOON_SECONDS = 30.0
+"""How long a check waits for a required event; normally much shorter."""
 
 
 async def until(holds: Callable[[], bool], seconds: float = SOON_SECONDS) -> None:
-    """Until `holds()`, looked at often."""
+    """Wait until `holds()`, polled often."""
     end = asyncio.get_running_loop().time() + seconds
     while not holds():
         assert asyncio.get_running_loop().time() < end, "it did not happen in time"
@@ -46,7 +46,7 @@ async def until(holds: Callable[[], bool], seconds: float = SOON_SECONDS) -> Non
 
 
 def code_of(result: Return) -> str:
-    """The code of the first error; a return without one is a broken promise here."""
+    """The code of the first error; a return without one breaks the promise."""
     assert result.errors, f"no error in {result}"
     return result.errors[0].code
 

@@ -8,7 +8,8 @@
 
 `open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
 it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
-are in `engine_time_suite` and `engine_tree_suite`.
+are in `engine_time_suite`, `engine_tree_suite`, `engine_composition_suite`, `engine_cache_suite`,
+`engine_limits_suite` and `engine_group_suite`.
 """
 
 import asyncio
@@ -17,15 +18,32 @@ from typing import Any
 
 from remit.agents.function import agent
 from remit.core.context import Context
-from remit.core.errors import Misused
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.testing import engine_time_suite, engine_tree_suite
-from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, raised, until
+from remit.testing import (
+    engine_cache_suite,
+    engine_composition_suite,
+    engine_group_suite,
+    engine_limits_suite,
+    engine_time_suite,
+    engine_tree_suite,
+)
+from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
 
-__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
+__all__ = [
+    "DURABILITY_CHECKS",
+    "ENGINE_CHECKS",
+    "Check",
+    "OpenRemit",
+    "engine_cache_suite",
+    "engine_composition_suite",
+    "engine_group_suite",
+    "engine_limits_suite",
+    "engine_time_suite",
+    "engine_tree_suite",
+]
 
 
 # ---- recorded and settled
@@ -167,9 +185,11 @@ async def a_key_belongs_to_one_call(open_remit: OpenRemit, root: Path) -> None:
     worker = Scripted("worker")
     async with open_remit(root, [worker]) as remit:
         await remit.delegate("worker", n=1, key="k")
-        error = await raised(Misused, remit.delegate("worker", n=2, key="k"))
-        assert "another call" in error.message
-        assert error.advice
+        for refused in (await remit.delegate("worker", n=2, key="k"), await (await remit.start("worker", n=2, key="k")).result()):
+            assert (refused.stop_reason, code_of(refused)) == (StopReason.REFUSED, "INVALID_PARAMETERS")
+            assert "another call" in refused.errors[0].message
+            assert (await remit.describe(refused.session_id)).state is State.REFUSED
+            assert refused.next_steps
     assert len(worker.calls) == 1
 
 

@@ -1,4 +1,4 @@
-"""The promises of every `Engine` about trees and returns: refusals, errors that travel up, budgets, repair, retries, evidence."""
+"""Promises of every `Engine` about trees and returns: refusals, errors of children, budgets, repair, retries, evidence."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ async def the_same_refused_call_is_answered_from_memory_and_then_plainly(open_re
 
     async with open_remit(root, [storm]) as remit:
         result = await remit.delegate("storm", parameters={})
-        # `storm` takes no n: the cycle is met first, as the ladder has it
+        # `storm` takes no n: the cycle is checked first
         ids, warned, (summary, other) = result.data
         assert len(set(ids)) == 1
         assert other not in ids
@@ -292,7 +292,7 @@ async def a_child_can_narrow_its_budget_but_not_refill_it(open_remit: OpenRemit,
 
     async with open_remit(root, [caller, child, Scripted("leaf", answer(1))]) as remit:
         result = await remit.delegate("caller", budget={"delegations": 6})
-        # one for the caller, then: child and its two leaves; a second child, whose own scope has no room for a leaf
+        # one for the caller, then: child and its two leaves; a second child, whose own scope does not allow a leaf
         assert result.data == [[4, [True, True]], [0, [False, False]], 1]
 
 
@@ -325,7 +325,7 @@ async def a_value_becomes_a_completed_return(open_remit: OpenRemit, root: Path) 
 async def an_exception_becomes_a_failed_return(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("worker", fail(KeyError("colour")))]) as remit:
         result = await remit.delegate("worker")
-        assert (result.status, code_of(result)) == (Status.FAILED, "UNKNOWN_ERROR")
+        assert (result.status, code_of(result)) == (Status.FAILED, "AGENT_RAISED")
         assert "KeyError" in result.errors[0].message
 
 

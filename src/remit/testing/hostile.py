@@ -1,9 +1,7 @@
-"""Hostile agents: everything an agent can do to hang, outlive or fool its caller. For tests, and for `bench`.
+"""Hostile agents: everything an agent can do to hang, outlive or deceive its caller. For tests, and for `bench`.
 
-Each is a function and the isolations in which it can do its harm without taking the test with it (`os._exit` inline ends the program,
-and nothing can be promised about that). `hostile_agents()` declares them; what the caller must see is in `tests/chaos`.
-Never call one of these yourself.
-"""
+Each is a function and the isolations in which it can do harm without ending the test (`os._exit` inline ends the program, about which
+nothing can be promised). `hostile_agents()` declares them; `tests/chaos` checks what the caller sees. Never call one of these yourself."""
 
 import asyncio
 import contextlib
@@ -26,11 +24,11 @@ FOREVER_SECONDS = 3600.0
 _MEGABYTE = 1024 * 1024
 
 DAEMON_NAME = "remit-hostile-daemon"
-"""What a daemon calls itself that carries nothing else of ours, so that a census can find it."""
+"""Name of a daemon without any of remit's marks, so that a census can find it."""
 
 Function = Callable[..., Any]
 HOSTILE: dict[str, tuple[Function, tuple[Isolation, ...]]] = {}
-"""By name: the function, and where it may be let loose."""
+"""By name: the function, and its isolations."""
 
 _INLINE, _THREAD, _PROCESS = Isolation.INLINE, Isolation.THREAD, Isolation.PROCESS
 
@@ -81,7 +79,7 @@ async def sleep_on_the_loop() -> None:
 
 @_hostile(_THREAD, _PROCESS)
 def swallow() -> None:
-    """Goes on whatever is raised in it."""
+    """Continues whatever is raised in it."""
     end = time.monotonic() + FOREVER_SECONDS
     while time.monotonic() < end:
         with contextlib.suppress(BaseException):
@@ -167,7 +165,7 @@ def daemonise() -> None:
 
 @_hostile(_PROCESS)
 def daemonise_with_exec() -> None:
-    """The daemon carries nothing of ours: not the session, not the parent, not the environment."""
+    """The daemon has none of remit's marks: not the session, not the parent, not the environment."""
     _daemon(with_exec=True)
     time.sleep(FOREVER_SECONDS)
 
@@ -228,7 +226,7 @@ def close_pipes() -> None:
 
 @_hostile(_PROCESS)
 def garbage_on_the_pipe() -> None:
-    """Rubbish to every socket it holds, its channel among them."""
+    """Sends garbage to every open socket, including its channel."""
     for fd in range(3, 64):
         try:
             socket.socket(fileno=os.dup(fd)).send(b"\x00\x00\x00\x05hello\xff\xff\xff\xff")
@@ -285,7 +283,7 @@ async def doubling_answer() -> Any:
 
 @_hostile(_INLINE, _PROCESS)
 async def never_stop_talking(ctx: Any) -> None:
-    """A return that never ends: it is alive, it streams, it is never done."""
+    """A return that never ends: it is alive and streams for ever."""
     for number in itertools.count():
         ctx.emit(number)
         await asyncio.sleep(0.001)
@@ -304,7 +302,7 @@ def recurse_in_python() -> int:
 
 @_hostile(_INLINE, _PROCESS)
 async def call_itself(ctx: Any) -> Any:
-    """Recursion on itself: refused each time, and it keeps asking."""
+    """Recursion: refused each time, and it keeps calling."""
     return [(await ctx.delegate(ctx.path[-1])).errors[0].code for _ in range(50)]
 
 
@@ -327,7 +325,7 @@ async def leaf() -> None:
 
 @_hostile(_INLINE, _PROCESS)
 async def fan_out(ctx: Any) -> Any:
-    """Thousands of children at once, past every bound it is given."""
+    """Thousands of children at once, beyond every limit."""
     results = await ctx.gather(*(call("leaf.inline") for _ in range(3000)), limit=3000)
     return sum(result.ok for result in results)
 

@@ -1,4 +1,4 @@
-"""The agents of a project, for its tests: those of `.remit/agents`, which is no package and cannot be imported from.
+"""The agents of a project, for its tests: those of `.remit/agents`, which is not a package and cannot be imported.
 
     AGENTS = load_agents(Path(__file__).parents[1] / ".remit" / "agents")
     async with Remit.open(tmp_path, agents=[AGENTS["words.folder"], Scripted("words.count")]) as remit:

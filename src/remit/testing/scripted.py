@@ -1,4 +1,4 @@
-"""Scripted agents for tests: agents that do what they are told, turn by turn, and remember what they were asked.
+"""Scripted agents for tests: agents that play a script, turn by turn, and record their calls.
 
     from remit.testing import Scripted, answer, fail, say
 
@@ -45,7 +45,7 @@ class Scripted:
 
 
 def answer(value: Any) -> Turn:
-    """Hand back `value`."""
+    """Return `value`."""
 
     async def turn(_ctx: Context, _arguments: dict[str, Any]) -> Any:
         return value
@@ -63,19 +63,19 @@ def fail(error: Exception | str) -> Turn:
 
 
 def say(*chunks: Any, then: Turn | None = None) -> Turn:
-    """Stream these chunks, then go on."""
+    """Stream these chunks, then continue."""
 
     async def turn(ctx: Context, arguments: dict[str, Any]) -> Any:
         for chunk in chunks:
             ctx.emit(chunk)
-            await asyncio.sleep(0)  # each in a turn of the loop of its own, as a real agent's come
+            await asyncio.sleep(0)  # each in its own turn of the loop, as from a real agent
         return await then(ctx, arguments) if then is not None else None
 
     return turn
 
 
 def wait(signal: asyncio.Event, then: Turn | None = None) -> Turn:
-    """Wait until `signal` is set, then go on."""
+    """Wait until `signal` is set, then continue."""
 
     async def turn(ctx: Context, arguments: dict[str, Any]) -> Any:
         await signal.wait()
@@ -85,12 +85,12 @@ def wait(signal: asyncio.Event, then: Turn | None = None) -> Turn:
 
 
 def hang() -> Turn:
-    """Never finish; let itself be cancelled."""
+    """Never finish; can be cancelled."""
     return wait(asyncio.Event())
 
 
 def hand_on(*requests: Request) -> Turn:
-    """Delegate these at once, and hand back the data of each."""
+    """Delegate these at once, and return the data of each."""
 
     async def turn(ctx: Context, _arguments: dict[str, Any]) -> Any:
         return [result.data for result in await ctx.gather(*requests)]

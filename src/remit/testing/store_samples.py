@@ -1,7 +1,6 @@
-"""Sample delegations and outcomes for checks of stores: small, complete, told apart by a number.
+"""Sample delegations and outcomes for checks of stores: small, complete, distinguished by a number.
 
-Used by `store_suite`, `store_search_suite` and the tests.
-"""
+Used by `store_suite`, `store_search_suite` and the tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,7 +17,7 @@ from remit.core.states import Priority, State
 
 
 class OwnedStore(Store, Protocol):
-    """A store that can be told whose it is: outcomes of delegations that another has taken over are then not written."""
+    """A store with a settable owner: outcomes of delegations that another owner has taken over are not written."""
 
     owner_id: str | None
 
@@ -59,7 +58,7 @@ def record(number: int, **changed: Any) -> Record:
 
 
 def begun(number: int, principal: str | None = None) -> BeginDelegation:
-    """The same, as the engine records it; `principal`: who asked for it from outside."""
+    """The same, as the engine records it; `principal`: the external caller."""
     at = 1000.0 + number
     lineage = Lineage.root(session(number), "digest")
     caller_info = None if principal is None else CallerInfo(principal, "grpc")

@@ -1,4 +1,6 @@
-"""The part of the store's suite about searching, forgetting and several processes. Run as part of `store_suite.STORE_CHECKS`."""
+"""The part of the store's suite about searching, pruning and several processes. Run as part of `store_suite.STORE_CHECKS`."""
+
+from queue import Queue
 
 from remit.core.budget import Limits
 from remit.core.delegation import CallerInfo, TaskContext
@@ -58,7 +60,7 @@ def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore
 
 
 def _with_visitors(store: OwnedStore) -> None:
-    """1, its child 2 and 3 were asked for by one, 4 by another; 5 by nobody from outside; 3 and 4 in conversations of the same name."""
+    """1, its child 2 and 3 belong to one principal, 4 to another; 5 to none; 3 and 4 have conversations of the same name."""
     one, other = (
         CallerInfo("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9)),
         CallerInfo("token:other", "a2a", "talk"),
@@ -95,7 +97,7 @@ def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
 
 @_promise
 def what_a_principal_has_drawn_outlives_its_history(open_store: OpenStore) -> None:
-    """S8: nothing is refilled. Refusals have drawn nothing; what lives has drawn what it told."""
+    """Nothing is refilled. Refusals spent nothing; live delegations spent what they reported."""
     with opened(open_store) as (store,):
         assert store.drawn("token:one") == Spending()
         _with_visitors(store)
@@ -156,18 +158,30 @@ def states_are_counted(open_store: OpenStore) -> None:
 
 
 @_promise
-def durations_are_kept_per_agent(open_store: OpenStore) -> None:
-    """Those that never started took no time to run."""
+def completed_and_stopped_runs_are_told_apart(open_store: OpenStore) -> None:
+    """Failed, cancelled and unstarted runs are not samples."""
     with opened(open_store) as (store,):
         _with_history(store)
-        store.apply([outcome(6, State.CANCELLED)])
-        assert store.durations("digest") == [996.0, 997.0, 999.0, 1990.0]
+        store.apply([outcome(6, State.CANCELLED), outcome(7, State.TIMEOUT, at=1067.0)])
+        runs = store.durations("digest")
+        assert [run.is_completed for run in runs] == [False, True, True]
+        assert runs[0].seconds == 60.0
+        assert {run.timeout_seconds for run in runs} == {60.0}
         assert store.durations("nobody") == []
 
 
 @_promise
+def silences_are_measured_between_signs_of_life(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(1))])
+        store.apply([said(1, 8, at=1006.0), said(1, 9, at=1046.0), said(1, 10, at=1051.0), outcome(1, at=1061.0, chunks=3)])
+        (run,) = store.durations("digest")
+        assert (run.seconds, run.largest_silence, run.last_silence) == (60.0, 40.0, 10.0)
+
+
+@_promise
 def delegations_are_summed_up(open_store: OpenStore) -> None:
-    """By agent and state, with their latencies; those that live have none yet."""
+    """By agent and state, with their latencies; live ones have none yet."""
     with opened(open_store) as (store,):
         assert store.tally().states == {}
         _with_history(store)
@@ -245,11 +259,43 @@ def a_taken_over_delegation_is_queued_again(open_store: OpenStore) -> None:
         store.apply([outcome(2)])
         for number in (1, 2, 3):
             store.requeue(session(number), owner="one")
-        store.requeue(session(1), owner="somebody else")
+        store.requeue(session(1), owner="another caller")
         assert store.get(session(1)) == record(1, state=State.QUEUED, started_at=None, attempt=2)
         assert store.count(State.COMPLETED) == 1
         store.apply([StartDelegation(session(1), 1300.0, record(1).step_times)])
         assert store.count(State.RUNNING) == 1
+
+
+@_promise
+def a_delegation_of_a_queue_is_claimed_once_for_each_ticket(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (first, second):
+        first.owner_id, second.owner_id = "one", "two"
+        waiting = record(1, state=State.QUEUED, started_at=None, owner="", queue="shop:digest")
+        first.apply([RecordDelegation(waiting)])
+        assert first.claim(session(1), ticket=1, owner="one") == waiting, "the record before the claim"
+        assert second.claim(session(1), ticket=1, owner="two") is None, "delivered twice: one of them has it"
+        assert second.heads([session(1)])[session(1)].queue == "shop:digest"
+        before = second.claim(session(1), ticket=2, owner="two")
+        assert before is not None
+        assert (before.owner, before.ticket) == ("one", 1)
+        assert first.apply([outcome(1)]).already_settled == (session(1),), "the first worker was superseded"
+        assert not second.apply([outcome(1)]).already_settled
+        assert first.claim(session(1), ticket=3, owner="one") is None, "it has ended"
+        assert first.claim(session(2), ticket=1, owner="one") is None
+
+
+@_promise
+def watchers_are_notified_or_told_to_look_themselves(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        heard: Queue[str] = Queue()
+        stop = store.watch(heard.put)
+        if stop is None:
+            return
+        other.apply([RecordDelegation(record(1))])
+        assert heard.get(timeout=5) == "write"
+        other.request_cancel(CancelRequest(session_id=session(1), reason="no", source="cli", at=1.0))
+        assert heard.get(timeout=5) == "cancel"
+        stop()
 
 
 @_promise
@@ -271,7 +317,7 @@ def the_stamp_changes_when_another_has_written(open_store: OpenStore) -> None:
         before = store.change_stamp()
         assert store.change_stamp() == before
         store.apply([RecordDelegation(record(1))])
-        assert store.change_stamp() == before, "one's own writes are no news"
+        assert store.change_stamp() == before, "a store does not report its own writes"
         other.apply([RecordDelegation(record(2))])
         after = store.change_stamp()
         assert after != before

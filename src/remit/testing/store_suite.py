@@ -56,6 +56,13 @@ def what_was_recorded_is_found_whole(open_store: OpenStore) -> None:
         assert other.by_key("digest-readme") == full
         assert store.get(session(2)) is None
         assert store.by_key("other") is None
+        assert store.keys("digest-", 5) == {"digest-readme": full.session_id}
+        assert store.keys("digest-", 0) == store.keys("digest-readme!", 5) == {}
+        newest = store.newest_by_agent(0)
+        assert newest[full.agent] == max(newest.values())
+        assert store.newest_by_agent(newest[full.agent]) == {}
+        assert store.drop_keys("digest-") == 1
+        assert store.by_key("digest-readme") is other.by_key("digest-readme") is None
 
 
 @_promise

@@ -56,8 +56,8 @@ def test_what_is_left_is_the_tightest_of_each_kind() -> None:
     assert inner.spendable() == (0, None)
     assert inner.narrowed(Limits(cost=2), 2.0).spendable() == (0, 2)
     assert Budget(Limits(), opened_at=0.0).spendable() == (None, None)
-    assert inner.ends_at() == 7.0
-    assert outer.ends_at() is None
+    assert inner.ends_at == 7.0
+    assert outer.ends_at is None
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": -1}, {"alive": "many"}, {"cost": float("nan")}, {"delegations": True}])

@@ -2,8 +2,8 @@
 
 from remit.core.deadline import Deadline
 from remit.core.delegation import CallerInfo, Delegation, Lineage
+from remit.core.ids import origin_in, parent_span_of, parse_traceparent, span_of, traceparent_of, tree_span_of
 from remit.core.states import Priority
-from remit.core.tracing import context_of, origin_in, parent_of, parse, traceparent_of, tree_of
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -20,21 +20,21 @@ def _root() -> Lineage:
 def test_every_process_computes_the_same_ids_for_one_tree() -> None:
     root = _root()
     child = root.child("sess_1700000001_bbbbbb", "reviewer")
-    first, second = context_of(_delegation(root)), context_of(_delegation(child))
-    assert first == context_of(_delegation(root))
+    first, second = span_of(_delegation(root)), span_of(_delegation(child))
+    assert first == span_of(_delegation(root))
     assert first.trace_id == second.trace_id
     assert first.span_id != second.span_id
-    assert parent_of(_delegation(child)) == first
-    assert parent_of(_delegation(root)) == tree_of(root.root_id, None)
-    assert parse(traceparent_of(_delegation(child))) == second
+    assert parent_span_of(_delegation(child)) == first
+    assert parent_span_of(_delegation(root)) == tree_span_of(root.root_id, None)
+    assert parse_traceparent(traceparent_of(_delegation(child))) == second
 
 
 def test_a_tree_goes_on_in_the_trace_that_its_caller_named() -> None:
     root = _root()
-    of = context_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN)))
+    of = span_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN)))
     assert of.trace_id == "0af7651916cd43dd8448eb211c80319c"
     assert of.is_sampled
-    unsampled = context_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN[:-1] + "0")))
+    unsampled = span_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN[:-1] + "0")))
     assert not unsampled.is_sampled
     assert str(unsampled).endswith("-00")
 
@@ -45,11 +45,11 @@ def test_what_is_not_a_traceparent_is_none() -> None:
         None, 7, b"x", "", "00", GIVEN + "-x", GIVEN.upper(), GIVEN + "\n", f"00-{zero}-{span}-01", f"00-{'a' * 32}-{'0' * 16}-01",
         "ff" + GIVEN[2:], " " + GIVEN, GIVEN.replace("0af", "0aٳ"), GIVEN + "-" + "x" * 10_000,
     ]  # fmt: skip
-    assert [parse(text) for text in wrong] == [None] * len(wrong)
-    assert parse(GIVEN) is not None
-    assert str(parse(GIVEN)) == GIVEN
-    assert str(parse("cc" + GIVEN[2:] + "-what-the-future-adds")) == GIVEN
-    assert str(parse(GIVEN[:-2] + "ff")) == GIVEN[:-2] + "03"
+    assert [parse_traceparent(text) for text in wrong] == [None] * len(wrong)
+    assert parse_traceparent(GIVEN) is not None
+    assert str(parse_traceparent(GIVEN)) == GIVEN
+    assert str(parse_traceparent("cc" + GIVEN[2:] + "-what-the-future-adds")) == GIVEN
+    assert str(parse_traceparent(GIVEN[:-2] + "ff")) == GIVEN[:-2] + "03"
 
 
 def test_a_program_started_inside_a_trace_knows_it_by_its_environment() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.deadline import TimeLimits, allowed_timeout, effective_deadline, iso
+from remit.core.budget import effective_deadline
+from remit.core.deadline import TimeLimits, allowed_timeout, iso
 from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps

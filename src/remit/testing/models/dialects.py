@@ -20,7 +20,7 @@ class Event:
     data: Mapping[str, Any] | str
     name: str | None = None
     is_piece: bool = False
-    """Whether it carries a piece of the answer: what a drip waits between, and a cut cuts after."""
+    """Whether it carries a piece of the answer: a drip waits between them, and a cut cuts after one."""
 
     def encode(self) -> bytes:
         data = self.data if isinstance(self.data, str) else json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))
@@ -29,7 +29,7 @@ class Event:
 
 
 class Dialect(Protocol):
-    """One API: how its requests are read and its answers written."""
+    """One API: parses its requests and writes its answers."""
 
     def read(self, body: Mapping[str, Any]) -> ModelRequest: ...
     def events(self, request: ModelRequest, answer: Answer) -> Iterator[Event]: ...
@@ -44,7 +44,7 @@ def pieces(text: str) -> list[str]:
 
 
 def text_of(content: Any) -> str:
-    """The words in a content that is a text or a list of parts, whatever the parts are called."""
+    """The text of a content that is a string or a list of parts, whatever their names."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
@@ -55,7 +55,7 @@ def text_of(content: Any) -> str:
 
 
 def tables(value: Any) -> list[Mapping[str, Any]]:
-    """Those entries of a list that are objects; a request may hold anything."""
+    """The objects of a list; a request may contain anything."""
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
@@ -74,7 +74,7 @@ def parsed(arguments: Any) -> Any:
 
 
 def dumped(arguments: Mapping[str, Any] | str) -> str:
-    """As JSON text; what is to be none stays as it is."""
+    """As JSON text; deliberately invalid text is unchanged."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(dict(arguments), ensure_ascii=False)
@@ -98,7 +98,7 @@ def _event(name: str, /, *, is_piece: bool = False, **fields: Any) -> Event:
 
 
 _CREATED = 1_700_000_000
-"""A scripted answer is the same each time, its date too."""
+"""A scripted answer is always the same, including its date."""
 
 # ---- Anthropic Messages
 
@@ -149,7 +149,7 @@ class Anthropic:
 
 
 def _messages(message: Mapping[str, Any]) -> Iterator[Message]:
-    """One message of theirs may be several of ours: results of tools stand inside what the user says."""
+    """One API message may be several messages here: results of tools are inside the user's message."""
     role, content = str(message.get("role")), message.get("content")
     if isinstance(content, str):
         yield Message(role=role, text=content)
@@ -323,7 +323,7 @@ def _responses_message(item: Mapping[str, Any]) -> Message | None:
             return Message(role="assistant", text="", calls=(asked,))
         case "function_call_output" | "custom_tool_call_output":
             return Message(role="tool", text=text_of(item.get("output")))
-    return None  # reasoning, and whatever else stands in a conversation
+    return None  # reasoning, and other items of a conversation
 
 
 def _tools(body: Mapping[str, Any]) -> Iterator[Tool]:
@@ -407,7 +407,7 @@ def _responses_usage(usage: Usage) -> dict[str, Any]:
 # ---- Google's Gemini API
 
 VERBS = {"generateContent": False, "streamGenerateContent": True}
-"""What stands behind the model in the path, and whether it streams."""
+"""The verb after the model in the path, and whether it streams."""
 _STATUS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -417,11 +417,11 @@ _STATUS = {
     503: "UNAVAILABLE",
 }
 _BROKEN = "MALFORMED_FUNCTION_CALL"
-"""How Gemini tells of arguments that were no JSON: the call itself it keeps back."""
+"""How Gemini reports arguments that were not JSON; it omits the call itself."""
 
 
 def asked_by(path: str) -> Mapping[str, Any]:
-    """What the path says of a request and the body does not; empty when it is none of Google's."""
+    """Facts of a request in the path; empty if it is not Google's."""
     model, sign, verb = path.rpartition("/")[2].partition(":")
     return {"model": model, "stream": VERBS[verb]} if sign and verb in VERBS else {}
 

@@ -1,7 +1,6 @@
-"""A request to a scripted model, read: the same shape whichever of the four APIs it came by.
+"""A parsed request to a scripted model: the same shape for all four APIs.
 
-What a script decides on, and tests look at.
-"""
+Scripts decide on it, and tests inspect it."""
 
 import hashlib
 import json
@@ -30,7 +29,7 @@ class Api(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call the model made earlier, as it stands in the conversation."""
+    """An earlier call of the model in the conversation."""
 
     name: str
     arguments: Any
@@ -48,7 +47,7 @@ class Message:
 class Tool:
     name: str
     namespace: str | None = None
-    """Of the Responses API: tools of an MCP server stand together in one."""
+    """In the Responses API: the tools of an MCP server share one."""
     schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -62,7 +61,7 @@ class ModelRequest:
     model: str
     stream: bool
     messages: tuple[Message, ...]
-    """The conversation so far; the system prompt is the first, where there is one."""
+    """The conversation so far; the system prompt is the first, if there is one."""
     tools: tuple[Tool, ...]
     body: Mapping[str, Any]
     """As it came."""
@@ -70,11 +69,11 @@ class ModelRequest:
     number: int = 0
     """Counted over all requests of the server, from 1."""
     turn: int = 0
-    """Which request of its conversation it is, from 0; a repeat after an error counts."""
+    """Number of the request in its conversation, from 0; a repeat after an error counts."""
 
     @property
     def text(self) -> str:
-        """All that was said to the model by its user, without the system prompt and the results of tools."""
+        """All text of the user, without the system prompt and the results of tools."""
         return "\n".join(message.text for message in self.messages if message.role == "user")
 
     @property
@@ -83,12 +82,12 @@ class ModelRequest:
 
     @property
     def last(self) -> Message:
-        """What it is to answer: what the user or a tool said last."""
+        """The message to answer: the last one of the user or a tool."""
         return next((message for message in reversed(self.messages) if message.role != "system"), Message(role="user", text=""))
 
     @property
     def asked(self) -> str:
-        """The same in words, from where it says what is to be done: without reminders, and of remit's prompt from the task on."""
+        """Its text from the task on: without reminders, and without the start of remit's prompt."""
         spoken = (_REMINDER.sub("", message.text).strip() for message in reversed(self.messages) if message.role != "system")
         text = next(filter(None, spoken), "")
         _, mark, task = text.partition(_TASK)
@@ -96,18 +95,18 @@ class ModelRequest:
 
     @property
     def answers(self) -> int:
-        """How often the model has spoken in this conversation already."""
+        """How often the model has already replied in this conversation."""
         roles = [message.role for message in self.messages]
         return sum(role == "assistant" and before != "assistant" for before, role in zip(["", *roles], roles, strict=False))
 
     @property
     def results(self) -> tuple[str, ...]:
-        """What the tools it called gave back."""
+        """The results of its tool calls."""
         return tuple(message.text for message in self.messages if message.role == "tool")
 
     @property
     def conversation(self) -> str:
-        """The same for all requests of one conversation: the session id remit gave its agent, or else a hash of how it began."""
+        """Equal for all requests of one conversation: the session id of remit's agent, or else a hash of its beginning."""
         session = _SESSION.search(self.text)
         if session:
             return session[0]
@@ -116,14 +115,14 @@ class ModelRequest:
 
     @property
     def is_aside(self) -> bool:
-        """Whether it is a small request that coding agents make beside the work: a title for the session, or a look at the quota."""
+        """Whether it is a small request that coding agents make beside the work: a title for the session, or a quota check."""
         if self.tools:
             return False
         tiny = self.body.get("max_tokens") == 1
         return tiny or bool(_TITLE.search(self.system[:4000]))
 
     def tool(self, name: str) -> Tool | None:
-        """The tool that is called so, in full or by the end of its name, in any case of letters; None when it is not offered."""
+        """The tool with this name, in full or by its end, ignoring case; None if it is not offered."""
         wanted = name.lower()
         by_rank: dict[int, Tool] = {}
         for tool in self.tools:
@@ -155,11 +154,11 @@ def valid_return(
     words: str = "",
     **more: Any,
 ) -> str:
-    """What a good agent answers: the JSON in a fenced block, after `words`. `artifacts` are paths or whole entries; `more` are further
-    fields, e.g. `data=…`, `errors=[…]`. Raises `LookupError` when the prompt holds no instruction how to answer."""
+    """The answer of a good agent: the JSON in a fenced block, after `words`. `artifacts` are paths or whole entries; `more` are further
+    fields, e.g. `data=…`, `errors=[…]`. Raises `LookupError` if the prompt contains no format instruction."""
     told = list(_TOLD.finditer(request.text))
     if not told:
-        raise LookupError("The model was not told how to answer: remit's format instruction does not stand in what it was asked.")
+        raise LookupError("The request does not contain remit's format instruction.")
     fields = {
         "status": status,
         "summary": summary,

@@ -43,7 +43,7 @@ class HttpRequest:
 
 
 class Gone(Exception):
-    """The client went away, or speaks no HTTP."""
+    """The client left, or does not speak HTTP."""
 
 
 class Connection:
@@ -98,13 +98,13 @@ class Connection:
         await self.end()
 
     def reset(self) -> None:
-        """Break the connection off: the client sees it reset, not closed."""
-        with suppress(OSError):  # lingering for no time is what makes the kernel send a reset
+        """Reset the connection instead of closing it."""
+        with suppress(OSError):  # a linger time of zero makes the kernel send a reset
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
     async def wait_gone(self) -> None:
-        """Until the client goes."""
+        """Wait until the client leaves."""
         with suppress(OSError):
             while data := await self._reader.read(_CHUNK):
                 self._http.receive_data(data)
@@ -153,28 +153,28 @@ _UNTITLED = Say("Untitled")
 
 
 class ScriptedModels:
-    """A script is a list of turns, played once for each conversation; a dict of such lists, by words that stand in the prompt; or a
-    function from a request to a turn. `aside` answers what coding agents ask beside their work, such as a title."""
+    """A script is a list of turns, played once per conversation; a dict of such lists, by words in the prompt; or a function from a request
+    to a turn. `aside` answers side requests of coding agents, such as a title."""
 
     def __init__(self, script: Script, *, port: int = 0, aside: Turn = _UNTITLED, models: Sequence[str] = ("scripted",)) -> None:
         self._player, self._port, self._aside, self._names = Player(script), port, aside, tuple(models)
         self.requests: list[ModelRequest] = []
-        """What was asked, in order; without asides."""
+        """Requests in order; without asides."""
         self.asides: list[ModelRequest] = []
         self.faults: list[str] = []
-        """Where the script did not fit what was asked; the client got a 400 that says the same."""
+        """Mismatches between script and requests; the client got a 400 with the same text."""
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._news = asyncio.Condition()
 
     @property
     def base_url(self) -> str:
-        """As Anthropic's clients want it: without a path."""
+        """For Anthropic's clients: without a path."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def openai_url(self) -> str:
-        """As OpenAI's clients want it: with the version."""
+        """For OpenAI's clients: with the version."""
         return f"{self.base_url}/v1"
 
     async def __aenter__(self) -> Self:
@@ -190,7 +190,7 @@ class ScriptedModels:
         await asyncio.gather(*self._clients, return_exceptions=True)
 
     async def wait_asked(self, count: int = 1, *, where: Callable[[ModelRequest], bool] = lambda _: True, timeout: float = 30.0) -> None:
-        """Until so many requests have come (of those `where` says yes to). Raises `TimeoutError`, naming how many came."""
+        """Wait for this many requests (that match `where`). Raises `TimeoutError` with the number received."""
         try:
             async with asyncio.timeout(timeout), self._news:
                 await self._news.wait_for(lambda: sum(map(where, self.requests)) >= count)
@@ -211,7 +211,7 @@ class ScriptedModels:
         except (Gone, TimeoutError):
             await connection.close()
         except asyncio.CancelledError:
-            connection.reset()  # the server is being closed: whoever still waits is not to wait on
+            connection.reset()  # the server is being closed: waiters must stop
         finally:
             self._clients.discard(task)
 
@@ -225,11 +225,11 @@ class ScriptedModels:
         in_path = asked_by(http.path)
         dialect = _GOOGLE if in_path else next((known for end, known in _DIALECTS.items() if http.path.endswith(end)), None)
         if dialect is None or http.method != "POST":
-            return await connection.answer(404, {"error": {"message": f"{http.method} {http.path} is none of what a scripted model does."}})
+            return await connection.answer(404, {"error": {"message": f"{http.method} {http.path} is not an action of a scripted model."}})
         try:
             body = json.loads(http.body)
             if not isinstance(body, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except ValueError as error:
             return await connection.answer(400, dialect.error(400, f"The body is not JSON: {error}"))
         return await self._play(connection, dialect, replace(dialect.read({**body, **in_path}), headers=http.headers))
@@ -258,7 +258,7 @@ class ScriptedModels:
         return await _write_answer(connection, parts, turn, _EVENT_STREAM if request.stream else length)
 
     async def _taken(self, request: ModelRequest) -> tuple[ModelRequest, Turn]:
-        """On record, and what it is answered with."""
+        """The recorded request, and its answer."""
         request = replace(request, number=len(self.requests) + len(self.asides) + 1)
         if request.is_aside:
             self.asides.append(request)
@@ -275,7 +275,7 @@ class ScriptedModels:
 
 
 def _parts(dialect: Dialect, request: ModelRequest, answer: Answer) -> list[tuple[bytes, bool]]:
-    """What is sent one after the other, and whether each carries a piece of the answer that a drip or a cut counts."""
+    """The parts to send, and whether each carries a piece of the answer that a drip or a cut counts."""
     if request.stream:
         return [(event.encode(), event.is_piece) for event in dialect.events(request, answer)]
     body = json.dumps(dialect.document(request, answer), ensure_ascii=False).encode()
@@ -297,13 +297,13 @@ async def _write_answer(connection: Connection, parts: list[tuple[bytes, bool]],
 
 
 async def _reset(connection: Connection) -> Gone:
-    await asyncio.sleep(0.05)  # what was written before is to arrive: a reset may throw away what stands in buffers
+    await asyncio.sleep(0.05)  # earlier data must arrive: a reset may discard buffers
     connection.reset()
     return Gone()
 
 
 async def _pause(connection: Connection, seconds: float) -> None:
-    """Wait, unless the client goes meanwhile."""
+    """Wait, unless the client leaves."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await connection.wait_gone()

@@ -3,7 +3,7 @@
     Say("Done.")                        it answers in words
     Call("Bash", command="ls")          it asks for a tool; the name is matched by its end: `delegate` finds `mcp__remit__delegate`
     Stray("rm -rf")                     it asks for a tool by this very name, offered or not
-    Garbled("delegate", '{"target":')   it asks for a tool with arguments that are no JSON
+    Garbled("delegate", '{"target":')   it asks for a tool with arguments that are not JSON
     [Say("Two at once."), Call("a"), Call("b")]      words and calls in one turn
     [Think("Hm.", signature="…"), Say("Yes.")]       thoughts before it, signed so that they must be given back unchanged
     Drip("Slowly.", seconds=5)          it answers, in pieces spread over that time
@@ -26,12 +26,12 @@ from remit.testing.models.request import ModelRequest
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the answer says it cost, in tokens."""
+    """The reported token usage."""
 
     input_tokens: int = 100
     output_tokens: int = 20
     cached_tokens: int = 0
-    """Those of the input that were read from the cache."""
+    """Input tokens from the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Say:
     text: str
     usage: Usage = Usage()
     ended: Literal["finished", "length", "refused"] = "finished"
-    """Why it ends there: it has said all, it had no more tokens, or the provider's filter stopped it."""
+    """Why it ends: it is complete, it had no more tokens, or the provider's filter stopped it."""
 
     def using(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> "Say":
         """The same, with these numbers of tokens."""
@@ -48,7 +48,7 @@ class Say:
 
 @dataclass(init=False)
 class Call:
-    """A call of the tool whose name is, or ends with, `name`. One that is not offered is a fault of the script, and reported as such."""
+    """A call of the tool whose name is, or ends with, `name`. A tool that is not offered is a fault of the script, and reported as such."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -72,12 +72,12 @@ class Call:
 
 
 class Stray(Call):
-    """A call of a tool by exactly this name, whether it is offered or not."""
+    """A call of a tool by exactly this name, offered or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbled:
-    """A call whose arguments are this text, which is no JSON object."""
+    """A call whose arguments are this text, which is not a JSON object."""
 
     name: str
     arguments: str
@@ -85,7 +85,7 @@ class Garbled:
 
 @dataclass(frozen=True, slots=True)
 class Think:
-    """Thoughts that stand before what is said, where an API has them. Signed, the API wants them back unchanged."""
+    """Thoughts before the text, if an API has them. If signed, the API requires them back unchanged."""
 
     text: str
     signature: str = ""
@@ -102,12 +102,12 @@ class Drip:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The request is taken and never answered, until the client goes or the server is closed."""
+    """The request is accepted and never answered, until the client leaves or the server is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An error as the API would give it: 401, 429, 500, 529, …"""
+    """An error in the API's form: 401, 429, 500, 529, …"""
 
     status: int = 500
     message: str = ""
@@ -118,14 +118,14 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The answer begins with `text`; then the connection is reset. Without text it is reset before a byte was sent."""
+    """The answer begins with `text`; then the connection is reset. Without text it is reset before any byte."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What to do is decided when it is asked."""
+    """Decided when the request arrives."""
 
     by: "Callable[[ModelRequest], Turn]"
 
@@ -136,7 +136,7 @@ Script = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[ModelRequest]
 
 
 def fault_of(script: object) -> str:
-    """Why it is no script; empty when it is one."""
+    """Why it is not a script; empty if it is one."""
     if callable(script):
         return ""
     if isinstance(script, Mapping):
@@ -146,8 +146,8 @@ def fault_of(script: object) -> str:
 
 def _fault_of_turns(turns: object) -> str:
     if not isinstance(turns, Sequence) or isinstance(turns, str | bytes):
-        return f"{turns!r:.80} is no list of turns"
-    return next((f"{turn!r:.80} is no turn, such as Say or Call" for turn in turns if not _is_turn(turn)), "")
+        return f"{turns!r:.80} is not a list of turns"
+    return next((f"{turn!r:.80} is not a turn, such as Say or Call" for turn in turns if not _is_turn(turn)), "")
 
 
 def _is_turn(turn: object) -> bool:
@@ -158,18 +158,18 @@ def _is_turn(turn: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedCall:
-    """A call as it goes out: with the tool's own name, and an id the result will carry."""
+    """A call as sent: with the tool's own name, and an id for its result."""
 
     call_id: str
     name: str
     namespace: str | None
     arguments: Mapping[str, Any] | str
-    """Text where they are to be no JSON."""
+    """Text if deliberately not JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What goes out in the end, whatever turn it came from: words, calls, tokens. Given to a dialect to be written."""
+    """The final answer of any turn: text, calls, tokens. A dialect writes it."""
 
     text: str = ""
     calls: tuple[NamedCall, ...] = ()
@@ -179,12 +179,12 @@ class Answer:
     ended: str = "finished"
 
     def finish_as(self, finished: str, length: str, refused: str) -> str:
-        """The dialect's word for why it ended."""
+        """The dialect's term for why it ended."""
         return {"length": length, "refused": refused}.get(self.ended, finished)
 
 
 def answer_of(turn: Say | Call | Garbled | Drip | Cut | Sequence[Part], request: ModelRequest) -> Answer:
-    """The words and calls of a turn. Raises `LookupError` when it calls a tool that is not offered."""
+    """The text and calls of a turn. Raises `LookupError` if it calls a tool that is not offered."""
     if isinstance(turn, Say):
         return Answer(text=turn.text, usage=turn.usage, ended=turn.ended)
     if isinstance(turn, Drip):
@@ -221,28 +221,26 @@ def _named(call: Call | Garbled, request: ModelRequest, call_id: str) -> NamedCa
 # ---- scripts
 
 _MOST_REPLIES = 8
-"""A function may answer with a function; not for ever."""
+"""Limits functions that return functions."""
 
 
 class Player:
-    """Plays a script. Each conversation has its own place in it, so several agents can share one server.
+    """Plays a script. Each conversation has its own position, so several agents can share one server.
 
-    The last turn is played for every further request, so that an agent that tries again meets the same; unless it calls a tool,
-    which would never end.
-    """
+    The last turn is repeated for further requests, so that a retry gets the same answer; unless it calls a tool, which would never end."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._asked: Counter[str] = Counter()
 
     def place(self, request: ModelRequest) -> int:
-        """Which request of its conversation this is, from 0. Asks once per request."""
+        """Number of this request in its conversation, from 0. Call it once per request."""
         number = self._asked[request.conversation]
         self._asked[request.conversation] += 1
         return number
 
     def turn(self, request: ModelRequest) -> Turn:
-        """What to do. Raises `LookupError` when the script has nothing for it."""
+        """The turn to play. Raises `LookupError` if the script has none."""
         turn = self._first(request)
         for _ in range(_MOST_REPLIES):
             if not isinstance(turn, Reply):
@@ -269,7 +267,7 @@ def _matching(scripts: Mapping[str, Sequence[Turn]], request: ModelRequest) -> S
     for words, turns in scripts.items():
         if words in request.text:
             return turns
-    raise LookupError(f"No script is for this conversation: none of {list(scripts)} stands in what the model was asked.")
+    raise LookupError(f"No script is for this conversation: none of {list(scripts)} is in the request to the model.")
 
 
 def _calls(turn: Turn) -> bool:

@@ -1,0 +1,561 @@
+"""`compose.run`: several delegations declared as one. Runs the steps with the ordinary operations of its context.
+
+So deadline, budget, cancellation, policy and crash recovery apply as for any agent that delegates. It acts for its caller: its children
+have its own depth, and its name is not in their paths. After a crash it runs again and gets the recorded results of finished steps."""
+
+import asyncio
+import difflib
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from remit.builtin.candidates import check_best, choose, discard
+from remit.core.agents import AgentSpec, WorkspaceKind
+from remit.core.composition import (
+    ALL,
+    ANY,
+    BY_ACCEPT,
+    BY_VOTE,
+    BestStep,
+    CallStep,
+    EachStep,
+    FirstStep,
+    ParallelStep,
+    SequenceStep,
+    Step,
+    composition_from,
+    name_of,
+    sessions_in,
+    walk,
+)
+from remit.core.context import Context, Handle
+from remit.core.deadline import TimeLimits, allowed_timeout
+from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
+from remit.core.ports import AgentPort
+from remit.core.references import INPUT, ITEM, RETURN, SCALARS, Reference, point_into, reference_in, resolve
+from remit.core.request import COMPOSE, Request
+from remit.core.result import Artifact, Return, Status
+from remit.core.states import priority_of
+from remit.core.text import shorten
+from remit.runtime import reply
+from remit.runtime.receive import PlainAnswer
+
+AT_ONCE = 64
+"""Default maximum of parallel steps in `parallel` or `each`."""
+MAX_ITEMS = 10_000
+STEPS_SHOWN = 50
+"""Calls that the return lists. All of them are children on record; a model that reads the return pays for each line."""
+ERRORS_KEPT = 50
+ARTIFACTS_KEPT = 1000
+_STEPS: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}
+_GROUPS: dict[str, Any] = {
+    "sequence": {**_STEPS, "description": "Steps, one after the other; the first that does not complete ends it."},
+    "parallel": {**_STEPS, "description": "Steps, all at once."},
+    "first": {**_STEPS, "description": "Steps, all at once; the first that completes is the result, the others are cancelled."},
+    "each": {"$ref": "#/$defs/step", "description": 'A step, or the name of an agent, for each item of `over`; {"$": "item"} is the item.'},
+    "best": {
+        "$ref": "#/$defs/step",
+        "description": "A call that is made `of` times at once, of which one result is taken.",
+    },
+    "of": {"type": "integer", "minimum": 2, "maximum": 16},
+    "by": {"type": "string", "description": "accept, vote, or the name of an agent that judges."},
+    "over": {"description": 'A reference such as "0#/files", or a list.'},
+    "into": {"type": "string", "description": "The parameter that takes the item."},
+    "limit": {"type": "integer", "minimum": 1, "description": "How many run at once."},
+    "need": {"type": ["string", "integer"], "description": "How many must complete: all, any, or a number."},
+    "result": {"description": "Of a sequence: the reference that its data is taken from, instead of a list of the data of all steps."},
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {**_GROUPS, INPUT: {"type": "object", "description": 'Values that steps refer to as {"$": "input#/NAME"}.'}},
+    "additionalProperties": False,
+    "$defs": {
+        "step": {
+            "type": ["object", "string"],
+            "properties": {
+                "id": {"type": "string", "description": "By which later steps refer to it."},
+                "call": {"type": "string", "description": "The agent: target.operation, or target."},
+                "parameters": {
+                    "type": "object",
+                    "description": 'What it takes. {"$": "STEP#/pointer"} is data of an earlier step: STEP is its position in the sequence '
+                    'or its id, the rest a JSON pointer. {"$return": "0#/summary"} is a part of its return. {"$$": …} is a literal.',
+                },
+                "timeout": {"type": "number", "description": "Seconds."},
+                "idle": {"type": "number"},
+                "priority": {"type": ["string", "integer"]},
+                **_GROUPS,
+            },
+        }
+    },
+}
+SPEC = AgentSpec(
+    name=COMPOSE,
+    description='Several delegations in one. A step is {"call": "target.operation", "parameters": {…}}; {"$": "0#/key"} is data of step 0.',
+    workspace=WorkspaceKind.NONE,
+    resumable=True,
+    acts_for_caller=True,
+    parameters_schema=SCHEMA,
+    source="remit.builtin.compose:ComposeAgent",
+)
+
+
+class Agents(Protocol):
+    """The directory."""
+
+    def find(self, name: str) -> AgentPort | None: ...
+    def names(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A validated composition, and the parameters of its flow."""
+
+    root: Step
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] | None = None
+    """That it was read from; None: from a file."""
+
+
+class ComposeAgent:
+    """Runs the composition in its parameters. Flows of a project are a subclass."""
+
+    spec = SPEC
+
+    def __init__(self, agents: Agents, limits_for: Callable[[str], TimeLimits]) -> None:
+        self._agents = agents
+        self._limits_for = limits_for
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def check(self, parameters: dict[str, Any]) -> Plan:
+        """Nothing has run. Raises `Misused`, naming the step."""
+        root = composition_from(parameters)
+        self.check_calls(root, are_received=True)
+        return Plan(root, parameters.get(INPUT, {}), parameters)
+
+    async def perform(self, ctx: Context, arguments: Plan) -> dict[str, Any]:
+        return await CompositionRun(ctx, arguments).perform()
+
+    def check_calls(self, root: Step, *, are_received: bool = False) -> None:
+        """Whether the agents exist, accept what is known of their parameters by now, and form no cycle.
+
+        `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
+        known: dict[str, AgentPort] = {}
+        items: set[int] = set()
+        """Steps that get an item besides, by their identity: those of `each` come after it."""
+        for step in walk(root):
+            try:
+                if isinstance(step, CallStep):
+                    agent = self._agent_for(step.request, known)
+                    if not step.has_references and id(step) not in items:
+                        parameters = step.request.parameters
+                        arguments = agent.check(dict(parameters))
+                        if are_received and SCALARS.issuperset(map(type, parameters.values())):
+                            step.request.checked = agent, arguments
+                elif isinstance(step, BestStep):
+                    check_best(step, self._callable(step.step.request.agent).spec)
+                    if step.by not in (BY_ACCEPT, BY_VOTE):
+                        self._callable(step.by)
+                elif isinstance(step, EachStep) and step.into:
+                    items.add(id(step.step))
+                    if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
+                        advice = "Name another parameter in into, or leave it out there."
+                        raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
+            except Misused as fault:
+                raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
+
+    def _agent_for(self, request: Request, known: dict[str, AgentPort]) -> AgentPort:
+        """`known`: agents of this composition that were looked at before."""
+        agent = known.get(request.agent)
+        if agent is None:
+            agent = known[request.agent] = self._callable(request.agent)
+        if request.timeout is not None:
+            allowed_timeout(request.timeout, self._limits_for(request.agent))
+        if request.priority is not None:
+            priority_of(request.priority)
+        return agent
+
+    def _callable(self, name: str) -> AgentPort:
+        agent = self._agents.find(name)
+        if agent is None:
+            close = difflib.get_close_matches(name, self._agents.names(), n=1)
+            advice = (f"Did you mean {close[0]}? " if close else "") + "`remit agents` lists all."
+            raise Misused(f"there is no agent {name!r:.80}.", code="INVALID_TARGET", advice=advice)
+        if agent.spec.name == COMPOSE:
+            raise Misused(f"a composition cannot call {COMPOSE}.", code="CYCLE_DETECTED", advice="Nest its steps instead.")
+        if (cycle := self._cycle([self.spec.name], name)) is not None:
+            raise Misused(f"{' → '.join(cycle)} is a cycle.", code="CYCLE_DETECTED", advice="Change one of these flows.")
+        return agent
+
+    def _cycle(self, path: list[str], name: str) -> list[str] | None:
+        """The flows that lead from `name` back to one of `path`, or to itself."""
+        if name in path:
+            return [*path[path.index(name) :], name]
+        agent = self._agents.find(name)
+        below = agent.calls if isinstance(agent, ComposeAgent) else ()
+        return next((found for one in below if (found := self._cycle([*path, name], one)) is not None), None)
+
+    @property
+    def calls(self) -> Sequence[str]:
+        """Agents that it calls for any input."""
+        return ()
+
+
+# ---- running
+
+Trail = tuple[int | str, ...]
+"""The place of a step, with the items it runs for."""
+
+
+class Outcome(NamedTuple):
+    """What became of a step."""
+
+    status: Status
+    data: Any = None
+    errors: tuple[ErrorInfo, ...] = ()
+    where: str = ""
+    """The step that did not complete."""
+    returned: Return | None = None
+    """Of a call."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.COMPLETED
+
+    def to_return(self) -> dict[str, Any]:
+        """The target of `{"$return": STEP}`."""
+        if self.returned is not None:
+            return {**self.returned.forwarded(), "session_id": self.returned.session_id}
+        return {"status": str(self.status), "data": self.data, "errors": [error.to_dict() for error in self.errors]}
+
+
+@dataclass(slots=True, kw_only=True)
+class Scope:
+    """Targets of the references of one step."""
+
+    ids: MutableMapping[str, Outcome]
+    positions: list[Outcome] = field(default_factory=list)
+    """Of the innermost sequence."""
+    items: tuple[Any, ...] = ()
+    """At most one: the item of the innermost `each`."""
+    starting: "list[asyncio.Future[Handle]] | None" = None
+    """Inside `first`: started calls, cancelled if another branch completes."""
+
+
+class CompositionRun:
+    """One run of a composition."""
+
+    def __init__(self, ctx: Context, plan: Plan) -> None:
+        self._ctx = ctx
+        self._root = plan.root
+        self._inputs = plan.inputs
+        self._winners: dict[str, int] = dict(ctx.saved.get("first", {})) if isinstance(ctx.saved, Mapping) else {}
+        """Decided `first` steps: after a crash the others are not started again."""
+        self._sessions: dict[str, Any] = {}
+        """Data of the sessions that are referred to."""
+        self._returns: list[tuple[Trail, CallStep, Return]] = []
+        self._top = Scope(ids={})
+        alive = ctx.budget.alive
+        steps = list(walk(plan.root))
+        if plan.parameters is not ctx.backend.delegation.parameters:  # but a caller's own objects, which may change
+            for one in steps:
+                if isinstance(one, CallStep):
+                    one.request.checked = None
+        is_bounded = alive is not None and (len(steps) > alive or any(isinstance(one, EachStep | BestStep) for one in steps))
+        self._room = asyncio.Semaphore(max(1, alive or 1)) if is_bounded else None
+        """Maximum parallel calls in the budget; None: unlimited."""
+
+    async def perform(self) -> dict[str, Any]:
+        """The return, as a mapping. Stopped, it hands back what there is."""
+        for step, session_id in sessions_in(self._root):
+            try:
+                self._sessions[session_id] = await self._ctx.session_data(session_id)
+            except RemitError as error:
+                where = name_of(step, self._root)
+                raise Misused(f"{where}: {error.message}", code=error.code, advice=error.advice) from None
+        try:
+            outcome = await self._run(self._root, (), self._top)
+        except asyncio.CancelledError:
+            if not self._returns:
+                raise
+            done = Outcome(Status.PARTIAL, [one.data for one in self._top.positions] or None, (_stopped(),), "The composition")
+            return await self._answer(done)
+        return await self._answer(outcome)
+
+    # ---- steps
+
+    async def _run(self, step: Step, trail: Trail, scope: Scope) -> Outcome:
+        match step:
+            case CallStep():
+                outcome = await self._call(step, trail, scope)
+            case SequenceStep():
+                outcome = await self._sequence(step, trail, scope)
+            case EachStep():
+                outcome = await self._each(step, trail, scope)
+            case ParallelStep():
+                branches = [(one, (*trail, number), scope) for number, one in enumerate(step.steps)]
+                outcome = _joined(await self._all(branches, step.limit), step.need)
+            case FirstStep():
+                outcome = await self._first(step, trail, scope)
+            case BestStep():
+                outcome = await self._best(step, trail, scope)
+            case _:
+                raise Misused(f"{type(step).__name__} cannot be run here.")
+        if step.id:
+            scope.ids[step.id] = outcome
+        return outcome
+
+    async def _call(self, step: CallStep, trail: Trail, scope: Scope, **more: Any) -> Outcome:
+        request = step.request
+        if step.has_references or more:
+            try:
+                given = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+            except Misused as fault:
+                return _refused(trail, step.id, fault)
+            request = replace(request, parameters={**given, **more})
+        delegate = self._ctx.backend.delegate if scope.starting is None else partial(self._start, scope.starting)
+        try:
+            if self._room is None:
+                returned = await delegate(request)
+            else:
+                async with self._room:
+                    returned = await delegate(request)
+        except (Misused, Unavailable) as error:  # one invalid call must not lose the others
+            returned = reply.unstarted_return(self._ctx.backend.delegation.lineage.without_own_place(), request.agent, error)
+        self._returns.append((trail, step, returned))
+        if returned.ok:
+            return Outcome(Status.COMPLETED, returned.data, returned=returned)
+        return Outcome(returned.status, None, returned.errors, f"{_words(trail, step.id)}, {request.agent},", returned)
+
+    async def _start(self, started: "list[asyncio.Future[Handle]]", request: Request) -> Return:
+        """Inside `first`: registered for cancellation if another branch completes."""
+        starting = asyncio.ensure_future(self._ctx.backend.start(request))
+        started.append(starting)
+        handle = await asyncio.shield(starting)
+        returned = await handle.result()
+        started.remove(starting)
+        return returned
+
+    async def _sequence(self, step: SequenceStep, trail: Trail, scope: Scope) -> Outcome:
+        inner = scope if scope is self._top and not trail else replace(scope, positions=[])
+        for number, one in enumerate(step.steps):
+            if not trail:
+                named = f" ({one.id})" if one.id else ""
+                self._ctx.progress(f"Step {number + 1} of {len(step.steps)}{named}", number / len(step.steps))
+            outcome = await self._run(one, (*trail, number), inner)
+            inner.positions.append(outcome)
+            if not outcome.ok:
+                return outcome._replace(data=[one.data for one in inner.positions])
+        if step.result is None:
+            return Outcome(Status.COMPLETED, [one.data for one in inner.positions])
+        try:
+            return Outcome(Status.COMPLETED, resolve(step.result, lambda reference: self._look_up(reference, inner)))
+        except Misused as fault:
+            return _refused((*trail, "result"), step.id, fault)._replace(data=[one.data for one in inner.positions])
+
+    async def _each(self, step: EachStep, trail: Trail, scope: Scope) -> Outcome:
+        try:
+            items = resolve(step.over, lambda reference: self._look_up(reference, scope))
+            if not isinstance(items, list):
+                raise Misused(f"over leads to {shorten(repr(items), 60)}, which is not a list", advice="Point to a list.")
+            if len(items) > MAX_ITEMS:
+                raise Misused(f"over leads to a list of {len(items)}; at most {MAX_ITEMS} are run", advice="Divide the list.")
+            if items and isinstance(step.need, int) and step.need > len(items):
+                raise Misused(f"need is {step.need}, but the list has {len(items)} items", advice="Ask for fewer, or `all`.")
+        except Misused as fault:
+            return _refused(trail, step.id, fault)
+        branches = [
+            (step.step, (*trail, f"[{number}]"), replace(scope, ids=ChainMap({}, scope.ids), items=(item,)))
+            for number, item in enumerate(items)
+        ]
+        return _joined(await self._all(branches, step.limit, step.into), step.need)
+
+    async def _all(self, branches: "list[tuple[Step, Trail, Scope]]", limit: int | None, into: str = "") -> list[Outcome]:
+        """Run several at once; outcomes in order."""
+        at_once = asyncio.Semaphore(limit or AT_ONCE)
+
+        async def one(step: Step, trail: Trail, scope: Scope) -> Outcome:
+            async with at_once:
+                if isinstance(step, CallStep) and (into or not step.id):
+                    return await self._call(step, trail, scope, **({into: scope.items[0]} if into else {}))
+                return await self._run(step, trail, scope)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(*branch)) for branch in branches]
+        return [task.result() for task in tasks]
+
+    async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:
+        key = _dotted(trail)
+        known = self._winners.get(key)
+        numbers = range(len(step.steps)) if known is None else [known]
+        scopes = {number: replace(scope, ids=ChainMap({}, scope.ids), starting=[]) for number in numbers}
+        branches = {
+            number: asyncio.ensure_future(self._run(step.steps[number], (*trail, number), inner)) for number, inner in scopes.items()
+        }
+        try:
+            winner = await _first_completed(branches)
+        except asyncio.CancelledError:
+            if scope.starting is not None:  # an enclosing `first` completed and cancels what was started here
+                scope.starting += [one for inner in scopes.values() for one in inner.starting or ()]
+            raise
+        finally:
+            for branch in branches.values():
+                branch.cancel()
+        losers = [number for number in numbers if number != winner]
+        await asyncio.gather(*branches.values(), return_exceptions=True)
+        await asyncio.gather(*(_cancel(scopes[number].starting or ()) for number in losers))
+        if winner is None:
+            return _joined([branch.result() for branch in branches.values()], ANY)
+        if known is None:
+            self._winners[key] = winner
+            await self._ctx.checkpoint({"first": self._winners})
+        return branches[winner].result()
+
+    async def _best(self, step: BestStep, trail: Trail, scope: Scope) -> Outcome:
+        request = replace(step.step.request, cache="off")  # each candidate is a run of its own
+        if step.step.has_references:
+            try:
+                request.parameters = resolve(request.parameters, lambda reference: self._look_up(reference, scope))
+            except Misused as fault:
+                return _refused(trail, step.id, fault)
+        one = replace(step.step, id="", request=request, has_references=False)
+        step = replace(step, step=one)  # a judge sees what the candidates were given
+        outcomes = await self._all([(one, (*trail, number), scope) for number in range(step.of)], None)
+        completed = [outcome for outcome in outcomes if outcome.ok]
+        if not completed:
+            return _joined(outcomes, ANY)._replace(data=None)
+        returns = [outcome.returned for outcome in completed if outcome.returned is not None]
+        winner = completed[await choose(self._ctx, step, returns, _dotted(trail))]
+        losers = [outcome.returned for outcome in outcomes if outcome is not winner and outcome.returned is not None]
+        await discard(self._ctx, losers)
+        lost = {one.session_id for one in losers}
+        self._returns = [
+            (place, call, replace(returned, artifacts=()) if returned.session_id in lost else returned)
+            for place, call, returned in self._returns
+        ]
+        taken = outcomes.index(winner) + 1
+        self._ctx.progress(f"Candidate {taken} of {step.of} is taken by {step.by}; {len(completed)} completed")
+        return winner
+
+    def _look_up(self, reference: Reference, scope: Scope) -> Any:
+        step = reference.step
+        if step == ITEM:
+            return point_into(scope.items[0], reference.pointer)
+        if step == INPUT:
+            return point_into(self._inputs, reference.pointer)
+        if step in self._sessions:
+            return point_into(self._sessions[step], reference.pointer)
+        outcome = scope.positions[int(step)] if step.isdecimal() else scope.ids[step]
+        if reference.is_of_return:
+            return point_into(outcome.to_return(), reference.pointer)
+        if not outcome.ok:
+            raise Misused(f"it refers to {step!r}, which did not complete", advice="Need all of them, or do without.")
+        return point_into(outcome.data, reference.pointer)
+
+    # ---- the return
+
+    async def _answer(self, outcome: Outcome) -> dict[str, Any]:
+        completed = sum(returned.ok for _, _, returned in self._returns)
+        count = f"{completed} of {len(self._returns)} delegations completed."
+        summary = f"The composition completed. {count}"
+        if not outcome.ok:
+            why = outcome.errors[0].message if outcome.errors else str(outcome.status)
+            summary = shorten(f"{outcome.where} did not complete: {why}".rstrip("."), 300) + f". {count}"
+        return PlainAnswer(
+            {
+                "summary": summary,
+                "data": outcome.data,
+                **self._chosen(outcome),
+                "status": str(outcome.status),
+                "errors": [error.to_dict() for error in outcome.errors[:ERRORS_KEPT]],
+                "artifacts": list(self._artifacts()),
+                "steps": [_entry(*one) for one in self._shown()],
+            }
+        )
+
+    def _shown(self) -> "Sequence[tuple[Trail, CallStep, Return]]":
+        """In the order in which they ended; where there are too many, those that did not complete first."""
+        if len(self._returns) <= STEPS_SHOWN:
+            return self._returns
+        return sorted(self._returns, key=lambda one: one[2].ok)[:STEPS_SHOWN]
+
+    def _chosen(self, outcome: Outcome) -> dict[str, Any]:
+        """If the result is `{"$return": STEP}`, the composition returns that step's return."""
+        result = self._root.result if isinstance(self._root, SequenceStep) else None
+        if not outcome.ok or not isinstance(result, Mapping) or RETURN not in result or reference_in(result).pointer:
+            return {}
+        return {name: value for name, value in outcome.data.items() if name != "session_id"}
+
+    def _artifacts(self) -> Iterator[dict[str, Any]]:
+        """Artifacts of its steps that still exist."""
+        ctx, found = self._ctx, dict[str, Artifact]()
+        for _, _, returned in self._returns:
+            found |= {one.path: one for one in returned.artifacts}
+        below = "" if ctx.workspace == ctx.root else f"{ctx.workspace.relative_to(ctx.root).as_posix()}/"
+        for artifact in list(found.values())[:ARTIFACTS_KEPT]:
+            file = ctx.root / artifact.path
+            if file.is_file() and file.stat().st_size:
+                yield {"type": artifact.type, "path": artifact.path.removeprefix(below), "summary": artifact.summary}
+
+
+async def _first_completed(branches: "Mapping[int, asyncio.Future[Outcome]]") -> int | None:
+    """The first branch that completes; None: none did."""
+    waiting = set(branches.values())
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for number, branch in branches.items():
+            if branch in done and branch.result().ok:
+                return number
+    return None
+
+
+async def _cancel(starting: "Sequence[asyncio.Future[Handle]]") -> None:
+    """Waits until they have ended: the next step must not run beside them."""
+    for one in await asyncio.gather(*starting, return_exceptions=True):
+        if not isinstance(one, BaseException):
+            await one.cancel("another step of `first` completed")
+
+
+def _joined(outcomes: Sequence[Outcome], need: str | int) -> Outcome:
+    """Complete if enough are; else partial if one is, otherwise the state of the others."""
+    data = [one.data for one in outcomes]
+    failed = [one for one in outcomes if not one.ok]
+    completed = len(outcomes) - len(failed)
+    needed = len(outcomes) if need == ALL else 1 if need == ANY else int(need)
+    if completed >= needed or not outcomes:
+        return Outcome(Status.COMPLETED, data)
+    errors = tuple(dict.fromkeys(error for one in failed for error in one.errors))[:ERRORS_KEPT]
+    statuses = {one.status for one in failed}
+    status = Status.PARTIAL if completed else statuses.pop() if len(statuses) == 1 else Status.FAILED
+    return Outcome(status, data, errors, failed[0].where)
+
+
+def _refused(trail: Trail, id_: str, fault: Misused) -> Outcome:
+    where = _words(trail, id_)
+    message = f"{where}: {fault.message.rstrip('.')}."
+    error = ErrorInfo(type="invalid_parameters", message=message, code=fault.code, recoverable=False, recommendation=fault.advice)
+    return Outcome(Status.FAILED, None, (error,), where)
+
+
+def _stopped() -> ErrorInfo:
+    advice = "Resume it: steps that completed are not run again."
+    return ErrorInfo(type="cancelled", message="The composition was stopped.", code="CANCELLED", recoverable=True, recommendation=advice)
+
+
+def _dotted(trail: Trail) -> str:
+    """`1[3].0`: the place of a step, with the items it ran for."""
+    return ".".join(map(str, trail)).replace(".[", "[")
+
+
+def _words(trail: Trail, id_: str) -> str:
+    return (f"Step {_dotted(trail)}" if trail else "The composition") + (f" ({id_})" if id_ else "")
+
+
+def _entry(trail: Trail, step: CallStep, returned: Return) -> dict[str, Any]:
+    named = {"id": step.id} if step.id else {}
+    status = returned.status._value_
+    return {"step": _dotted(trail), **named, "agent": step.request.agent, "status": status, "session_id": returned.metadata.session_id}

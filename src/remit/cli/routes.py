@@ -1,0 +1,75 @@
+"""`remit routes`: explain which agent a group would choose now."""
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.project import Project
+from remit.cli.render import console, say, table
+from remit.core.choice import MANY, Experience, rank
+from remit.core.errors import Misused
+
+if TYPE_CHECKING:
+    from remit.agents.definition import Definition
+
+CHANCES = 1_000
+"""Number of draws used to estimate the share of each member."""
+
+
+def routes(
+    project: Project,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Explain this one.", show_default=False)] = None,
+    context: Annotated[
+        str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the task; default: those that occurred.", show_default=False)
+    ] = None,
+) -> Exit:
+    """List the groups of agents, or explain one: what is known of each member, and how often it would be chosen now."""
+    from remit.agents.definition import definition_of
+
+    tables = {name: table for name, table in project.settings.agents.items() if "group" in table}
+    found = [definition_of(name, table, source=f"[agents.{name}]") for name, table in tables.items()]
+    if group is None:
+        text = 'There is no group. Declare one in remit.toml: [agents.coders] group = ["claude", "codex"]'
+        listed = [{"group": one.spec.name, "members": list(one.group), "by": str(one.by)} for one in found]
+        lines = "\n".join(f"{one['group']}: {', '.join(one['members'])}, by {one['by']}" for one in listed)
+        return project.answer({"groups": listed}, lines or text)
+    asked = next((one for one in found if one.spec.name == group), None)
+    if asked is None:
+        raise Misused(f"There is no group named {group!r}.", code="INVALID_TARGET", advice="`remit routes` lists the groups.")
+    experience, rows = _explain(project, asked, context)
+    document = {"group": group, "by": str(asked.by), "outcomes": experience.count, "members": rows}
+    return project.answer(document, lambda: _print(asked, experience, rows))
+
+
+def _explain(project: Project, group: "Definition", context: str | None) -> tuple[Experience, list[dict[str, Any]]]:
+    from remit.agents.group import read_experience
+
+    with project.history() as store:
+        experience = Experience() if store is None else read_experience(store, group.spec.name)
+        loads = Counter() if store is None else Counter(record.agent for record in store.live())
+    rows = []
+    for one in [context] if context is not None else experience.contexts() or ["general"]:
+        chance = random.Random(0)
+        ranks = [rank(group.by, group.group, one, experience, loads, chance) for _ in range(CHANCES)]
+        first = Counter(ranking[0].member for ranking in ranks)
+        words = {score.member: score.words for score in ranks[0]}
+        rows += [
+            {"context": one, "member": member, "known": words[member], "load": loads[member], "chosen": first[member] / CHANCES}
+            for member in group.group
+        ]
+    return experience, rows
+
+
+def _print(group: "Definition", experience: Experience, rows: list[dict[str, Any]]) -> None:
+    shown = table("task", "member", "known", "at work", "chosen")
+    for one in rows:
+        shown.add_row(one["context"], one["member"], one["known"], str(one["load"] or ""), f"{one['chosen']:.0%}")
+    console().print(shown)
+    if group.by == "success":
+        how = "rates are drawn at random from what is known" if experience.count >= MANY else "untried members count as successful"
+        say(f"By success, from {experience.count} outcomes: {how}. Old outcomes count less.")
+    else:
+        say(f"By {group.by}.")

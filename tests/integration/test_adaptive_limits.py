@@ -1,0 +1,78 @@
+"""Adaptive limits as people meet them: `remit limits`, `remit show`, and the setting in a file that nobody approved."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.core.adaptive import RunSample, learned_limits
+from remit.core.deadline import TimeLimits
+from remit.core.settings import is_harmless
+from support.cli import run
+
+LIMITS = TimeLimits(default_seconds=100, maximum_seconds=1000)
+
+
+@agent("talker")
+async def talker(ctx: Context) -> None:
+    for number in range(3):
+        ctx.progress(str(number))
+        await asyncio.sleep(0.001)
+
+
+async def _talk(folder: Path, times: int) -> None:
+    async with Remit.open(folder, agents=[talker]) as remit:
+        for _ in range(times):
+            await remit.delegate("talker")
+
+
+def test_limits_are_shown_with_what_they_were_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no cell is cut
+    assert "nothing was learned" in run("limits", cwd=tmp_path).stdout
+    asyncio.run(_talk(tmp_path, 19))
+    assert "1 more completed runs are needed" in run("limits", cwd=tmp_path).stdout
+    asyncio.run(_talk(tmp_path, 2))
+    (found,) = run("limits", "--json", cwd=tmp_path).json()["agents"]
+    assert (found["agent"], found["completed"], found["learned_idle"], found["learned_timeout"]) == ("talker", 21, 30.0, None)
+    asyncio.run(_talk(tmp_path, 1))
+    assert "idle 30 s with adaptive_limits on: learned from 21 completed runs" in run("show", cwd=tmp_path).stdout
+    assert run("limits", "nobody", cwd=tmp_path).code != 0
+
+
+def test_only_using_learned_limits_needs_approval() -> None:
+    assert [is_harmless(("adaptive_limits",), mode) for mode in ("off", "observe", "on")] == [True, True, False]
+
+
+def _completed(seconds: float, silence: float | None = None) -> RunSample:
+    return RunSample(seconds, True, 100.0, silence, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "timeout"),
+    [
+        ([_completed(90)] * 19, None),
+        ([_completed(90)] * 20, 180),
+        ([_completed(10)] * 400, None),
+        ([_completed(900)] * 20, 1000),
+        ([RunSample(100, False, 100, 5.0, 1.0)], 200),
+        ([RunSample(100, False, 100, 90.0, 90.0)], None),
+        ([RunSample(100, False, 100, None, None)], None),
+        ([RunSample(5, False, 5, 1.0, 1.0)], None),
+        ([RunSample(400, False, 400, 5.0, 1.0), *[_completed(90)] * 20], 800),
+    ],
+    ids=[
+        "few runs",
+        "twice the longest",
+        "never below the default",
+        "never above the maximum",
+        "cut off at work",
+        "cut off in silence",
+        "cut off without a sign",
+        "cut off by a shorter limit",
+        "cut off at a raised limit",
+    ],
+)
+def test_a_timeout_is_raised_by_completed_runs_and_by_those_cut_off_at_work(samples: list[RunSample], timeout: float | None) -> None:
+    learned = learned_limits(samples, LIMITS)
+    assert (None if learned is None else learned.timeout_seconds) == timeout

@@ -1,0 +1,114 @@
+"""Best of n with real worktrees: only the work of the candidate that is taken is left, and the others stay on record."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent, best, call, sequence
+from remit.core.states import State
+from support.cli import run
+from support.repository import begin, git
+
+
+def _coder(numbers: "count[int]") -> Any:
+    @agent("coder-agent", workspace="worktree")
+    async def coder(ctx: Context, task: str) -> int:
+        number = next(numbers)
+        (ctx.workspace / "solution.txt").write_text("good" if number == 2 else "bad")
+        return number
+
+    return coder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    begin(tmp_path)
+    (tmp_path / "README.md").write_text("x")
+    git(tmp_path, "add", "README.md")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+async def test_only_the_work_of_the_candidate_that_meets_acceptance_is_left(project: Path) -> None:
+    async with Remit.open(project, agents=[_coder(count())], settings={"accept_in": "host"}) as remit:
+        done = await remit.delegate(best(3, call("coder-agent", task="solve it", accept=["grep -q good solution.txt"]), by="accept"))
+        assert (done.status, done.data) == ("completed", 2), done
+        _, *candidates = await remit.tree(done.session_id)
+        assert sorted(one.state for one in candidates) == [State.COMPLETED, State.PARTIAL, State.PARTIAL]
+        assert {(one.depth, one.path) for one in candidates} == {(1, ("orchestrator", "coder-agent"))}
+        (winner,) = [one for one in candidates if one.state is State.COMPLETED]
+        assert [one.result is not None and bool(one.result.artifacts) for one in candidates] == [True] * 3, "losers stay on record"
+        assert {artifact.path.split("/")[2] for artifact in done.artifacts} == {winner.session_id}
+    left = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
+    assert left == [winner.session_id]
+    assert not (project / "solution.txt").exists(), "it is merged when a person says so"
+    assert run("workspaces", winner.session_id, "--merge", cwd=project).code == 0
+    assert (project / "solution.txt").read_text() == "good"
+
+
+async def test_a_judge_sees_anonymous_candidates(project: Path) -> None:
+    prompts: list[str] = []
+
+    @agent("judge")
+    async def judge(task: str) -> str:
+        prompts.append(task)
+        parts = task.split("---- candidate ")[1:]
+        return next(part[0] for part in parts if "+good" in part)
+
+    async with Remit.open(project, agents=[_coder(count()), judge]) as remit:
+        done = await remit.delegate(best(3, call("coder-agent", task="solve it"), by="judge"))
+        assert done.data == 2
+        candidates = [one for one in await remit.tree(done.session_id) if one.agent == "coder-agent"]
+    (prompt,) = prompts
+    assert "solve it" in prompt
+    assert not any(one.session_id in prompt or one.agent in prompt for one in candidates)
+    assert len(run("workspaces", "--json", cwd=project).json()["workspaces"]) == 1
+
+
+async def test_the_most_frequent_answer_is_taken_by_vote(tmp_path: Path) -> None:
+    answers = iter(["a", "b", "b", "c", "b"])
+
+    @agent("guesser", effects=("read",), cache="1h")
+    async def guesser(question: str) -> str:
+        return next(answers)
+
+    async with Remit.open(tmp_path, agents=[guesser]) as remit:
+        asked = sequence(best(5, call("guesser", question="x"), by="vote"), call("guesser", question={"$": "0"}), result="0")
+        answers = iter(["a", "b", "b", "c", "b", "last"])
+        assert (await remit.delegate(asked)).data == "b"
+
+
+async def test_no_candidate_completes(tmp_path: Path) -> None:
+    @agent("failing", effects=("read",))
+    async def failing() -> None:
+        raise ValueError("no")
+
+    async with Remit.open(tmp_path, agents=[failing]) as remit:
+        done = await remit.delegate(best(2, call("failing"), by="vote"))
+        assert (done.status, done.data) == ("failed", None)
+        assert "no" in done.errors[0].message
+
+
+@pytest.mark.parametrize(
+    ("asked", "fault"),
+    [
+        (best(3, call("shared"), by="vote"), "its own workspace"),
+        (best(3, call("merging"), by="vote"), "merges its work by itself"),
+        (best(3, call("team"), by="vote"), "its own workspace"),
+        (best(3, call("reader"), by="accept"), "acceptance commands"),
+        (best(1, call("reader"), by="vote"), "from 2 to 16"),
+        (best(3, call("reader"), by="nobody"), "there is no agent"),
+        (best(3, call("reader", key="k"), by="vote"), "cannot share a key"),
+    ],
+)
+async def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path: Path, asked: Any, fault: str) -> None:
+    async def work() -> None:
+        raise AssertionError("it ran")
+
+    agents = [agent("shared")(work), agent("merging", workspace="worktree", merge=True)(work), agent("reader", effects=("read",))(work)]
+    async with Remit.open(tmp_path, agents=agents, settings={"agents": {"team": {"group": ["shared"]}}}) as remit:
+        refused = await remit.delegate(asked)
+        assert fault in refused.errors[0].message
+        assert refused.stop_reason == "refused"

@@ -1,0 +1,145 @@
+"""Flows: compositions in files of a project are agents `flow.NAME`, and `remit run` runs them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.cli.exits import Exit
+from remit.testing import Scripted, answer
+from support.cli import run, run_json
+
+WORDS = """\
+description = "List texts and read each of them"
+timeout = 60
+result = {first = {"$" = "texts#/0/content"}, folder = {"$" = "input#/folder"}}
+[parameters.folder]
+type = "string"
+[parameters.pattern]
+type = "string"
+default = "*.txt"
+enum = ["*.txt", "*.md"]
+[[sequence]]
+id = "files"
+call = "worker.list_files"
+parameters = {path = {"$" = "input#/folder"}, pattern = {"$" = "input#/pattern"}}
+[[sequence]]
+id = "texts"
+each = {call = "worker.read_file", parameters = {path = {"$" = "item#/path"}}}
+over = "files#/entries"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / ".remit" / "flows").mkdir(parents=True)
+    (root / "notes").mkdir()
+    (root / "notes" / "a.txt").write_text("Dear reader")
+    _write(root, "words", WORDS)
+    return root
+
+
+def _write(root: Path, name: str, text: str) -> None:
+    (root / ".remit" / "flows" / f"{name}.toml").write_text(text)
+
+
+def test_a_flow_is_run_by_its_name_and_by_its_file(project: Path, tmp_path: Path) -> None:
+    expected = {"first": "Dear reader", "folder": "notes"}
+    assert run_json("run", "words", "folder=notes", cwd=project)["data"] == expected
+    assert run_json("run", ".remit/flows/words.toml", "folder=notes", cwd=project)["data"] == expected
+    assert run_json("delegate", "flow.words", "folder=notes", cwd=project)["data"] == expected
+    (tmp_path / "mine.toml").write_text(WORDS)
+    done = run_json("run", str(tmp_path / "mine.toml"), "folder=notes", cwd=project)
+    assert (done["data"], done["metadata"]["agent_type"]) == (expected, "compose.run")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("words",), "Parameters of flow.words: folder: it is required"),
+        (("words", "foldr=notes"), "did you mean folder?"),
+        (("words", "folder=notes", "pattern=*"), "pattern must be one of"),
+        (("wrods",), "There is no flow 'wrods'. There are words."),
+        (("lost.toml",), "Cannot read lost.toml"),
+    ],
+)
+def test_what_a_flow_cannot_be_given_is_refused(project: Path, given: tuple[str, ...], message: str) -> None:
+    done = run("run", *given, cwd=project)
+    assert done.code != Exit.OK
+    assert message in done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("untrusted")
+def test_a_flow_without_approval_is_listed_and_refused(project: Path) -> None:
+    listed = {one["name"]: one for one in run_json("agents", cwd=project)["agents"]}
+    assert listed["flow.words"]["kind"] == "not approved"
+    refused = run_json("run", "words", "folder=notes", cwd=project, code=Exit.REFUSED)
+    assert refused["errors"][0]["code"] == "NOT_TRUSTED"
+    run("trust", "--yes", cwd=project)
+    assert run_json("run", "words", "folder=notes", cwd=project)["status"] == "completed"
+    _write(project, "words", WORDS.replace("notes", "other") + "\n")
+    assert run_json("run", "words", "folder=notes", cwd=project, code=Exit.REFUSED)["errors"][0]["code"] == "NOT_TRUSTED"
+
+
+@pytest.mark.usefixtures("untrusted")
+def test_a_file_that_came_with_the_project_needs_approval_too(project: Path) -> None:
+    (project / "elsewhere.toml").write_text(WORDS)
+    assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
+    assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("sequence = [", "it is not TOML"),
+        ("", "a step has exactly one of"),
+        ('[[sequence]]\ncall = "a"\nparameters = {x = {"$" = "input#/y"}}', "Step 0: it refers to the input 'y', which is not given"),
+        ('parameters = 5\n[[sequence]]\ncall = "a"', "parameters: write a table for each"),
+        ('timeout = "soon"\n[[sequence]]\ncall = "a"', "timeout: it is not a number of seconds"),
+        ('sequnce = ["a"]\nparallel = ["b"]', "unknown key 'sequnce'"),
+    ],
+)
+async def test_a_faulty_flow_is_a_problem_and_takes_no_other_with_it(project: Path, text: str, problem: str) -> None:
+    _write(project, "faulty", text)
+    async with Remit.open(project) as remit:
+        assert remit.directory.find("flow.faulty") is None
+        assert remit.directory.find("flow.words") is not None
+        (found,) = [one for one in remit.directory.problems if "faulty.toml" in one]
+        assert problem in found
+
+
+async def test_a_link_out_of_the_project_is_no_flow(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.toml").write_text(WORDS)
+    (project / ".remit" / "flows" / "linked.toml").symlink_to(tmp_path / "outside.toml")
+    async with Remit.open(project) as remit:
+        assert remit.directory.find("flow.linked") is None
+
+
+async def test_flows_call_flows_without_depth_and_never_in_a_circle(project: Path) -> None:
+    @agent("place")
+    async def place(ctx: Context) -> list[Any]:
+        return [ctx.depth, *ctx.path]
+
+    for name, called in {"outer": "flow.inner", "inner": "place", "a": "flow.b", "b": "flow.a", "self": "flow.self"}.items():
+        _write(project, name, f'[[sequence]]\ncall = "start"\n[[sequence]]\ncall = "{called}"')
+    start = Scripted("start", answer(0))
+    async with Remit.open(project, agents=[place, start], settings={"max_depth": 1}) as remit:
+        assert (await remit.delegate("flow.outer")).data == [0, [0, [1, "orchestrator", "place"]]]
+        start.calls.clear()
+        for name, cycle in (("a", "flow.a → flow.b → flow.a"), ("self", "flow.self → flow.self")):
+            refused = await remit.delegate(f"flow.{name}")
+            assert refused.errors[0].code == "CYCLE_DETECTED"
+            assert f"Step 1: {cycle} is a cycle" in refused.errors[0].message
+        assert (await remit.delegate("compose.run", sequence=["start", "flow.a"])).errors[0].code == "CYCLE_DETECTED"
+        assert start.calls == []
+
+
+def test_no_agent_of_a_file_takes_the_name_of_a_flow(project: Path) -> None:
+    (project / "remit.toml").write_text(
+        '[agents."flow.words"]\nkind = "command"\ncommand = ["true"]\n[agents.compose]\ncommand = ["true"]\n'
+    )
+    done = run("agents", cwd=project)
+    assert "'flow.words' comes with remit" in done.stdout + done.stderr
+    assert "'compose' comes with remit" in done.stdout + done.stderr

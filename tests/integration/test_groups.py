@@ -1,0 +1,72 @@
+"""Groups as people meet them: settings, the command line, the routing table, the delegate tool, and faults in their declaration."""
+
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, agent
+from remit.runtime.tool.delegate_tool import DelegateTool
+from support.cli import run
+
+PROJECT = """
+[agents.one]
+command = ["sh", "-c", "exit 1"]
+answers = "value"
+effects = ["read"]
+
+[agents.two]
+command = ["sh", "-c", "echo done"]
+answers = "value"
+effects = ["read"]
+
+[agents.team]
+group = ["one", "two"]
+by = "success"
+
+[[routing.research]]
+agent = "team"
+"""
+
+
+def test_a_group_of_settings_is_delegated_to_shown_and_explained(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(PROJECT)
+    assert "team: one, two, by success" in run("routes", cwd=tmp_path).stdout
+    done = run("delegate", "team", "task=x", "--json", cwd=tmp_path).json()
+    assert (done["status"], done["metadata"]["route"]["chosen"]) == ("completed", "two")
+    assert "two" in run("show", cwd=tmp_path).stdout
+    explained = run("routes", "team", "--json", cwd=tmp_path).json()
+    assert explained["outcomes"] == 2
+    assert {one["member"]: one["chosen"] for one in explained["members"]} == {"one": 0.0, "two": 1.0}
+    assert "0.0 of 1.0 succeeded" in run("routes", "team", cwd=tmp_path).stdout
+    assert run("routes", "one", cwd=tmp_path).code != 0
+    assert "team" in run("agents", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ("group = []", "name its members"),
+        ('group = ["one", "one"]', "named twice"),
+        ('group = ["one"]\nby = "luck"', "by"),
+        ('group = ["one"]\ncommand = ["ls"]', "set it on the members"),
+        ('command = ["ls"]\nby = "load"', "only for groups"),
+        ('group = ["one"]\nhedge = {after = "soon"}', "hedge"),
+    ],
+)
+def test_a_faulty_declaration_names_its_fault(tmp_path: Path, table: str, fault: str) -> None:
+    (tmp_path / "remit.toml").write_text(f"[agents.team]\n{table}\n")
+    told = run("agents", cwd=tmp_path)
+    assert fault in told.stdout + told.stderr
+
+
+async def test_a_group_is_used_by_the_routing_table_and_the_delegate_tool(tmp_path: Path) -> None:
+    @agent("one")
+    async def one(task: str = "") -> str:
+        return "one"
+
+    settings = {"agents": {"team": {"group": ["one"]}}, "routing": {"research": [{"agent": "team"}]}}
+    async with Remit.open(tmp_path, agents=[one], settings=settings) as remit:
+        done = await remit.delegate("/research", task={"task_number": 1, "language": "python"})
+        assert (done.data, done.metadata.agent_type) == ("one", "team")
+        result = await DelegateTool(remit).call({"target": "team", "parameters": {"task": "x"}})
+        assert (result.success, result.data) == (True, "one")

@@ -1,0 +1,206 @@
+"""The result cache as people meet it: at the command line, in settings, beside rules of the policy, a merge, and a killed process."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from remit import Context, Remit, agent, call, first
+from support.cli import run
+from support.repository import begin, git
+
+PROJECT = """
+[agents.lister]
+command = ["ls", "{folder}"]
+answers = "value"
+effects = ["read"]
+reads = ["folder"]
+cache = "1h"
+"""
+
+
+def test_results_of_a_command_are_used_again_listed_and_cleared(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(PROJECT)
+    (tmp_path / "folder").mkdir()
+    first = run("delegate", "lister", "folder=folder", "--json", cwd=tmp_path).json()
+    again = run("delegate", "lister", "folder=folder", "--json", cwd=tmp_path).json()
+    assert first["status"] == again["status"] == "completed", first
+    assert again["metadata"]["cached_from"] == first["metadata"]["session_id"]
+    shown = run("show", "--json", cwd=tmp_path).json()["delegation"]
+    assert (shown["session_id"], shown["cached_from"]) == (again["metadata"]["session_id"], first["metadata"]["session_id"])
+    assert first["metadata"]["session_id"] in run("show", cwd=tmp_path).stdout
+    off = run("delegate", "lister", "folder=folder", "--cache", "off", "--json", cwd=tmp_path).json()
+    assert "cached_from" not in off["metadata"]
+    listed = run("cache", "--json", cwd=tmp_path).json()["results"]
+    assert [one["session_id"] for one in listed] == [first["metadata"]["session_id"]]
+    assert "lister" in run("cache", "list", "lister", cwd=tmp_path).stdout
+    assert "1 result forgotten" in run("cache", "clear", cwd=tmp_path).stdout
+    assert "No result is cached" in run("cache", cwd=tmp_path).stdout
+    (tmp_path / "folder" / "new").write_text("")
+    assert "cached_from" not in run("delegate", "lister", "folder=folder", "--json", cwd=tmp_path).json()["metadata"]
+    assert run("delegate", "lister", "folder=folder", "--cache", "often", cwd=tmp_path).code != 0
+
+
+def test_an_operation_of_the_worker_is_cached_for_a_call_that_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+
+    def read(*options: str) -> bool:
+        done = run("delegate", "worker", "read_file", "path=a.txt", "--json", *options, cwd=tmp_path).json()
+        assert done["status"] == "completed"
+        return "cached_from" in done["metadata"]
+
+    assert [read("--cache", "10m"), read("--cache", "10m"), read()] == [False, True, False]
+    (tmp_path / "a.txt").write_text("two")
+    assert not read("--cache", "10m")
+    assert run("delegate", "worker", "write_file", "path=a.txt", "content=x", "--cache", "10m", cwd=tmp_path).code != 0
+
+
+def test_an_agent_that_may_write_cannot_declare_a_cache_in_settings(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(PROJECT.replace('effects = ["read"]\n', ""))
+    told = run("agents", cwd=tmp_path)
+    assert "cache requires an agent that only reads" in told.stdout + told.stderr
+
+
+async def test_the_policy_is_asked_before_a_result_is_looked_up(tmp_path: Path) -> None:
+    @agent("reader", cache="1h", effects=("read",), acts_on={"path": "path"})
+    async def reader(path: str) -> str:
+        return path
+
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        assert (await remit.delegate("reader", path="a")).ok
+        assert "cached_from" in (await remit.delegate("reader", path="a")).metadata.extra
+    rules = 'permit (principal, action, resource); forbid (principal, action == Action::"reader", resource);'
+    async with Remit.open(tmp_path, agents=[reader], policy=rules) as remit:
+        refused = await remit.delegate("reader", path="a")
+        assert refused.errors[0].code == "POLICY_DENIED"
+
+
+async def test_changed_code_runs_again(tmp_path: Path) -> None:
+    texts = ["return 1", "return 2"]
+    found = []
+    for text in (*texts, texts[0]):
+        (tmp_path / ".remit" / "agents").mkdir(parents=True, exist_ok=True)
+        code = f"from remit import agent\n\n@agent('reader', cache='1h', effects=('read',))\nasync def reader():\n    {text}\n"
+        (tmp_path / ".remit" / "agents" / "reader.py").write_text(code)
+        async with Remit.open(tmp_path) as remit:
+            found.append((await remit.delegate("reader")).data)
+    assert found == [1, 2, 1]
+
+
+async def test_another_function_of_the_same_file_and_name_runs_again(tmp_path: Path) -> None:
+    declared: list[Any] = []
+    for number in (1, 2):
+        if number == 1:
+
+            @agent("reader", cache="1h", effects=("read",))
+            async def reader() -> int:
+                return 1
+
+        else:
+
+            @agent("reader", cache="1h", effects=("read",))
+            async def reader() -> int:
+                return 2
+
+        declared.append(reader)
+    assert declared[0].spec.source == declared[1].spec.source
+    for number, one in enumerate(declared, 1):
+        async with Remit.open(tmp_path, agents=[one]) as remit:
+            assert (await remit.delegate("reader")).data == number
+
+
+async def test_a_child_in_a_worktree_does_not_use_results_of_the_project(tmp_path: Path) -> None:
+    begin(tmp_path)
+    git(tmp_path, "commit", "-qm", "first", "--allow-empty")
+
+    @agent("reader", cache="1h", effects=("read",))
+    async def reader(ctx: Context) -> str:
+        return str(ctx.workspace)
+
+    @agent("lead", effects=("read",), workspace="worktree")
+    async def lead(ctx: Context) -> list[bool]:
+        found = [(await ctx.delegate("reader")).data for _ in range(2)]
+        return [one == str(ctx.workspace) for one in found]
+
+    async with Remit.open(tmp_path, agents=[reader, lead]) as remit:
+        assert (await remit.delegate("reader")).data == str(tmp_path)
+        assert (await remit.delegate("lead")).data == [True, True]
+
+
+KILLED = """
+import asyncio, sys
+from remit import Remit, agent
+
+@agent("reader", cache="1h", effects=("read",), timeout=60)
+async def reader():
+    if sys.argv[1] == "hang":
+        print("runs", flush=True)
+        await asyncio.sleep(50)
+    return "fresh"
+
+async def main():
+    async with Remit.open(".", agents=[reader]) as remit:
+        print((await remit.delegate("reader")).data)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_run_holds_up_no_other(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(KILLED)
+    hanging = subprocess.Popen([sys.executable, "script.py", "hang"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert hanging.stdout is not None
+    assert hanging.stdout.readline() == "runs\n"
+    os.kill(hanging.pid, signal.SIGKILL)
+    hanging.wait()
+    hanging.stdout.close()
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "script.py", "go"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+        assert done.stdout == "fresh\n"
+
+
+async def test_a_branch_that_waits_for_the_run_of_another_caller_does_not_end_it(tmp_path: Path) -> None:
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @agent("reader", effects=("read",), cache="1h")
+    async def reader(name: str) -> str:
+        started.set()
+        await finish.wait()
+        return name
+
+    @agent("quick")
+    async def quick() -> int:
+        return 1
+
+    async with Remit.open(tmp_path, agents=[reader, quick]) as remit:
+        running = asyncio.create_task(remit.delegate("reader", name="x"))
+        await started.wait()
+        assert (await remit.delegate(first(call("reader", name="x"), "quick"))).data == 1
+        late = await (await remit.start("reader", name="x", timeout=0.2)).result()
+        assert late.stop_reason == "deadline", "it waits no longer than it may last"
+        finish.set()
+        assert (await running).data == "x"
+
+
+async def test_a_caller_that_waits_for_the_run_of_another_lends_its_slot(tmp_path: Path) -> None:
+    @agent("reader", effects=("read",), cache="1h")
+    async def reader() -> int:
+        return 1
+
+    asked = asyncio.Event()
+
+    @agent("lead", effects=("read",))
+    async def lead(ctx: Context, number: int) -> object:
+        handle = await ctx.start("reader")
+        if number == 1:
+            await asked.wait()  # the second one is queued before this one lends the only slot
+        return (await handle.result()).data
+
+    async with Remit.open(tmp_path, agents=[reader, lead], settings={"slots_total": 1}) as remit:
+        one = await remit.start("lead", number=1)
+        two = await remit.start("lead", number=2, priority="high")
+        asked.set()
+        assert (await one.result()).data == (await two.result()).data == 1
