@@ -1,0 +1,1 @@
+"""Tools of external MCP servers as agents."""

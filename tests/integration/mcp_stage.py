@@ -1,0 +1,60 @@
+"""Projects with foreign MCP servers: real ones of others, and one that misbehaves."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.system.processes import all_pids
+from support.tools import MODULES
+
+HOSTILE = Path(__file__).with_name("hostile_mcp_server.py")
+
+
+def node_server(name: str, *arguments: str) -> list[str]:
+    """A server of @modelcontextprotocol, as `make tools` installs it."""
+    place = MODULES / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
+    if not place.exists():
+        pytest.skip(f"server-{name} is not installed in .tools: `make tools` needs npm and a network")
+    return ["node", str(place), *arguments]
+
+
+def hostile(folder: Path) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    return [sys.executable, "-I", str(HOSTILE), str(folder)]
+
+
+def write_settings(root: Path, *, describe_seconds: float = 30.0, **servers: dict[str, Any]) -> None:
+    """`[agents.NAME]` of each; JSON of plain values is TOML, but for the tables inside. `describe_seconds`: much, for a busy machine."""
+    lines = [f"describe_seconds = {describe_seconds}"]
+    for name, table in servers.items():
+        lines.append(f"[agents.{name}]")
+        lines += [f"{key} = {_toml(value)}" for key, value in table.items()]
+    (root / "remit.toml").write_text("\n".join(lines) + "\n")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+def started(folder: Path) -> int:
+    """How often the hostile server was started."""
+    log = folder / "started"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes whose command line has this word."""
+    found = []
+    for pid in all_pids():
+        try:
+            data = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in data.split(b"\0"):
+            found.append(pid)
+    return found
