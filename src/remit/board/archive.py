@@ -1,8 +1,7 @@
-"""The archive: `specs/archive/state.json` and the folders of archived tasks beside it.
+"""The archive: `specs/archive/state.json` and the folders of archived tasks.
 
-A task is archived, or restored, in the same write set as the change of the board; its folder is renamed, and the paths of its reports and
-plans follow. Numbers of archived tasks are never given again.
-"""
+A task is archived or restored in the same write set as the change of the board; its folder is renamed, and the paths of its reports and
+plans follow. Numbers of archived tasks are never reused."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ _NUMBER = re.compile(rb'"project_number"\s*:\s*"?(\d+)')
 
 
 def archived(board: "Board") -> State:
-    """The archive as it is on disk; empty when there is none. Raises `Unavailable` for a damaged one."""
+    """The archive on disk; empty if there is none. Raises `Unavailable` if it is damaged."""
     data = read_or_none(board.archive_path)
     return State() if data is None else read_state(data, ARCHIVE).state
 
@@ -33,7 +32,7 @@ def archived_tasks(board: "Board") -> tuple[Task, ...]:
 
 
 def not_found(board: "Board", number: int) -> Misused:
-    """ "Task N not found", and whether it is in the archive."""
+    """ "Task N not found", with a hint if it is in the archive."""
     status = next((task.status for task in archived_tasks(board) if task.number == number), None)
     if status is None:
         return Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
@@ -42,7 +41,7 @@ def not_found(board: "Board", number: int) -> Misused:
 
 
 def find_tasks(board: "Board", state: State, wanted: Iterable[int]) -> list[Task]:
-    """All of them, or `Misused`: "Task N not found"."""
+    """All of these tasks. Raises `Misused`: "Task N not found"."""
     tasks = [state.find(number) or not_found(board, number) for number in wanted]
     for task in tasks:
         if isinstance(task, Misused):
@@ -51,23 +50,23 @@ def find_tasks(board: "Board", state: State, wanted: Iterable[int]) -> list[Task
 
 
 def numbers(board: "Board") -> frozenset[int]:
-    """All that are taken there; read without reading the rest, of a damaged archive too."""
+    """All archived numbers; read without parsing the rest, also from a damaged archive."""
     data = read_or_none(board.archive_path)
     return frozenset() if data is None else frozenset(map(int, _NUMBER.findall(data)))
 
 
 def numbered(board: "Board", state: State) -> State:
-    """With a next number that neither board nor archive has had."""
+    """The state with a next number that neither board nor archive has used."""
     highest = max(numbers(board), default=0)
     return state if highest < state.next_number else replace(state, next_number=highest + 1)
 
 
 def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> tuple[Task, ...]:
-    """Move tasks of the draft into the archive, with their folders. As they are there now. Raises `Misused`: "Task N not found"."""
+    """Move tasks of the draft into the archive, with their folders. Returns the archived tasks. Raises `Misused`: "Task N not found"."""
     tasks = [draft.state.task(number) for number in dict.fromkeys(gone)]
     shelf = _shelf(board, draft)
     doubles = [found for task in tasks if (found := shelf.find(task.number)) is not None]
-    # Two of one number can only come of a merge in git; the older is kept as data.
+    # Duplicate numbers only result from a git merge; the older entry is kept as data.
     shelf = replace(shelf.without(task.number for task in doubles), completed=(*shelf.completed, *map(task_to_entry, doubles)))
     moved = tuple(_moved(board, draft, task, task.folder, _away(task)) for task in tasks)
     draft.state = draft.state.without(task.number for task in tasks)
@@ -99,7 +98,7 @@ def _away(task: Task) -> str:
 
 
 def _shelf(board: "Board", draft: "Draft") -> State:
-    """The archive with what this draft has done to it so far."""
+    """The archive with the changes of this draft so far."""
     if ARCHIVE in draft.files:
         return read_state(draft.files[ARCHIVE], ARCHIVE).state
     draft.read(ARCHIVE)  # so that a version written there meanwhile is kept
@@ -111,7 +110,7 @@ def _put(draft: "Draft", shelf: State) -> None:
 
 
 def _moved(board: "Board", draft: "Draft", task: Task, source: str, target: str) -> Task:
-    """Its folder goes along, unless there is none, or another in its place: then it stays, and its paths stay true."""
+    """Move its folder, unless it is missing or the target exists: then it stays, and its paths stay valid."""
     if not (board.root / source).is_dir() or (board.root / target).exists():
         return task
     draft.move(source, target)

@@ -1,9 +1,8 @@
-"""`Board`: the files of a project's board, read and changed as one. The only access to `specs/state.json` and `specs/TODO.md`.
+"""`Board`: reads and changes the files of a project's board as one. The only access to `specs/state.json` and `specs/TODO.md`.
 
-state.json is the source and carries the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person and is merged
-before anything else happens. A change is one write set and, where it asks for one, one commit; the next change finishes
-what a killed process left of either. Blocking; callers on an event loop use `system.threads.off_loop`.
-"""
+state.json is the source and contains the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person and is
+merged first. A change is one write set and, if requested, one commit; the next change completes what a killed process left of either.
+Blocking; callers on an event loop use `system.threads.off_loop`."""
 
 import contextlib
 import os
@@ -34,48 +33,48 @@ LOCK, SET, LEFT, DRAWN, UNCOMMITTED = (f"{OWN}/{name}" for name in ("lock", "set
 LOCK_SECONDS = 30.0
 _READS = 50
 _ROUNDS = 5
-"""Merges of edits saved during one change; later edits wait for the next change."""
+"""Maximum merges of edits saved during one change; later edits wait for the next change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The board as it is, with a person's edits of TODO.md merged in memory; nothing was written."""
+    """The board with a person's edits of TODO.md merged in memory; nothing was written."""
 
     state: State
     notices: tuple[str, ...] = ()
-    """What was merged from TODO.md (`user_edits.FROM` begins it) and what could not be, a line each."""
+    """Merged edits of TODO.md (prefixed with `user_edits.FROM`) and failures, one line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A change being made, under the board's lock. It is written as one set when the change ends without an exception."""
+    """A change in progress, under the board's lock. Written as one set when the block ends without an exception."""
 
     state: State
     at: str
     """Now, UTC, ISO 8601."""
     notices: tuple[str, ...] = ()
-    """More may be here when the change has ended: about edits of TODO.md saved meanwhile."""
+    """Later notices about edits of TODO.md may be added at the end of the change."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """More files of the same change, by path relative to the root: plans, reports, the archive."""
+    """More files of the change, by path relative to the root: plans, reports, the archive."""
     moves: dict[str, str] = field(default_factory=dict)
-    """Folders renamed with it, from and to, relative to the root."""
+    """Renamed folders, from and to, relative to the root."""
     commit: "PendingCommit | None" = None
-    """The commit to make when the change is written; `Board.commit_for` makes one."""
+    """The commit to make after the change; created by `Board.commit_for`."""
     commit_hash: str = ""
-    """Of the commit that was made, abbreviated; empty: none was."""
+    """Abbreviated hash of the commit; empty: none."""
     commit_warning: str = ""
     """Why it was not made, or not with all paths."""
     root: Path = Path()
     hashes: dict[str, str] = field(default_factory=dict)
-    """Of files as they were read."""
+    """Hashes of the files that were read."""
 
     def write(self, path: str, text: str) -> None:
         self.files[path] = to_bytes(text)
 
     def read(self, path: str) -> str | None:
-        """A file that is to be changed: a version written by others before ours is kept beside it."""
+        """Read a file that will be changed: a version written by others before ours is kept beside it."""
         data = read_or_none(self.root / path)
         self.hashes[path] = hash_of(data)
         return None if data is None else data.decode(errors="replace")
@@ -101,17 +100,17 @@ class Board:
         self.todo_path = root / TODO
         self.archive_path = root / archive.ARCHIVE
         self.folder = root / OWN
-        """Locks, the journal of write sets, displaced versions of TODO.md: of this machine, never in git."""
+        """Locks, the journal of write sets, displaced versions of TODO.md: local to this machine, never in git."""
         self.session_id = new_session_id(clock.wall())
-        """Of this run of a command: the trailer of commits that no delegation belongs to."""
+        """Session of this command, for the trailer of commits without a delegation."""
         self._last: tuple[bytes, StateFile] | None = None
-        """The state.json that was read or written last: a command reads it more than once."""
+        """The last state.json read or written: a command reads it several times."""
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def look(self) -> Snapshot:
-        """For reading: takes no lock, writes nothing. A change that was interrupted is seen as made."""
+        """Read the board: takes no lock, writes nothing. An interrupted change counts as made."""
         found = self._find()
         return self._nothing() if found.data is None else self._merged(self._edits(found), found.file.state)
 
@@ -119,10 +118,9 @@ class Board:
     def change(self, activity: str = "", *, make: bool = False, anew: bool = False, dry_run: bool = False) -> Iterator[Draft]:
         """Change the board: `with board.change("Task 12 planned") as draft: draft.state = draft.state.with_task(…)`.
 
-        `make`: a project without a board gets one; otherwise that is an error. Nothing is written when the body raises or changes nothing.
-        `anew`: the draft begins empty, whatever state.json and TODO.md contain; both are kept beside as NAME.kept-TIME.
-        `dry_run`: the draft is never written.
-        """
+        `make`: create the board if the project has none; otherwise that is an error. Nothing is written if the body raises or changes
+        nothing. `anew`: start with an empty draft; existing state.json and TODO.md are kept beside as NAME.kept-TIME. `dry_run`: never
+        write the draft."""
         if dry_run:
             seen = self.look()
             if not seen.exists and not make:
@@ -140,7 +138,7 @@ class Board:
             if found.data is None and not anew:
                 if not make:
                     raise self._no_board()
-                self._nothing()  # raises when there is a TODO.md all the same
+                self._nothing()  # raises if there is a TODO.md nevertheless
             edits = self._edits(found)
             seen = self._merged(edits, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices), root=self.root)
@@ -151,17 +149,16 @@ class Board:
             draft.commit_hash, draft.commit_warning = made.short, made.warning
 
     def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, **origin: Any) -> None:
-        """Have the change committed: the board's own files and `paths`, by default all files and moved folders of the draft.
+        """Commit the change: the board's own files and `paths`, by default all files and moved folders of the draft.
 
-        `origin`: session_id for the trailer; command and task_number for the error ledger if the commit fails.
-        """
-        from remit.board.commits import PendingCommit  # only here: a command that commits nothing does not load it
+        `origin`: session_id for the trailer; command and task_number for the error ledger if the commit fails."""
+        from remit.board.commits import PendingCommit  # imported here: a command without a commit does not load it
 
         named = (*draft.files, *draft.moves.values()) if paths is None else tuple(paths)
         draft.commit = PendingCommit.of_this_process(self, subject, named, deleted=tuple(draft.moves), **origin)
 
     def recover(self) -> tuple[str, ...]:
-        """Finish an interrupted change, then make the commits that ended processes left; a line for each."""
+        """Complete an interrupted change, then make the commits that ended processes left. Returns a line for each."""
         said: tuple[str, ...] = ()
         if write_set.pending(self.root / SET):
             with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
@@ -187,7 +184,7 @@ class Board:
         return UserEdits(found, drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self) if found.versions else ())
 
     def _nothing(self) -> Snapshot:
-        """A project without a state.json. Raises when it has a TODO.md all the same."""
+        """A project without a state.json. Raises if it has a TODO.md nevertheless."""
         if (read_or_none(self.todo_path) or b"").strip():
             raise Misused(
                 f"{TODO} exists, but {STATE} does not.",
@@ -203,7 +200,7 @@ class Board:
     # ---- reading
 
     def _find(self) -> BoardFiles:
-        """The files at one moment, read without a lock, and again when they were written meanwhile."""
+        """The files at one moment, read without a lock, and again if they changed meanwhile."""
         for _ in range(_READS):
             pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
             found = self._read_files(pending)
@@ -222,7 +219,7 @@ class Board:
             self._last = (data, read_state(data, STATE))
         file = self._last[1]
         not_put = pending.waiting(TODO) if pending else None
-        # A drawing that is not in place yet: the present file is of the one before.
+        # A drawing that is not in place yet: the present file is the previous one.
         base = file.drawn if not_put is None else not_put[1] or ""
         path = self.root / TODO
         text = user_edits.read_at_rest(path, base)
@@ -234,7 +231,7 @@ class Board:
     # ---- writing
 
     def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> bool:
-        """False: nothing had changed."""
+        """False: nothing changed."""
         found = edits.found
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
@@ -257,7 +254,7 @@ class Board:
     def _write_once(
         self, draft: Draft, edits: UserEdits, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
     ) -> tuple[str, ...]:
-        """`merged`: the board with all that was read in TODO.md, before the change."""
+        """`merged`: the board with all edits of TODO.md, before the change."""
         found = edits.found
         draft.state = replace(draft.state, last_updated=draft.at)
         text = _drawn(draft.state)
@@ -299,12 +296,12 @@ def no_board() -> Misused:
 
 
 def _is_shown(file: StateFile) -> bool:
-    """False when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
+    """False if state.json was edited by hand: TODO.md is then an older drawing."""
     return hash_of(_drawn(file.state)) == file.drawn
 
 
 def _drawn(state: State) -> bytes:
-    from remit.board.todo import draw  # only here: most commands only read
+    from remit.board.todo import draw  # imported here: most commands only read
 
     return to_bytes(draw(state))
 

@@ -1,9 +1,8 @@
-"""Claims: who works on a task now. One process at a time, alive, and until a given time.
+"""Claims: which process works on a task. One live process at a time, with a time limit.
 
-A claim is a locked file that says who holds it. The kernel frees the lock when its holder dies; the text decides where a child process has
-inherited the lock, or the holder hangs beyond its time. A claim taken by another process gets a new file; the old one is unlinked.
-Blocking, but never for long. Taken before a command marks its task in progress, released when the command has settled it.
-"""
+A claim is a locked file that names its holder. The kernel releases the lock when the holder dies; the text decides if a child process
+inherited the lock, or the holder exceeds its time. A claim taken over by another process gets a new file; the old one is unlinked.
+Blocking, but briefly. Taken before a command marks its task in progress, released when the command has settled it."""
 
 import contextlib
 import fcntl
@@ -24,18 +23,18 @@ from remit.system.processes import ProcessIdentity
 _LAST_TIME = 1e11
 """Times above it are invalid."""
 GUARD_SECONDS = 10.0
-"""The claims of a board are taken and released one at a time; each takes a millisecond."""
+"""Claims of a board are taken and released one at a time; each takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(ProcessIdentity):
-    """The process that has a task."""
+    """The process that works on a task."""
 
     number: int
     command: str
     since: float
     expires_at: float
-    """Wall clock. From then on the claim counts as given up even if its process lives: it can only hang."""
+    """Wall clock. Afterwards the claim counts as abandoned even if its process lives: it must be hanging."""
     session_id: str = ""
 
 
@@ -49,17 +48,16 @@ class Claim:
     """Descriptor of the locked file."""
 
     def name_session(self, session_id: str) -> None:
-        """Name the delegation that does the work, for those who would wait for it or cancel it."""
+        """Set the delegation that does the work, so that others can wait for it or cancel it."""
         self.holder = replace(self.holder, session_id=session_id)
         with _guard(self._board):
             _write(self._lock, self.holder)
 
     @property
     def is_lost(self) -> bool:
-        """Beyond its time, and taken by another process since: writing now would overwrite theirs.
+        """Beyond its time, and taken by another process since: writing now would overwrite its work.
 
-        An agent may have deleted our file: within our time the task is ours as long as no other process has it.
-        """
+        An agent may have deleted the file: within its time the claim is valid as long as no other process has one."""
         path = lock_file(_folder(self._board), self.holder.number)
         with contextlib.suppress(OSError):
             return not os.path.samestat(os.fstat(self._lock), os.stat(path))
@@ -71,14 +69,14 @@ class Claim:
                 if not self.is_lost:
                     lock_file(_folder(self._board), self.holder.number).unlink(missing_ok=True)
         finally:
-            # Unlocked and not only closed: a child forked meanwhile has the same open file and would keep the lock.
+            # Unlock, not only close: a child forked meanwhile has the same open file and would keep the lock.
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
 
 
 @contextlib.contextmanager
 def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterator[Claim]:
-    """Hold the task while the body runs. Raises `Refused` naming the holder and what to do."""
+    """Claim the task during the block. Raises `Refused` with the holder and advice."""
     make_folder(board.root / ".remit")
     write_set.make_ready(_folder(board), board.root)
     now = board.clock.wall()
@@ -98,7 +96,7 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
 
 
 def holder_of(board: Board, number: int) -> Holder | None:
-    """The process that works on it now; None: none does, or it is dead or beyond its time."""
+    """The process that works on it; None: none does, or it is dead or beyond its time."""
     path = lock_file(_folder(board), number)
     holder = _read(path, number)
     if holder is None or holder.is_dead or board.clock.wall() >= holder.expires_at:
@@ -112,7 +110,7 @@ def holder_of(board: Board, number: int) -> Holder | None:
 
 
 def holders(board: Board) -> dict[int, Holder]:
-    """Of all tasks that a process works on now."""
+    """Holders of all claimed tasks."""
     with contextlib.suppress(FileNotFoundError):
         numbers = sorted(int(path.stem) for path in _folder(board).iterdir() if path.suffix == ".lock" and path.stem.isdigit())
         return {number: holder for number in numbers if (holder := holder_of(board, number)) is not None}
@@ -124,17 +122,17 @@ def lock_file(folder: Path, number: int) -> Path:
 
 
 def _locked(folder: Path, number: int, now: float) -> int:
-    """Descriptor of its file, locked; else `Refused`. Under the guard."""
+    """Descriptor of its locked file; else `Refused`. Under the guard."""
     path = lock_file(folder, number)
     lock = _try_lock(path)
-    if lock is not None:  # whatever the file says, no process holds it
+    if lock is not None:  # whatever the file says, no process has the lock
         return lock
     holder = _read(path, number)
     if holder is None:
         raise Refused(
             f"Task {number} is being worked on by another process; who it is cannot be read.",
             code="INVALID_OPERATION",
-            advice=f"Wait until it has ended. If there is none: rm {path}",
+            advice=f"Wait until it has ended. If no process runs: rm {path}",
         )
     if not (holder.is_dead or now >= holder.expires_at):
         raise _refused(holder)
@@ -192,5 +190,5 @@ def _read(path: Path, number: int) -> Holder | None:
 
 
 def _write(lock: int, holder: Holder) -> None:
-    """One write, padded: a reader without the guard does not find the rest of an older text."""
+    """One padded write: a reader without the guard must not see parts of an older text."""
     os.ftruncate(lock, os.pwrite(lock, json.dumps(asdict(holder)).encode().ljust(1024), 0))

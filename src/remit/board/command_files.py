@@ -1,7 +1,6 @@
-"""Command files: `.remit/commands/NAME.md` and those of Claude and OpenCode, found, read, and filled with their arguments.
+"""Command files: finds, parses and fills `.remit/commands/NAME.md` and those of Claude and OpenCode.
 
-A file is a prompt with a head; `project_commands` has an agent carry it out. Light to import: `remit --help` uses it.
-"""
+A file is a prompt with front matter; `project_commands` has an agent execute it. Light to import: `remit --help` uses it."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 OWN = ".remit/commands"
 FOLDERS = (OWN, ".claude/commands", ".opencode/command", ".opencode/commands")
-"""Where command files are looked for. When two have one name, the first in this order is taken."""
+"""Folders of command files. For duplicate names the first in this order is used."""
 MAX_FILES = 1000
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "model", "remit"})
+_KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "arguments", "model", "remit"})
 _MARK = re.compile(
     r"\\(?P<escaped>\$(?:ARGUMENTS\b|[1-9](?!\d)))"
     r"|(?<![\w./@])@(?P<named>\$ARGUMENTS\b|\$[1-9](?!\d)|(?:\./)?[\w.-]*\w(?:/[\w.-]*\w)*)"
@@ -41,19 +40,21 @@ class CommandFile:
     body: str
     description: str = ""
     agent: str | None = None
-    """The agent that carries it out; None: the one that carries out agent files."""
+    """The agent that executes it; None: the default for agent files."""
     timeout: float | None = None
     """Seconds; None: the setting for its name."""
     model: str = ""
-    """Which language model it wants; of use only where one carries it out."""
+    """Requested language model; used only if a model executes it."""
     hint: str = ""
-    """What its arguments are, for the help."""
+    """Description of its arguments, for the help."""
+    rules: "tuple[ArgumentRule, ...] | None" = None
+    """Rules of its arguments, in order; None: any arguments."""
     warnings: tuple[str, ...] = ()
-    """What it says that is not done here."""
+    """Entries that have no effect here."""
 
     @property
     def is_ours(self) -> bool:
-        """False: it was written for another tool, whose agents need not be here."""
+        """False: written for another tool, whose agents may not exist here."""
         return self.path.startswith(f"{OWN}/")
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ class CommandFile:
 
 
 def places(root: Path) -> dict[str, Path]:
-    """The names that files of this project would give commands, whether they can be read or not, and the files. Reads no file."""
+    """Command names and files of this project, readable or not. Reads no file."""
     found: dict[str, Path] = {}
     for name, path in _places(root, []):
         if is_name(name):
@@ -83,14 +84,14 @@ def names(root: Path) -> list[str]:
 
 
 def find(root: Path, name: str, trust: "ProjectTrust | None" = None) -> CommandFile | None:
-    """The command of that name; None when no file has it. Raises `Misused` that says what is wrong with its file, also that it is not
-    approved. `trust`: what is approved, where that was read already."""
+    """The command of that name; None if no file has it. Raises `Misused` with the fault of its file, also if it is not approved. `trust`:
+    the approvals, if already read."""
     path = places(root).get(name)
     return None if path is None else read(path, root, trust)
 
 
 def every(root: Path, taken: Collection[str] = (), trust: "ProjectTrust | None" = None) -> tuple[list[CommandFile], list[str]]:
-    """All that can be run, and what is wrong with the others, a line each. `taken`: names of commands that come with remit."""
+    """All runnable commands, and the faults of the others, one line each. `taken`: names of built-in commands."""
     from remit.system.trust import load_trust
 
     trust = trust or load_trust(root)
@@ -101,9 +102,9 @@ def every(root: Path, taken: Collection[str] = (), trust: "ProjectTrust | None" 
         if not is_name(name):
             problems.append(f"{where}: {name!r} is not a name for a command: use letters, digits, - and _.")
         elif name in taken:
-            problems.append(f"{where}: `remit {name}` comes with remit and stays what it is. Rename the file.")
+            problems.append(f"{where}: `remit {name}` is a built-in command and cannot be replaced. Rename the file.")
         elif name in found:
-            problems.append(f"{where}: there is a command {name!r} in {found[name].path}, and that one is taken.")
+            problems.append(f"{where}: ignored, because {found[name].path} also defines the command {name!r}.")
         else:
             try:
                 found[name] = read(path, root, trust)
@@ -113,20 +114,21 @@ def every(root: Path, taken: Collection[str] = (), trust: "ProjectTrust | None" 
 
 
 def is_name(name: str) -> bool:
-    """A README is no command: it is for people."""
+    """A README is not a command."""
     return name.casefold() != "readme" and len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def command_of(page: "Page", root: Path) -> CommandFile:
-    """What a page declares. Raises `Misused`, with its file and line."""
+    """The command of a page. Raises `Misused` with its file and line."""
     where = page.path.relative_to(root).as_posix()
     own = page.head.get("remit") or {}
     if not isinstance(own, Mapping):
-        raise Misused(f"{where}: line {page.lines.get('remit', 2)}: remit must hold keys and values.")
+        raise Misused(f"{where}: line {page.lines.get('remit', 2)}: remit must contain keys and values.")
     head = {**page.head, **own}
     if not page.body:
-        raise Misused(f"{where}: it has no text below its head.")
+        raise Misused(f"{where}: it has no text below its front matter.")
     words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
+    rules = _rules(f"{where}: line {page.lines.get('arguments', 2)}", head["arguments"]) if "arguments" in head else None
     return CommandFile(
         name=page.path.stem,
         path=where,
@@ -135,14 +137,15 @@ def command_of(page: "Page", root: Path) -> CommandFile:
         agent=words["agent"] or None,
         timeout=_seconds(where, page, head.get("timeout")),
         model=words["model"],
-        hint=words["argument-hint"],
+        hint=words["argument-hint"] or " ".join(rule.usage for rule in rules or ()),
+        rules=rules,
         warnings=tuple(_doubts(where, page, head)),
     )
 
 
 def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> CommandFile:
-    """The command that a file declares. Raises `Misused`; `NotApproved` where no person approved it."""
-    # Only here: reading YAML costs a project that has no such file nothing.
+    """The command of a file. Raises `Misused`; `NotApproved` if no person approved it."""
+    # Imported here: projects without such files need not load YAML.
     from remit.agents.agent_files import read_with_or_without_head
     from remit.agents.project_files import NotApproved
     from remit.system.trust import load_trust
@@ -158,7 +161,7 @@ def read(path: Path, root: Path, trust: "ProjectTrust | None" = None) -> Command
 
 
 def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
-    """The Markdown files in and below the folders, in order of their names; our own folder has none below it."""
+    """The Markdown files in and below the folders, by name; remit's own folder is not searched recursively."""
     for folder in FOLDERS:
         place = root / folder
         try:
@@ -168,7 +171,7 @@ def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
                 problems.append(f"{folder}: it is a link that leads out of the project.")
                 continue
             found = sorted(place.glob("*.md") if folder == OWN else place.rglob("*.md"))
-        except (OSError, RuntimeError) as error:  # RuntimeError: links in a cycle, before Python 3.13
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before Python 3.13
             problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
             continue
         if len(found) > MAX_FILES:
@@ -182,7 +185,7 @@ def _text(where: str, page: "Page", head: Mapping[str, Any], key: str) -> str:
     value = head.get(key)
     if value is None:
         return ""
-    if key == "argument-hint" and isinstance(value, list):  # `argument-hint: [path]` is a list to YAML
+    if key == "argument-hint" and isinstance(value, list):  # YAML parses `argument-hint: [path]` as a list
         return " ".join(f"[{one}]" for one in value)
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise Misused(f"{where}: line {page.lines.get(key, 2)}: {key} must be text, not a {type(value).__name__}.")
@@ -200,11 +203,11 @@ def _seconds(where: str, page: "Page", value: Any) -> float | None:
 def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
     unknown = sorted(str(key) for key in set(head) - _KNOWN)
     if unknown and where.startswith(f"{OWN}/"):
-        yield f"{where}: nothing is done with {', '.join(unknown)[:200]}."
+        yield f"{where}: ignored keys: {', '.join(unknown)[:200]}."
 
 
 def _first_line(body: str) -> str:
-    """Describes a file that has no description."""
+    """Description of a file without one."""
     line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
     return shorten(line, 100)
 
@@ -212,19 +215,82 @@ def _first_line(body: str) -> str:
 # ---- arguments
 
 
+_KINDS = {"text": str, "integer": int, "number": float}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentRule:
+    name: str
+    kind: str = "text"
+    choices: tuple[str, ...] = ()
+    is_required: bool = True
+    is_rest: bool = False
+    """It takes all remaining arguments."""
+
+    @property
+    def usage(self) -> str:
+        word = f"{self.name.upper()}{'...' if self.is_rest else ''}"
+        return word if self.is_required else f"[{word}]"
+
+    def check(self, given: str) -> None:
+        if self.choices and given not in self.choices:
+            raise Misused(f"Argument {self.name} must be one of {', '.join(self.choices)}. Got: {shorten(given, 60)}")
+        try:
+            _KINDS[self.kind](given)
+        except ValueError:
+            article = "an" if self.kind == "integer" else "a"
+            raise Misused(f"Argument {self.name} must be {article} {self.kind}. Got: {shorten(given, 60)}") from None
+
+
+def _rules(where: str, given: object) -> tuple[ArgumentRule, ...]:
+    """`arguments` of the front matter: names with `text`, `integer`, `number` or a list of words; `?` suffix:
+    optional, `...`: one or more."""
+    if not isinstance(given, Mapping):
+        raise Misused(f"{where}: arguments must be names with their kinds.", advice="E.g. arguments: {number: integer, focus: text?}.")
+    rules: list[ArgumentRule] = []
+    for name, value in given.items():
+        choices = tuple(map(str, value)) if isinstance(value, list) else ()
+        words = "text" if choices else str(value)
+        kind = words.removesuffix("?").removesuffix("...")
+        if kind not in _KINDS or not is_name(str(name)):
+            raise Misused(f"{where}: argument {name!s:.40} has the kind {words!r:.40}.", advice=f"Use {', '.join(_KINDS)}, with ? or ....")
+        rule = ArgumentRule(
+            name=str(name), kind=kind, choices=choices, is_required=not words.endswith("?"), is_rest=words.removesuffix("?").endswith("...")
+        )
+        if rules and (rules[-1].is_rest or (rule.is_required and not rules[-1].is_required)):
+            raise Misused(f"{where}: argument {name} cannot follow {rules[-1].name}.", advice="Optional ones, then one with ..., go last.")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def check_arguments(command: CommandFile, arguments: Sequence[str]) -> None:
+    """Raise `Misused` if they break the rules of the file."""
+    if command.rules is None:
+        return
+    usage = f"Usage: remit {' '.join((command.name, *(rule.usage for rule in command.rules)))}"
+    for place, rule in enumerate(command.rules):
+        given = arguments[place:] if rule.is_rest else arguments[place : place + 1]
+        if not given and rule.is_required:
+            raise Misused(f"Argument {rule.name} required. {usage}")
+        for one in given:
+            rule.check(one)
+    most = len(command.rules)
+    if len(arguments) > most and not (command.rules and command.rules[-1].is_rest):
+        raise Misused(f"Too many arguments: {shorten(arguments[most], 60)}. {usage}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledText:
     text: str
     files: tuple[str, ...] = ()
-    """Paths that the file names by `@path`, as written there: included where they can be read."""
+    """Paths written as `@path` in the file: included if they can be read."""
     warnings: tuple[str, ...] = ()
 
 
 def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
-    """`$ARGUMENTS` is all of them, `$1` to `$9` one each, nothing where there are fewer; `\\$1` stays `$1`.
+    """`$ARGUMENTS` is all of them, `$1` to `$9` one each, empty if there are fewer; `\\$1` stays `$1`.
 
-    Arguments that the text does not ask for are put at its end: what the user says always reaches the agent.
-    """
+    Arguments that the text does not use are appended, so that the user's input always reaches the agent."""
     asked: list[str] = []
     files: list[str] = []
 
@@ -255,10 +321,10 @@ def _warnings(body: str, arguments: Sequence[str], asked: Sequence[str]) -> list
     shell = _SHELL.findall(body)
     if shell:
         more = f" (and {len(shell) - 1} more)" if len(shell) > 1 else ""
-        said.append(f"No command of a command file is run by a shell: {shell[0][:80]}{more} stays text, which the agent may act upon.")
+        said.append(f"Shell commands in a command file are not executed: {shell[0][:80]}{more} is passed to the agent as text.")
     missing = sorted({mark for mark in asked if mark != "ARGUMENTS" and int(mark) > len(arguments)})
     if missing:
-        said.append(f"Nothing was given for {', '.join(f'${mark}' for mark in missing)}.")
+        said.append(f"No value was given for {', '.join(f'${mark}' for mark in missing)}.")
     elif "ARGUMENTS" in asked and not arguments:
         said.append("No arguments were given: $ARGUMENTS is empty.")
     return said

@@ -1,8 +1,7 @@
 """One run of a board command on a task: claim, check, mark, delegate, file and commit; and its continuation after a crash.
 
-A run is named in the task's entry from the moment the task is marked until the return is filed. If that run is still named there and its
-process is dead, it was not filed: its return is taken from the record by that name (the delegation's key), and nothing finished runs twice.
-"""
+The task's entry names the run from the moment the task is marked until the return is filed. If a run is still named there and its process
+is dead, it was not filed: its return is found in the record by that name (the delegation's key), and nothing finished runs twice."""
 
 import asyncio
 import contextlib
@@ -13,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from remit.agents.attach_client import token_here
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
@@ -27,9 +25,11 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused
 from remit.core.ports import AgentPort
 from remit.core.record import Record
+from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
-from remit.runtime.deps import CURRENT
+from remit.runtime.accept import route_chain
+from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
 from remit.system.threads import off_loop
 
@@ -37,19 +37,19 @@ T = TypeVar("T")
 Find = Callable[[str], AgentPort | None]
 """The agents of the project, by name."""
 TaskChange = Callable[[Task, Draft], tuple[Task, Sequence[str]]]
-"""Makes the task as it is to be filed, and warnings."""
+"""Creates the task to file, and warnings."""
 RUN = "run"
-"""The key of the task's entry in state.json that names the run whose return is not filed yet."""
+"""Key of the task's entry in state.json that names the unfiled run."""
 MARGIN_SECONDS = 120.0
-"""How long a claim outlasts the time limit of the work: for filing and committing."""
+"""How long a claim outlasts the time limit of the work, for filing and committing."""
 EXECUTOR, IMPLEMENTER = "task-executor", "implementer"
 CONTEXT_FOLDER = ".remit/context"
 MANY_DEPENDENCIES, MANY_SUBTASKS, MANY_PHASES = 4, 4, 5
-"""From so many on a task is complex."""
+"""From these counts on a task is complex."""
 
 
 class TaskRun:
-    """A task held by this process while one command works on it."""
+    """A task claimed by this process while one command works on it."""
 
     def __init__(
         self,
@@ -64,7 +64,8 @@ class TaskRun:
         timeout: float | None = None,
         waiting: Waiting = wait_for_result,
     ) -> None:
-        """`routed_as`: another command whose route and limits apply. `focus`: the user's own words. Raises `Misused` for a bad timeout."""
+        """`routed_as`: another command whose route and limits apply. `focus`: the user's own words. Raises `Misused` for an invalid
+        timeout."""
         self.remit = remit
         self.board = board
         self.number = number
@@ -79,11 +80,11 @@ class TaskRun:
         self.run = ""
         """The name of this run, and the key of its delegation."""
         self.before: Task | None = None
-        """The task before this run marked it; None: this run continues one that was killed."""
+        """The task before this run marked it; None: this run continues a killed one."""
         self.state = State()
         """The board when the task was marked."""
         self.commit = ""
-        """The commit of what was filed last, abbreviated."""
+        """The last commit, abbreviated."""
         self.warnings: list[str] = []
         self._claim_seconds = (limits.maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
         self._claim: claims.Claim | None = None
@@ -97,25 +98,25 @@ class TaskRun:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold the task. Raises `Refused` when another process does."""
+        """Claim the task. Raises `Refused` if another process has it."""
         with claims.claim(self.board, self.number, self.routed_as, seconds=self._claim_seconds) as self._claim:
             yield
 
     def must_hold(self) -> None:
-        """Raises `Refused` when another process has taken the task over: the board is theirs then."""
+        """Raise `Refused` if another process has taken the task over."""
         if self._claim is not None and self._claim.is_lost:
             raise Refused(
-                f"The time for task {self.number} had run out and another process took it over: the board was not changed.",
+                f"The time limit of task {self.number} passed and another process took it over: the board was not changed.",
                 code="INVALID_OPERATION",
                 advice=f"The files are in the project, uncommitted. When the other command has ended: remit {self.command} {self.number}",
             )
 
     def task(self) -> Task:
-        """As it is now. Blocking."""
+        """The current task. Blocking."""
         return self.board.look().state.task(self.number)
 
     def mark(self, check: Callable[[State, Task], Sequence[str]]) -> None:
-        """Mark the task as being worked on, as one change. `check` may refuse by raising; it returns warnings. Blocking."""
+        """Mark the task as in progress, as one change. `check` may raise to refuse; it returns warnings. Blocking."""
         run = f"{_run_prefix(self.number, self.command)}{secrets.token_hex(6)}"
         with self.board.change() as draft:
             task = draft.state.task(self.number)
@@ -127,10 +128,10 @@ class TaskRun:
         self.warn(*draft.warnings, *warnings)
 
     async def delegate(self, task: Task, parameters: Mapping[str, Any], *, key: str, **options: Any) -> Return:
-        """Hand the task over and wait. `options`: those of `delegate_task`. The session is named in the claim."""
+        """Delegate the task and wait. `options`: those of `delegate_task`. The claim names the session."""
 
         async def begun(session_id: str) -> None:
-            if self._claim is not None:  # for those who would wait for it or cancel it
+            if self._claim is not None:  # so that others can wait for it or cancel it
                 await off_loop(self._claim.name_session, session_id)
 
         options = {"begun": begun, **options}
@@ -147,12 +148,11 @@ class TaskRun:
         paths: Sequence[str] = (),
         ends_run: bool = True,
     ) -> Task | None:
-        """File a result as one change of the board and commit it; the task as it is now, None when it was taken off the board.
+        """File a result as one change of the board and commit it. Returns the current task; None if it was removed from the board.
 
-        `files`: more files of the change. `subject` and `paths`: of the commit; no subject: none is made. The files are written and
-        committed even if the task is gone. Blocking.
-        """
-        warnings: Sequence[str] = (f"Task {self.number} was taken off the board while it was worked on; its files are kept.",)
+        `files`: more files of the change. `subject` and `paths`: of the commit; no subject: no commit. The files are written and committed
+        even if the task is gone. Blocking."""
+        warnings: Sequence[str] = (f"Task {self.number} was removed from the board while it was in progress; its files are kept.",)
         with self.board.change() as draft:
             draft.files.update(files or {})
             task = draft.state.find(self.number)
@@ -169,22 +169,21 @@ class TaskRun:
         return task
 
     def move(self, task: Task, status: Status, at: str, *, reason: str = "") -> tuple[Task, tuple[str, ...]]:
-        """The task moved from the marker of the command to `status`; left alone, with a warning, when a person moved it meanwhile."""
+        """The task moved from the marker of the command to `status`; unchanged, with a warning, if a person moved it meanwhile."""
         if task.status is not BEGINS[self.command]:
             return task, (f"Task {task.number} was set to [{task.status.marker}] while it was worked on: its status is not changed.",)
         return task.moved(status, at=at, reason=reason), ()
 
     def undo(self, task: Task) -> Task:
-        """The task as it was before it was marked, where nothing ran."""
+        """The task before it was marked, if nothing ran."""
         if self.before is None or task.status is not BEGINS[self.command]:
             return task
         return replace(task, status=self.before.status, started=self.before.started, blocking_reason=self.before.blocking_reason)
 
     async def recovered(self, key: str) -> tuple[Return | None, Record | None]:
-        """The return of a run that was never filed, when its agent had finished; and its record.
+        """The return of an unfiled run whose agent had finished; and its record.
 
-        One that a dead process was running is settled first; one that continues by itself after a crash is waited for.
-        """
+        A run of a dead process is settled first; one that resumes by itself after a crash is awaited."""
         record = await off_loop(self.remit.store.by_key, key)
         if record is None:
             return None, None
@@ -201,14 +200,14 @@ def _run_prefix(number: int, command: str) -> str:
 
 
 def unfiled_run(task: Task, command: str) -> str:
-    """The name of a run of this command that was begun and never filed; empty: there is none. Meaningful to the holder of the claim."""
+    """The name of an unfiled run of this command; empty: none. Valid only for the holder of the claim."""
     run = task.extra.get(RUN)
     is_of_it = isinstance(run, str) and run.startswith(_run_prefix(task.number, command))
     return str(run) if is_of_it and task.status is BEGINS[command] else ""
 
 
 async def run_to_end(function: Callable[..., T], *args: Any) -> T:
-    """Off the loop, and to its end: a cancelled caller waits for it, since the task is released when the caller leaves."""
+    """Run off the loop to its end: a cancelled caller waits for it, since the task is released when the caller leaves."""
     work = asyncio.ensure_future(off_loop(function, *args))
     try:
         return await asyncio.shield(work)
@@ -221,7 +220,7 @@ async def run_to_end(function: Callable[..., T], *args: Any) -> T:
 
 
 def must_exist(board: Board, *numbers: int) -> State:
-    """The board with these tasks. Raises `Misused`: for a project without a board, and for archived tasks too."""
+    """The board with these tasks. Raises `Misused` for a project without a board and for archived tasks."""
     seen = board.look()
     if not seen.exists:
         raise no_board()
@@ -230,7 +229,7 @@ def must_exist(board: Board, *numbers: int) -> State:
 
 
 def require_agent(find: Find, chosen: Route) -> None:
-    """Raises `Refused` with the lines to add to remit.toml where no agent or model is configured for the route."""
+    """Raise `Refused` with the lines to add to remit.toml if no agent or model is configured for the route."""
     for name in roles_of(find, chosen.agent):
         agent = find(name)
         if isinstance(agent, UnavailableAgent):
@@ -246,10 +245,9 @@ def roles_of(find: Find, name: str | None) -> list[str]:
 
 
 def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
-    """Whether `command` may begin on it; the warning when only `force` allows it. Raises `Refused` (INVALID_STATUS_TRANSITION).
+    """Whether `command` may start on it; returns the warning if only `force` allows it. Raises `Refused` (INVALID_STATUS_TRANSITION).
 
-    The marker of the same command may be entered again: the holder of the claim knows that its owner is gone.
-    """
+    The marker of the same command may be entered again: the holder of the claim knows that the earlier process is gone."""
     begins = BEGINS[command]
     if task.status is begins:
         return ()
@@ -270,7 +268,7 @@ def claimed_now(board: Board, number: int) -> tuple[str, ...]:
 
 
 def carried_by(agent: AgentPort | None) -> str:
-    """What would carry it out, and where that is declared; of a role, in the words of `remit roles`."""
+    """What would execute it, and where that is declared; for a role as in `remit roles`."""
     if agent is None or agent.spec.kind == "profile":  # a role without an agent
         return "nobody"
     if agent.spec.kind == "function" and is_built_in(agent.spec):
@@ -302,20 +300,25 @@ async def delegate_task(
     begun: Callable[[str], Awaitable[Any]] | None = None,
     waiting: Waiting = wait_for_result,
     agent: str = "",
+    resume: str | None = None,
 ) -> Return:
-    """Delegate `/command`, or to `agent`, and wait for its return. `begun` gets the session as soon as it is recorded."""
+    """Delegate `/command`, or to `agent`, and wait for its return. `begun` gets the session once it is recorded. `resume`: continue an
+    earlier delegation to the same agent."""
     context = await off_loop(task_context, remit, task, state, phases, extra)
     target = agent or f"/{command}"
     chosen = route_task(remit.settings.routing, command, task)
     if not agent and not (token_here() is None and CURRENT.get() is None):
-        # Inside an agent `accept` routes no command: the agent of the route is called itself.
+        # Inside an agent `accept` routes no command: call the agent of the route directly.
         context |= {"route": chosen.log_line, **({"mode": chosen.mode} if chosen.mode else {})}
         target = chosen.agent or target
     found = remit.directory.find(agent or chosen.agent or "")
     schema = found.spec.parameters_schema if found is not None else None
-    if schema and schema.get("additionalProperties", True) is False:  # a function of the user's own need not take all of them
+    if schema and schema.get("additionalProperties", True) is False:  # a user's own function need not accept all of them
         parameters = {key: value for key, value in parameters.items() if key in schema.get("properties", {})}
-    handle = await remit.start(target, task=context, parameters=dict(parameters), accept=tuple(accept), timeout=timeout, key=key)
+    if target == chosen.agent and (then := context.get("then", chosen.then)):
+        target, parameters = COMPOSE, route_chain((target, *then), parameters, remit.directory.find).to_dict()
+    options = {"accept": tuple(accept), "timeout": timeout, "key": key, "resume": resume}
+    handle = await remit.start(target, task=context, parameters=dict(parameters), **options)
     if begun is not None:
         await begun(handle.session_id)
     return await waiting(remit, handle)
@@ -327,7 +330,7 @@ def route_task(table: RoutingTable, command: str, task: Task | None) -> Route:
 
 
 def task_context(remit: Remit, task: Task | None, state: State | None, phases: int, extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The task as `runtime.accept` takes it, with its complexity and the context files that this loads. Blocking: reads files."""
+    """The task for `runtime.accept`, with its complexity and context files. Blocking: reads files."""
     if task is None:
         return dict(extra or {})
     complexity, reason = complexity_of(task, state, phases)
@@ -344,10 +347,10 @@ def task_context(remit: Remit, task: Task | None, state: State | None, phases: i
 
 
 def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tuple[str, str]:
-    """Simple, moderate or complex, and why: the task's own field, else the number of its dependencies, subtasks and phases."""
+    """Simple, moderate or complex, and the reason: the task's own field, else the number of its dependencies, subtasks and phases."""
     if task.complexity in LEVELS:
         return task.complexity, "the task says so"
-    unknown = f"; the task's own {task.complexity!r} is none of {', '.join(LEVELS)}" if task.complexity else ""
+    unknown = f"; the task's own {task.complexity!r} is not one of {', '.join(LEVELS)}" if task.complexity else ""
     subtasks = sum(one.parent == task.number for one in state.tasks) if state is not None else 0
     counts = (
         (len(task.dependencies), MANY_DEPENDENCIES, "dependency", "dependencies"),
@@ -364,7 +367,7 @@ def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tu
 
 
 def loaded_context(root: Path, complexity: str, reason: str, language: str | None) -> dict[str, Any]:
-    """The context files that the agent is given: level and why, files, size, what was left out. Recorded with the delegation's task."""
+    """The context files for the agent: level and reason, files, size, omissions. Recorded with the delegation's task."""
     level = level_of(complexity)
     loaded = context_files(root / CONTEXT_FOLDER, level, language or GENERAL)
     return {

@@ -1,11 +1,10 @@
-"""Git commits of the board: exactly the named paths, made as the user would make them. A failed commit never fails its command.
+"""Git commits of the board: exactly the named paths, with the user's configuration. A failed commit never fails its command.
 
-The commit is built in a private copy of the index, so the user's staged changes stay staged, and a failed or killed commit leaves their
-index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
+The commit is built in a private copy of the index, so the user's staged changes stay staged, and a failed or killed commit leaves the
+user's index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
 
-A pending commit is noted in the same write set as the files it names, and made when the change is written. Then the note is removed,
-whatever the outcome; only a commit that must wait (a merge under way) stays noted. The next change makes what ended processes left.
-"""
+A pending commit is noted in the same write set as its files, and made when the change is written. Then the note is removed, whatever the
+outcome; only a commit that must wait (a merge in progress) stays noted. The next change makes the commits that ended processes left."""
 
 import contextlib
 import json
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.text import shorten
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import BARE, Git, GitFailed
+from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed
 from remit.system.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -32,15 +31,15 @@ CODE = "GIT_COMMIT_FAILED"
 SUBJECT_LENGTH = 72
 LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
-"""How long to wait while another git holds the index."""
+"""How long to wait while another git locks the index."""
 WITHIN_HOOK_SECONDS = 0.5
-"""The same inside a git hook: the git above waits for the hook, and the hook for us."""
+"""The same inside a git hook: git waits for the hook, and the hook for remit."""
 _TIDY_SECONDS = 15.0
-"""For updating the index, after the time for the commit itself has run out."""
+"""For updating the index, after the time for the commit itself has ended."""
 _WORDS_SHOWN = 600
 NOTES = ".remit/board/uncommitted"
 GIVEN_UP_SECONDS = 600.0
-"""An older pending commit is made by the next change, even if its process lives or cannot be checked: a commit ends within two minutes."""
+"""The next change makes an older pending commit even if its process lives or cannot be checked: a commit ends within two minutes."""
 _UNDER_WAY = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",
@@ -51,7 +50,7 @@ _UNDER_WAY = {
     "BISECT_LOG": "bisect",
 }
 _SHARED = ("agents", "commands", "context", ".gitignore")
-"""Parts of `.remit/` that belong to the project and not to this machine (see `.remit/.gitignore`), besides the policy."""
+"""Parts of `.remit/` that belong to the project rather than to this machine (see `.remit/.gitignore`), beside the policy."""
 _STAGED = ("diff-index", "--cached", "--name-only", "-z", "--no-renames")
 _PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup")
 
@@ -61,13 +60,13 @@ class CommitResult:
     """The outcome."""
 
     hash: str = ""
-    """Of the commit, in full; empty: none was made."""
+    """Full hash of the commit; empty: none."""
     warning: str = ""
-    """Paths that were not committed, and why; empty: all is well."""
+    """Paths that were not committed, and why; empty: all were."""
     nothing: bool = False
     """There was nothing to commit, or no git repository."""
     later: bool = False
-    """Not made because of something temporary: a merge under way, a locked index."""
+    """Not made for a temporary reason: a merge in progress, a locked index."""
 
     @property
     def short(self) -> str:
@@ -75,7 +74,7 @@ class CommitResult:
 
 
 class Busy(Unavailable):
-    """Something else must end first: the same commit can be made later."""
+    """Something else must end first: the commit can be made later."""
 
 
 def commit(
@@ -88,11 +87,10 @@ def commit(
     seconds: float = 60.0,
     is_repeated: bool = False,
 ) -> CommitResult:
-    """Commit these files as they are in the working tree. Paths are relative to `root`; a folder means all files below it.
+    """Commit these files from the working tree. Paths are relative to `root`; a folder means all files below it.
 
-    `deleted`: files that are gone, such as the old name of a renamed one. They need not be known to git. `is_repeated`: a killed process
-    may have made the commit already, and not have updated the user's index.
-    """
+    `deleted`: removed files, such as the old name of a renamed one. Git need not know them. `is_repeated`: a killed process may have made
+    the commit already without updating the user's index."""
     message = message_of(subject, session_id)
     stop_at = time.monotonic() + seconds
     try:
@@ -112,8 +110,7 @@ def commit(
 def is_wanted(root: Path) -> bool:
     """The setting `board_commits`. Read here because loading all settings takes longer than `remit task`.
 
-    A value that cannot be read is reported when all settings are read; here it counts as not set.
-    """
+    An invalid value is reported when all settings are read; here it counts as unset."""
     said = os.environ.get("REMIT_BOARD_COMMITS", "").strip().lower()
     if said in ("true", "false"):
         return said == "true"
@@ -151,14 +148,14 @@ def subject_of(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
     root: Path
-    """The project's, without links."""
+    """The project's root, without links."""
     top: Path
-    """Of the checkout: paths are named from here."""
+    """Top of the checkout: paths are relative to it."""
     git_dir: Path
-    """Of this checkout: a linked worktree has its own, with its own index."""
+    """Git directory of this checkout: a linked worktree has its own, with its own index."""
     common_dir: Path
     git: Git
-    """At the top, with the user's configuration."""
+    """Git at the top, with the user's configuration."""
 
     @property
     def index(self) -> Path:
@@ -174,18 +171,18 @@ class Repository:
         return replace(self, git=replace(self.git, stop_at=stop_at))
 
     def under_way(self) -> str:
-        """merge, rebase, …: begun by a person and not ended; empty: nothing."""
+        """merge, rebase, …: an operation of a person in progress; empty: none."""
         return next((word for name, word in _UNDER_WAY.items() if os.path.lexists(self.git_dir / name)), "")
 
     def head(self) -> str:
-        """The commit checked out; empty: there is none yet."""
+        """HEAD; empty without a commit."""
         try:
             return self.git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         except GitFailed:
             return ""
 
     def tree(self, head: str) -> str:
-        """HEAD, or the empty tree where there is no commit yet."""
+        """HEAD, or the empty tree without a commit."""
         return head or self.git.says("hash-object", "-t", "tree", os.devnull)
 
     def names(self, *arguments: str, paths: Sequence[str] = ()) -> list[str]:
@@ -194,7 +191,7 @@ class Repository:
 
 
 def find_repository(root: Path, stop_at: float) -> Repository | None:
-    """None: no git, no checkout, or one that ignores the project. Raises `GitFailed` where a repository cannot be used."""
+    """None: no git, no checkout, or one that ignores the project. Raises `GitFailed` if a repository cannot be used."""
     real = Path(os.path.realpath(root))
     try:
         answer = os.fsdecode(Git(folder=real, stop_at=stop_at).run(*_PARTS))
@@ -223,7 +220,7 @@ def find_repository(root: Path, stop_at: float) -> Repository | None:
 
 
 def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
-    """Commits of this branch whose subject names the task: hash and subject, the newest first."""
+    """Commits of this branch whose subject names the task: hash and subject, newest first."""
     try:
         head = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     except GitFailed:
@@ -234,7 +231,7 @@ def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
 
 
 def literal(path: str) -> str:
-    """A pathspec that means this path and nothing else, whatever characters it has."""
+    """A pathspec that matches exactly this path, whatever characters it has."""
     return f":(literal){path}"
 
 
@@ -242,7 +239,7 @@ def literal(path: str) -> str:
 
 
 def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The paths from the top of the checkout, each with the caller's name for it; and those left out, with the reason."""
+    """The paths from the top of the checkout, each with the caller's name; and omitted ones with the reason."""
     left_out: list[str] = []
     chosen: dict[str, str] = {}
     for path in dict.fromkeys((*paths, *deleted)):
@@ -263,7 +260,7 @@ def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Se
 
 
 def _placed(repository: Repository, path: str) -> tuple[str, str]:
-    """From the top, links above it followed; or why it cannot be committed."""
+    """The path from the top with links resolved; or why it cannot be committed."""
     if "\0" in path or os.path.normpath(path) == ".":
         return "", "no file of the project"
     folder, name = os.path.split(os.path.normpath(repository.root / path))
@@ -300,7 +297,7 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> CommitResult:
     under_way = repository.under_way()
     if under_way:
-        raise Busy(f"a {under_way} is under way here, which comes first")
+        raise Busy(f"a {under_way} is in progress here and must end first")
     _wait_for_index(repository, _patience(INDEX_SECONDS))
     before = repository.head()
     chosen, left_out = _select(repository, before, paths, deleted)
@@ -318,7 +315,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
 
 @contextlib.contextmanager
 def _private_index(repository: Repository) -> Iterator[Repository]:
-    """The repository with a copy of the user's index. Only one commit is made at a time; what a killed one left is replaced."""
+    """The repository with a copy of the user's index. One commit at a time; left-overs of a killed one are replaced."""
     index = repository.git_dir / "remit-index"
     for path in (index, index.with_name(f"{index.name}.lock")):
         path.unlink(missing_ok=True)
@@ -331,8 +328,8 @@ def _private_index(repository: Repository) -> Iterator[Repository]:
 
 
 def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequence[str], left_out: list[str]) -> list[str]:
-    """Make the private index HEAD plus the chosen paths as they are in the working tree. The paths that differ from HEAD."""
-    private.git.run("read-tree", "--reset", private.tree(head))  # keeps what is known of unchanged files: none is read again
+    """Set the private index to HEAD plus the chosen paths from the working tree. Returns the paths that differ from HEAD."""
+    private.git.run("read-tree", "--reset", private.tree(head))  # keeps the stat data of unchanged files: none is read again
     files = private.names("ls-files", "-z", "--cached", "--others", "--exclude-standard", paths=list(chosen))
     known = _with_parents(files)
     for placed, path in chosen.items():
@@ -345,25 +342,23 @@ def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequ
 
 
 def _make(private: Repository, before: str, message: str) -> str:
-    """A warning, if git did not end well although the commit is there; else empty. Raises when there is none."""
+    """A warning if git failed although the commit exists; else empty. Raises if there is none."""
     try:
         private.git.run("commit", "--quiet", "--cleanup=whitespace", "-m", message)
         return ""
     except (GitFailed, Unavailable) as error:
         late = _tidying(private)
         after = late.head()
-        # It may have been stopped after the commit was made, for example by a post-commit hook that hangs.
+        # It may have been stopped after the commit was made, for example by a hanging post-commit hook.
         if after != before and late.git.says("rev-list", "--parents", "-n", "1", after).split()[1:] == [one for one in (before,) if one]:
-            return f"The commit was made, but git did not end well: {_reason(error)}."
+            return f"The commit was made, but git failed afterwards: {_reason(error)}."
         raise
 
 
 def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> CommitResult:
-    """The commit at HEAD, with the user's index brought up to it in the paths that it changed.
+    """The commit at HEAD, with the user's index updated in the paths that it changed.
 
-    A hook may have changed more files on the way (a formatter that adds its result); of those, the ones that the user has staged
-    themselves are left alone.
-    """
+    A hook may have changed more files (e.g. a formatter); among those, files that the user staged are left alone."""
     late = _tidying(repository)
     try:
         commit_hash, *committed = late.names("diff-tree", "--root", "-r", "--name-only", "-z", "--no-renames", "--no-abbrev", "HEAD")
@@ -380,7 +375,7 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
 
 
 def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
-    """Give these paths in the user's index what HEAD has."""
+    """Reset these paths in the user's index to HEAD."""
     _wait_for_index(repository, INDEX_SECONDS)
     pathspecs = _lines([literal(path) for path in paths])
     repository.git.run("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=pathspecs)
@@ -391,16 +386,16 @@ def _alone(repository: Repository, seconds: float) -> Iterator[None]:
     """One commit of remit at a time."""
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(file_lock(repository.common_dir / "remit-commit.lock", timeout=seconds))
+            held.enter_context(file_lock(repository.common_dir / COMMIT_LOCK, timeout=seconds))
         except Unavailable as error:
-            if error.__cause__ is not None:  # not held by another process: it cannot be had at all
+            if error.__cause__ is not None:  # not locked by another process: it cannot be locked at all
                 raise
             raise Busy(error.message) from None
         yield
 
 
 def _wait_for_index(repository: Repository, seconds: float) -> None:
-    """Until no git writes it. Raises `Busy` naming the lock."""
+    """Wait until no git writes it. Raises `Busy` with the lock."""
     lock = repository.index.with_name("index.lock")
     give_up_at = min(time.monotonic() + seconds, repository.git.stop_at)
     while os.path.lexists(lock):
@@ -422,11 +417,11 @@ def _tidying(repository: Repository) -> Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingCommit(ProcessIdentity):
-    """A commit that a change of the board asks for, noted until it is made."""
+    """A commit requested by a change of the board, noted until it is made."""
 
     subject: str
     paths: tuple[str, ...]
-    """Besides the board's own files."""
+    """Beside the board's own files."""
     deleted: tuple[str, ...] = ()
     session_id: str = ""
     command: str = ""
@@ -448,24 +443,24 @@ class PendingCommit(ProcessIdentity):
 
     @property
     def note(self) -> str:
-        """Where it is noted, relative to the root."""
+        """Path of its note, relative to the root."""
         return f"{NOTES}/{self.name}.json"
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
     def is_left(self, now: float) -> bool:
-        """No living process is about to make it."""
+        """Whether no live process will make it."""
         return self.is_dead or not 0.0 <= now - self.since <= GIVEN_UP_SECONDS
 
     def make(self, board: "Board", *, is_repeated: bool = False) -> CommitResult:
-        """Make it. A failure is entered in the error ledger, unless the commit only has to wait."""
+        """Make it. A failure is written to the error ledger, unless the commit only has to wait."""
         own = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path) if path.exists()]
         paths = (*self.paths, *own)
         made = commit(board.root, paths, self.subject, session_id=self.session_id, deleted=self.deleted, is_repeated=is_repeated)
         note = board.root / self.note
         if made.later and note.exists():
-            with contextlib.suppress(RemitError):  # it counts as left when this process has ended, if not at once
+            with contextlib.suppress(RemitError):  # it counts as left once this process has ended, if not at once
                 atomic_write(note, replace(self, since=0.0).to_bytes())
             return replace(made, warning=f"{made.warning} The next command of the board tries again.")
         with contextlib.suppress(OSError):
@@ -476,7 +471,7 @@ class PendingCommit(ProcessIdentity):
 
 
 def make_left_commits(board: "Board") -> Iterator[str]:
-    """Make the commits that ended processes left; a line for each."""
+    """Make the commits that ended processes left. Returns a line for each."""
     now = board.clock.wall()
     notes = [one for path in (board.root / NOTES).iterdir() if (one := _read_note(path)) is not None]
     for pending in sorted(notes, key=lambda one: one.since):
@@ -487,12 +482,12 @@ def make_left_commits(board: "Board") -> Iterator[str]:
             yield f"Committed what an earlier command had written before it ended: {pending.subject} ({made.short})."
         if made.warning:
             yield f"{pending.subject}: {made.warning}"
-        if made.later:  # the others would meet the same
+        if made.later:  # the others would fail likewise
             return
 
 
 def _read_note(path: Path) -> PendingCommit | None:
-    """None: it is gone, or is not a note."""
+    """None: missing or invalid."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         said = json.loads(path.read_bytes())
         found = PendingCommit(**{one.name: said[one.name] for one in fields(PendingCommit) if one.name in said})
@@ -502,7 +497,7 @@ def _read_note(path: Path) -> PendingCommit | None:
 
 
 def note_failed_commit(root: Path, warning: str, command: str, task_number: int | None = None, session_id: str = "") -> None:
-    """A ledger that cannot be written must not fail the command: the warning is shown either way."""
+    """An unwritable ledger must not fail the command: the warning is shown anyway."""
     from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 
     advice = "Commit the files by hand; the message says what git reported."
@@ -517,7 +512,7 @@ def note_failed_commit(root: Path, warning: str, command: str, task_number: int 
 
 
 def _reason(error: RemitError) -> str:
-    """The end of what git or a hook printed: that is where the reason is."""
+    """The end of the output of git or a hook, which has the reason."""
     if isinstance(error, Busy):
         return error.message.rstrip(".")
     if not isinstance(error, GitFailed):

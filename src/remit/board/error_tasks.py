@@ -1,9 +1,8 @@
-"""`errors`: the open errors of the ledger become one task with a diagnosis and a plan to fix them.
+"""`errors`: turns the open errors of the ledger into one task with a diagnosis and a plan to fix them.
 
 The task is written first and names its errors, so that no error gets a second task, however this ends. Diagnosis and plan are then made and
-filed as any research and plan are (`research_plan.work_on`), by the agents of the route; run again, it continues with a task that has no
-plan yet. A task names the entries it was made for (`error_ids`); the board is the truth, and `settle_ledger` sets the ledger by it.
-"""
+filed like any research and plan (`research_plan.work_on`), by the agents of the route; run again, it continues with a task without a plan.
+A task names its entries (`error_ids`); the board is authoritative, and `settle_ledger` updates the ledger from it."""
 
 import contextlib
 import time
@@ -34,7 +33,7 @@ MESSAGE_LENGTH = 200
 MAX_NAMES = 3
 TRACE_LENGTH = 2_000
 IDS = "error_ids"
-"""The key of a task's entry in state.json that names the errors it was made for."""
+"""Key of a task's entry in state.json that names its errors."""
 OPEN, BEING_FIXED, FIXED = "not_addressed", "in_progress", "resolved"
 _SHOWN_CONTEXT = ("code", "agent", "command", "recommendation")
 MAX_ERRORS = 100
@@ -43,10 +42,10 @@ MAX_GROUPS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Errors of one type, code and agent: probably of one cause."""
+    """Errors of one type, code and agent, probably with one cause."""
 
     entries: tuple[Entry, ...]
-    """The one seen last comes first."""
+    """Latest first."""
 
     @property
     def name(self) -> str:
@@ -70,11 +69,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenErrors:
-    """What is to be fixed now."""
+    """Errors to fix now."""
 
     groups: tuple[Group, ...]
     waiting: int = 0
-    """Entries that are left for the next run."""
+    """Entries left for the next run."""
     task: Task | None = None
     """A task that was made for them before and has no plan yet."""
 
@@ -90,7 +89,7 @@ class OpenErrors:
 async def errors(
     remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = wait_for_result
 ) -> Outcome:
-    """`kind`: only errors of this type, or with this code. Raises `Refused` before anything is written where no agent can diagnose them."""
+    """`kind`: only errors of this type or code. Raises `Refused` before anything is written if no agent can diagnose them."""
     ends_at = time.monotonic() + allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
     ledger, find = remit.ledger, remit.directory.find
     found = await off_loop(find_errors, board, ledger, kind)
@@ -133,7 +132,7 @@ def _route(settings: Settings, task: Task | None) -> Route:
 
 
 def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> OpenErrors:
-    """The errors of a task that has no plan yet, else those that are open."""
+    """The errors of a task without a plan, else the open ones."""
     known = {entry.id: entry for entry in ledger.entries()}
     for task in board.look().state.tasks:
         mine = [known[one] for one in ids_of(task) if one in known]
@@ -172,7 +171,7 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
 def dry_run_errors(
     board: Board, ledger: ErrorLedger, settings: Settings, find: Find, kind: str | None = None, timeout: float | None = None
 ) -> Outcome:
-    """What would be done; nothing is written."""
+    """What would be done; writes nothing."""
     allowed_timeout(timeout, settings.limits_for(COMMAND))
     found = find_errors(board, ledger, kind)
     if not found.groups:
@@ -190,12 +189,12 @@ def dry_run_errors(
 
 def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
     with board.change(make=True) as draft:
-        # Another `errors` may have taken some of them up a moment ago.
+        # Another `errors` may have taken some of them meanwhile.
         theirs = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in ids_of(task)}
         entries = [entry for entry in found.entries if entry.id not in theirs]
         if not entries:
             number = theirs[found.entries[0].id]
-            raise Refused(f"Task {number} was made for these errors a moment ago.", advice=f"`remit task {number}` shows it.")
+            raise Refused(f"Task {number} was just created for these errors.", advice=f"`remit task {number}` shows it.")
         task = number_task(board, draft.state, _new_task(group_entries(entries)), at=draft.at)
         task = replace(task, extra={**task.extra, IDS: [entry.id for entry in entries]})
         add_task(draft, task)
@@ -260,7 +259,7 @@ def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notice
 
 
 def group_entries(entries: Iterable[Entry]) -> tuple[Group, ...]:
-    """The gravest and most frequent first."""
+    """Most severe and most frequent first."""
     found: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         found.setdefault((entry.type, entry.code, entry.origin), []).append(entry)
@@ -269,10 +268,9 @@ def group_entries(entries: Iterable[Entry]) -> tuple[Group, ...]:
 
 
 def presentable(entry: Entry) -> Entry:
-    """Fit for files that are committed, for a terminal and for a prompt.
+    """Safe for committed files, a terminal and a prompt.
 
-    Secrets are removed when an error is entered; but people and other programs write the ledger too.
-    """
+    Secrets are removed when an error is recorded, but people and other programs write the ledger too."""
 
     def plain(text: str) -> str:
         return one_line(redact_text(text))
@@ -289,10 +287,10 @@ def ids_of(task: Task) -> tuple[str, ...]:
 
 
 def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
-    """Set the ledger by what became of the tasks that were made for its entries; the ids of what changed."""
+    """Update the ledger from the tasks made for its entries. Returns the changed ids."""
     entries = ledger.entries()
     seen = board.look()
-    # An error that came again has two tasks: the open one counts, wherever a person puts it in TODO.md.
+    # A recurring error has two tasks: the open one counts, wherever it is in TODO.md.
     living = sorted((task for task in seen.state.tasks if task.status is not Status.ABANDONED), key=lambda task: task.status not in ENDED)
     by_id = {one: task for task in living for one in ids_of(task)}
     referred = {entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED}
@@ -304,14 +302,14 @@ def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
 
 
 def note_fixed(board: Board, task: Task) -> tuple[str, ...]:
-    """The task is completed: its errors are fixed, until one is seen again. An unwritable ledger is corrected by the next `errors`."""
+    """The task is completed: mark its errors as fixed until they recur. The next `errors` corrects an unwritable ledger."""
     with contextlib.suppress(RemitError):
         return settle_ledger(board, ErrorLedger(board.root / ".remit" / "errors.json")) if ids_of(task) else ()
     return ()
 
 
 def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> Fix | None:
-    """What the entry should say; None: it says so already, or a person has settled it."""
+    """The new fix of an entry; None: it is up to date, or a person has settled it."""
     if entry.fix_status not in (OPEN, BEING_FIXED):
         return None
     task = by_id.get(entry.id)
@@ -319,7 +317,7 @@ def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> 
         due = Fix(status=BEING_FIXED, plan_ref=task.plan_path or entry.fix_plan_ref, task_ref=task.number)
         return due if due.of(entry) != entry else None
     if entry.fix_status == OPEN or not isinstance(entry.fix_task_ref, int):
-        return None  # it came again after its task was completed, or a person says that it is being fixed
+        return None  # it recurred after its task was completed, or a person says that it is being fixed
     task = known.get(entry.fix_task_ref)
     if task is not None and task.status not in (Status.COMPLETED, Status.ABANDONED):
         return None

@@ -1,28 +1,25 @@
-"""`remit implement N`: a task carried out, phase by phase where it has a plan, each phase committed; several tasks in turn.
+"""`remit implement N`: executes a task, phase by phase if it has a plan, with a commit per phase; several tasks in order.
 
 Stops at the first failure and can be run again: it continues where it stopped, also after `kill -9`. Each phase is marked, delegated,
-judged, filed and committed, with one write of the board before and one after.
-"""
+checked, filed and committed, with one write of the board before and one after."""
 
+import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from remit.app import Remit
-from remit.board.archive import archived_tasks
 from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
-    Find,
     TaskRun,
-    carried_by,
     check_entry,
-    claimed_now,
     must_exist,
     new_error,
     require_agent,
-    roles_of,
     route_task,
     run_to_end,
     unfiled_run,
@@ -31,6 +28,7 @@ from remit.board.commits import find_repository
 from remit.board.error_tasks import note_fixed
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import (
+    PLACED,
     WHOLE,
     PhaseRecord,
     Piece,
@@ -47,10 +45,24 @@ from remit.board.phases import (
 )
 from remit.board.plans import Phase, Plan
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
+from remit.board.task_landing import (
+    QUEUE,
+    LandingOptions,
+    LandingWork,
+    TaskLanding,
+    check_acceptance,
+    commands_of,
+    last_session,
+    merge_mode,
+    remove_landed,
+)
+from remit.board.task_order import check_dependencies, order_tasks
+from remit.board.task_prompts import depends_on, task_block
 from remit.board.verdicts import (
     STOPPED,
     Changes,
     Verdict,
+    judge_placed,
     judge_work,
     name_files,
     stays_inside,
@@ -58,19 +70,19 @@ from remit.board.verdicts import (
     unnamed_changes,
     untouched_changes,
 )
-from remit.board.view import cycles, graph_of
-from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
-from remit.core.settings import Settings
+from remit.core.text import fence_untrusted
 from remit.runtime.deps import AcceptanceRules
+from remit.runtime.task_workspace import PLACE, find_task_workspace, read_state
 from remit.runtime.verify import AcceptanceSite, run_acceptance
+from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
 GIT_SECONDS = 10.0
 MIN_SECONDS = 1.0
-"""With less time than that no phase is begun; one that was begun just before has at least that."""
+"""With less time no phase starts; one that just started has at least this."""
 
 
 def show_nothing(_words: str) -> None:
@@ -87,20 +99,67 @@ async def implement(
     timeout: float | None = None,
     waiting: Waiting = wait_for_result,
     show: Callable[[str], None] = show_nothing,
+    landing: LandingOptions = LandingOptions(),  # noqa: B008 - frozen
 ) -> Outcome:
-    """Carry out task `number`. `timeout` is for all of it: each phase gets what is left.
+    """Execute task `number`. `timeout` is for all of it: each phase gets the rest. `landing`: how its work is merged.
 
-    Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error.
-    """
+    Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error."""
     run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting)
     run.show = show
     await off_loop(check_agents, remit, board, [number])
+    run.landing = await off_loop(run.landing_for, landing)
+    await off_loop(remove_landed, board)
     with run.claimed():
         return await run.carry_out()
 
 
+async def comment_on_work(
+    remit: Remit, board: Board, number: int, comments: Sequence[str], *, timeout: float | None = None, waiting: Waiting = wait_for_result
+) -> Outcome:
+    """Pass comments on the unmerged work of a task to the agent's own session. Raises `Refused` if there is no such work."""
+    await off_loop(must_exist, board, number)
+    if await off_loop(find_task_workspace, remit.root, number) is None:
+        raise Refused(
+            f"Task {number} has no work that is not merged.",
+            code="INVALID_OPERATION",
+            advice=f'Make a task of it: remit task "TEXT" --depends {number}',
+        )
+    listed = "\n".join(f"- {one.strip()}" for one in comments)
+    words = f"A person reviewed your work on task {number}, which is in your folder, and asks for changes:\n\n{fence_untrusted(listed)}"
+    run = ImplementRun(remit, board, number, "implement", timeout=timeout, waiting=waiting)
+    run.landing = TaskLanding(remit, number, LandingOptions(mode=False))
+    with run.claimed():
+        return await run.take_comments(words)
+
+
+async def merge_work(remit: Remit, board: Board, number: int) -> Outcome:
+    """Land the work of a task as a person asks for, and complete it. Raises `Refused` where a phase of its plan is open."""
+    piece = await off_loop(next_piece, board, number)
+    if piece is not None and piece.phase is not WHOLE:
+        open_phase = f"Task {number} is not finished: phase {piece.phase.number} is open."
+        raise Refused(open_phase, code="INVALID_OPERATION", advice=f"remit implement {number}")
+    if piece is not None:
+        await off_loop(_take_as_done, board, number)
+    task = await off_loop(lambda: board.look().state.task(number))
+    commands = commands_of(task, await off_loop(plan_of, board, task))
+    is_accepted = bool(commands or remit.settings.workspace.accept)
+    return await implement(remit, board, number, landing=LandingOptions(mode=QUEUE if is_accepted else True, is_taken=True))
+
+
+def _take_as_done(board: Board, number: int) -> None:
+    """A person takes the work of a task without a plan as it is, whatever its agent said. Blocking."""
+    workspace = find_task_workspace(board.root, number)
+    if workspace is None or not workspace_status(workspace).changed:
+        raise Refused(f"Task {number} has no work that could be merged.", code="INVALID_OPERATION", advice=f"remit implement {number}")
+    with board.change(f"Task {number}: its work was taken as done by hand") as draft:
+        task = draft.state.task(number)
+        check_entry(task, "implement", force=False)
+        record = PhaseRecord(number=WHOLE.number, summary="Taken as it is, by hand.", session_id=task.session_id, finished=draft.at)
+        draft.state = draft.state.with_task(with_record(task, record))
+
+
 def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
-    """The tasks exist, and those that are not done have an agent. Raises `Misused` and `Refused`. Blocking."""
+    """Check that the tasks exist, and that unfinished ones have an agent. Raises `Misused` and `Refused`. Blocking."""
     state = must_exist(board, *numbers)
     for task in map(state.task, numbers):
         if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
@@ -108,7 +167,7 @@ def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
 
 
 def next_piece(board: Board, number: int) -> Piece | None:
-    """What is to be done next; None: everything is done. Raises `Refused` when the plan cannot be carried out."""
+    """The next piece of work; None: all is done. Raises `Refused` if the plan cannot be executed."""
     state = board.look().state
     task = state.task(number)
     plan = plan_of(board, task)
@@ -120,18 +179,31 @@ def next_piece(board: Board, number: int) -> Piece | None:
 
 
 class ImplementRun(TaskRun):
-    """One task being implemented by this process, which holds it."""
+    """One task being implemented and claimed by this process."""
 
     show: Callable[[str], None] = staticmethod(show_nothing)
     plan_begun = ""
-    """The plan as it was marked when the present phase began; empty: another process began it."""
+    """The plan when the present phase was marked; empty: another process marked it."""
     vanished: tuple[int, ...] = ()
-    """Phases that were taken out of the plan while the last one was carried out."""
+    """Phases removed from the plan during the last one."""
+    landing: TaskLanding | None = None
+    """The worktree of the task; None: its agent works in the project itself."""
+
+    def landing_for(self, options: LandingOptions) -> TaskLanding | None:
+        """Raises `Refused` if its work could not be accepted. Blocking."""
+        task = self.task()
+        declared = merge_mode(self.remit.settings, self.remit.directory.find, task)
+        mode = declared if options.mode is None else options.mode
+        if options.mode is None and (begun := find_task_workspace(self.remit.root, self.number)) and read_state(begun).is_queued:
+            mode = QUEUE
+        if mode is None or task.status is Status.COMPLETED:
+            return None
+        options = replace(options, mode=mode)
+        check_acceptance(self.remit.settings, task, plan_of(self.board, task), options)
+        return TaskLanding(self.remit, self.number, options)
 
     async def carry_out(self) -> Outcome:
-        left = await self._left_over()
-        if left is None:
-            await off_loop(self.mark, self._check)
+        left = await self._begin()
         commits: dict[int, str] = {}
         while True:
             try:
@@ -146,7 +218,7 @@ class ImplementRun(TaskRun):
                 return await self._completed(commits)
             number = piece.phase.number
             if number in commits:
-                return await off_loop(self._stuck, f"Phase {number} was carried out, but the plan does not say so.", "Look at the plan.")
+                return await off_loop(self._stuck, f"Phase {number} was completed, but the plan does not show it.", "Look at the plan.")
             if left is None and self.seconds_left < MIN_SECONDS:
                 return await off_loop(self._out_of_time, piece)
             self._show(piece, is_first=not commits)
@@ -158,8 +230,28 @@ class ImplementRun(TaskRun):
             if task is None or task.status is not Status.IMPLEMENTING:
                 return self._stopped_by_person(piece, result, verdict, task)
 
+    async def _begin(self) -> Return | None:
+        """Check and mark the task, or take over a killed run: its return, if its agent had finished."""
+        was_killed = bool(unfiled_run(await off_loop(self.task), "implement"))
+        left = await self._left_over()
+        if self.landing is not None:
+            if left is None:
+                await off_loop(self._check_first)
+            await self.landing.open(records_of(await off_loop(self.task)), seconds=max(MIN_SECONDS, self.seconds_left))
+        if left is None:
+            await off_loop(self.mark, self._check)
+        if self.landing is not None:
+            await self.landing.begin_run(is_continued=was_killed)
+        return left
+
+    def _check_first(self) -> None:
+        """The checks of `mark`, before a worktree is created for the task."""
+        state, task = self.board.look().state, self.task()
+        check_entry(task, "implement", force=self.force)
+        self._check(state, task)
+
     def _check(self, state: State, task: Task) -> tuple[str, ...]:
-        """What must be true before the task is marked; returns warnings."""
+        """Conditions for marking the task; returns warnings."""
         warnings = check_dependencies(self.board, state, task, force=self.force)
         plan = plan_of(self.board, task)
         if task.has_plan and not plan.phases:
@@ -167,7 +259,7 @@ class ImplementRun(TaskRun):
         return (*warnings, *(f"{task.plan_path}: {fault}" for fault in plan.faults))
 
     async def _left_over(self) -> Return | None:
-        """The return of a run that was killed before it was filed, if its agent had finished: it is filed now, and nothing runs twice."""
+        """The return of a killed, unfiled run whose agent had finished: it is filed now, and nothing runs twice."""
         task = await off_loop(self.task)
         run = unfiled_run(task, "implement")
         piece = await off_loop(next_piece, self.board, self.number) if run else None
@@ -190,20 +282,38 @@ class ImplementRun(TaskRun):
         at = [phase.number for phase in phases].index(piece.phase.number) + 1
         self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
 
+    async def take_comments(self, words: str) -> Outcome:
+        """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
+        await self._begin()
+        assert self.landing is not None
+        error = await self.landing.comment(records_of(await off_loop(self.task)), words, self._hand_back)
+        self.must_hold()
+        look = f"Look at it: remit workspaces {self.number} --diff. Merge it: remit workspaces {self.number} --merge"
+        if error is not None:
+            message = f"The comments were not applied. {error.message}"
+            return await off_loop(partial(self._halt, "partial", message, error, Status.PARTIAL, next_steps=look))
+        message = f"The agent changed its work on task {self.number} after the comments."
+        return await off_loop(partial(self._halt, "completed", message, None, Status.PARTIAL, next_steps=look))
+
     # ---- one piece
 
     async def _carry_out_piece(self, piece: Piece, left: Return | None) -> tuple[Return, Verdict, Task | None]:
-        """Mark it, delegate it, judge and file the return. `left`: the return that a killed process did not file."""
+        """Mark it, delegate it, check and file the return. `left`: the return that a killed process did not file."""
         root, own = self.board.root, piece.task.folder
         before: Changes | None = None
         if left is None:
-            before = await off_loop(uncommitted_changes, root, own)
+            before = await off_loop(uncommitted_changes, root, own) if self.landing is None else None
             await off_loop(self._mark_phase, piece)
-            left = await self._delegate_piece(piece)
+            async with self.landing.agent_slot() if self.landing is not None else contextlib.nullcontext():
+                left = await self._delegate_piece(piece)
         self.must_hold()
         verdict = await off_loop(self._judge, piece, before, left)
         self.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
         task = await run_to_end(self._file_piece, piece, left, verdict)
+        if self.landing is not None:
+            if not verdict.is_done:
+                self.warn(f"Its work so far is in {self.landing.workspace.inside}, not merged.")
+            return left, verdict, task
         others = await off_loop(unnamed_changes, root, own, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
         if verdict.is_done and others:
             self.warn(f"Changed meanwhile, not named by the agent, and not committed: {name_files(others)}.")
@@ -224,19 +334,25 @@ class ImplementRun(TaskRun):
         extra: dict[str, Any] = {"commit_message": piece.subject}
         if piece.phase is not WHOLE:
             extra |= {"phase": piece.phase.number, "phase_name": piece.phase.name, "plan": piece.task.plan_path}
+        if self.landing is not None:
+            extra[PLACE] = await self.landing.place(piece.task, records_of(piece.task))
+        else:
+            extra["requires_files"] = True
         return await self.delegate(
             piece.task,
-            await off_loop(piece.parameters, self.focus, self.board.root),
+            await off_loop(piece.parameters, self.focus, self.board.root, self.landing is not None),
             key=_key(self.run, piece.phase),
             state=piece.state,
             phases=len(piece.plan.phases),
             extra=extra,
             accept=piece.accept,
-            timeout=max(MIN_SECONDS, self.seconds_left),  # looking and marking took some of it
+            timeout=max(MIN_SECONDS, self.seconds_left),  # checking and marking took some of it
         )
 
     def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
-        """The verdict without the files that are not its agent's to commit."""
+        """The verdict without files that its agent must not commit."""
+        if self.landing is not None:
+            return judge_placed(result)
         verdict = judge_work(self.board.root, result, piece.task.folder)
         if verdict.not_its_own:
             self.warn(f"Named by the agent, but not its own to commit: {name_files(verdict.not_its_own)}.")
@@ -249,7 +365,7 @@ class ImplementRun(TaskRun):
         return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
     def _file_piece(self, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
-        """Plan, state.json, TODO.md and the pending commit as one set; then the commit."""
+        """Write plan, state.json, TODO.md and the pending commit as one set; then commit."""
         phase, plan_path = piece.phase, piece.task.plan_path
 
         def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
@@ -257,18 +373,23 @@ class ImplementRun(TaskRun):
                 marker = verdict.phase_status(phase.status)
                 warnings, self.vanished = mark_phase_ended(self.board, draft, task, piece.plan, phase.number, marker, self.plan_begun)
                 self.warn(*warnings)
-                if plan_path not in draft.files:  # it cannot be read: whatever is there now is not committed
+                if plan_path not in draft.files:  # it cannot be read: its current content is not committed
                     paths.remove(plan_path)
             if verdict.is_done:
                 return with_record(task, _record(piece, result, verdict, draft.at)), ()
             if verdict.is_undone:
                 return self.undo(task), ()
-            return self.move(task, verdict.moves_to, draft.at, reason=verdict.reason) if verdict.moves_to else (task, ())
+            if verdict.moves_to is None:
+                return task, ()
+            task, moved = self.move(task, verdict.moves_to, draft.at, reason=verdict.reason)
+            return self._sum_up(task, draft, verdict.summary, paths), moved
 
         where = "implement" if phase is WHOLE else f"phase {phase.number}"
         stops = f"task {self.number}: {'block' if verdict.moves_to is Status.BLOCKED else 'stop'} at {where}"
-        done = piece.subject if phase is not WHOLE else ""  # the whole of a task is committed with its summary, when it is completed
-        work = (*verdict.files, *verdict.deleted) if verdict.is_done else ()  # unfinished work is not committed, only that it is
+        # A whole task is committed with its summary when it is completed; work in a worktree is committed there.
+        done = piece.subject if phase is not WHOLE and self.landing is None else ""
+        # Unfinished work is not committed, only its status.
+        work = (*verdict.files, *verdict.deleted) if verdict.is_done and self.landing is None else ()
         paths = [*work, *([plan_path] if plan_path else [])]
         outcome = "done" if verdict.is_done else f"not done ({verdict.status})"
         return self.file(
@@ -283,9 +404,12 @@ class ImplementRun(TaskRun):
     # ---- how it ends
 
     async def _completed(self, commits: dict[int, str]) -> Outcome:
-        """Everything is done: verified once more where no agent ran just now, then written down and committed."""
+        """All is done: merge it, or verify it again if no agent ran just now; then record and commit it."""
         task = await off_loop(self.task)
-        if task.accept and not commits:
+        if self.landing is not None:
+            if (stopped := await self._land(self.landing, task)) is not None:
+                return stopped
+        elif task.accept and not commits:
             site = AcceptanceSite(folder=self.board.root, root=self.board.root, rules=AcceptanceRules.from_settings(self.remit.settings))
             proof = await run_acceptance(task.accept, site, seconds_left=max(0.0, self.seconds_left))
             if proof.error is not None:
@@ -293,7 +417,62 @@ class ImplementRun(TaskRun):
                 words = f"All phases are done, but the task is not accepted. {error.message}"
                 return await off_loop(self._halt, "partial", words, error, Status.PARTIAL)
         self.must_hold()
-        return await run_to_end(self._complete, commits)
+        outcome = await run_to_end(self._complete, commits)
+        if self.landing is not None:
+            await self.landing.close()
+        return outcome
+
+    async def _land(self, landing: TaskLanding, task: Task) -> Outcome | None:
+        """Merge the work of all phases; returns the outcome if that was not possible."""
+        records, workspace = records_of(task), landing.workspace
+        if not landing.is_wanted:
+            words = f"All phases are done, on the branch {workspace.branch}; its agent is declared with merge = false."
+            steps = f"Look at it: remit workspaces {self.number} --diff. Then merge it: remit workspaces {self.number} --merge"
+            return await off_loop(partial(self._halt, "partial", words, None, Status.PARTIAL, next_steps=steps))
+        commands = commands_of(task, await off_loop(self._plan_now, task))
+        self.show(f"task {self.number}: landing on {workspace.onto}")
+        error = await landing.land(task, records, LandingWork(commands=commands, stop_at=self.ends_at, hand_back=self._hand_back))
+        self.warn(*landing.notes)
+        if error is None:
+            return None
+        self.must_hold()
+        return await off_loop(self._halt, "partial", f"The work is done, but not merged. {error.message}", error, Status.PARTIAL)
+
+    def _landing_lines(self, why: str = "") -> tuple[str, ...]:
+        """The record of the merge. `why`: the reason if it was not merged."""
+        if self.landing is None or not (self.landing.told or self.landing.notes):
+            return ()
+        return (*self.landing.notes, self.landing.told or why)
+
+    async def _hand_back(self, message: str, name: str, subject: str) -> Return:
+        """Ask the agent of the task to change its work, in its own session if it kept one."""
+        assert self.landing is not None
+        key = f"board-{self.number}-return-{name}"
+        found, record = await self.recovered(key)
+        if found is not None:
+            return found
+        task = await off_loop(self.task)
+        agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
+        state, plan = self.board.look().state, await off_loop(self._plan_now, task)
+        extra = {
+            "commit_message": subject,
+            PLACE: await self.landing.place(task, records_of(task)),
+        }
+        words = "\n\n".join((message, PLACED, *task_block(task, self.focus, "implement", depends_on(state, task))))
+        async with self.landing.agent_slot():
+            result = await self.delegate(
+                task,
+                {"task": words, "number": task.number},
+                key=key if record is None else f"{key}-{secrets.token_hex(4)}",
+                state=state,
+                phases=len(plan.phases),
+                extra=extra,
+                accept=commands_of(task, plan),
+                timeout=max(MIN_SECONDS, self.seconds_left),
+                **({"agent": agent, "resume": session_id} if agent else {}),
+            )
+        self.warn(*result.warnings)
+        return result
 
     def _complete(self, commits: dict[int, str]) -> Outcome:
         board, task = self.board, self.task()
@@ -309,14 +488,16 @@ class ImplementRun(TaskRun):
         def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
             task, warnings = self.move(task, Status.COMPLETED, draft.at)
             link = TaskArtifact(type="summary", path=path, summary=words)
+            task = task.with_landing(self._landing_lines())
             return replace(without_records(task), completion_summary=words, artifacts=(*task.artifacts, link)), warnings
 
-        whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
+        is_whole = self.landing is None
+        whole = [path for record in records if is_whole and record.number == WHOLE.number for path in (*record.files, *record.deleted)]
         filed = self.file(
             f"Task {self.number} completed",
             change,
             session_id=task.session_id,
-            files={path: summary_text(task, plan, records, at).encode("utf-8", "replace")},
+            files={path: summary_text(task.with_landing(self._landing_lines()), plan, records, at).encode("utf-8", "replace")},
             subject=f"task {self.number}: complete implementation",
             paths=(*whole, path, *([task.plan_path] if task.plan_path else [])),
         )
@@ -340,9 +521,9 @@ class ImplementRun(TaskRun):
         )
 
     def _stopped(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
-        """The piece was not done."""
+        """The piece was not completed."""
         phase, again = piece.phase, f"remit implement {self.number}"
-        # A stopped phase is continued by the command, not by a delegation of its own.
+        # The command continues a stopped phase, not a separate delegation.
         errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
         where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
         was_believed = verdict.status is result.status
@@ -360,8 +541,8 @@ class ImplementRun(TaskRun):
         )
 
     def _stopped_by_person(self, piece: Piece, result: Return, verdict: Verdict, task: Task | None) -> Outcome:
-        """The task was moved or taken off the board while a phase was carried out: that counts."""
-        now = f"was set to [{task.status.marker}]" if task is not None else "was taken off the board"
+        """A person moved or removed the task during a phase, which counts."""
+        now = f"was set to [{task.status.marker}]" if task is not None else "was removed from the board"
         done = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
         words = f"Task {self.number} {now} while it was worked on. {done} is done and kept; no further phase is begun."
         error = new_error("execution", "CANCELLED", words, f"To continue all the same: remit implement {self.number} --force")
@@ -369,36 +550,55 @@ class ImplementRun(TaskRun):
         return self._outcome(task, "partial", words, artifacts=verdict.artifacts, errors=(error,), **more)
 
     def _out_of_time(self, piece: Piece) -> Outcome:
-        """The time of the command was up between two phases."""
+        """The time of the command ended between two phases."""
         number = piece.phase.number
-        words = f"The time of the command was up before phase {number} ({piece.phase.name})."
+        words = f"The time limit of the command was reached before phase {number} ({piece.phase.name})."
         error = new_error("timeout", "TIMEOUT", words, f"Continue with phase {number}: remit implement {self.number}")
         data = {"resume_from_phase": number}
         return self._halt("partial", words, error, Status.PARTIAL, stop_reason=str(StopReason.DEADLINE), data=data)
 
     def _stuck(self, message: str, advice: str) -> Outcome:
-        """The plan cannot be continued: the task keeps its marker, and the command can be run again when the plan is corrected."""
+        """The plan cannot be continued: the task keeps its marker, and the command can be run again after the plan is corrected."""
         error = new_error("validation", "VALIDATION_FAILED", message, advice)
         return self._halt("failed", message, error, None, next_steps=f"{advice} Then: remit implement {self.number}".strip())
 
-    def _halt(self, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
-        """End the run; the task's marker becomes `moves_to`, where one is given and no person has moved it meanwhile."""
+    def _halt(self, status: str, words: str, error: ErrorInfo | None, moves_to: Status | None, **more: Any) -> Outcome:
+        """End the run; the task's marker becomes `moves_to`, if given and not changed by a person meanwhile."""
+
+        paths: list[str] = []
 
         def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
-            return self.move(task, moves_to, draft.at) if moves_to is not None else (task, ())
+            if moves_to is None:
+                return task, ()
+            task, moved = self.move(task, moves_to, draft.at)
+            return self._sum_up(task, draft, words, paths), moved
 
-        task = self.file(f"Task {self.number}: implement {status}", change)
-        return self._outcome(task, status, words, errors=(error,), **{"next_steps": error.recommendation, **more})
+        subject = f"task {self.number}: stop" if moves_to is Status.PARTIAL else ""
+        task = self.file(f"Task {self.number}: implement {status}", change, subject=subject, paths=paths)
+        steps = error.recommendation if error is not None else ""
+        return self._outcome(task, status, words, errors=(error,) if error is not None else (), **{"next_steps": steps, **more})
+
+    def _sum_up(self, task: Task, draft: Draft, why: str, paths: list[str]) -> Task:
+        """A partial end has a summary too: the result of each phase, and why it stopped. It is added to the `paths` of the commit."""
+        if task.status is not Status.PARTIAL:
+            return task
+        path, marked = self._summary_path(task, draft.at), draft.files.get(task.plan_path or "")
+        plan = self._plan_now(task) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
+        task = task.with_landing(self._landing_lines(why))
+        text = summary_text(task, plan, records_of(task), draft.at, stopped=" ".join(why.split())[:400])
+        draft.files[path] = text.encode("utf-8", "replace")
+        paths.append(path)
+        return replace(task, artifacts=(*task.artifacts, TaskArtifact(type="summary", path=path, summary="Not completed.")))
 
     def _plan_now(self, task: Task) -> Plan:
-        """As it is; without phases where it cannot be read."""
+        """The current plan; without phases if it cannot be read."""
         try:
             return parse_plan(read_plan_text(self.board, task)) if task.has_plan else Plan()
         except Refused:
             return Plan()
 
     def _summary_path(self, task: Task, at: str) -> str:
-        """Of today; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
+        """Today's path; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
         name = f"implementation-summary-{at[:10].replace('-', '')}"
         bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
         base = next((one for one in bases if stays_inside(self.board.root, f"{one}.md")), bases[-1])
@@ -432,7 +632,7 @@ class ImplementRun(TaskRun):
 
 
 def _key(run: str, phase: Phase) -> str:
-    """The key of the delegation that carries out a phase in a run: by it a later process finds what became of it."""
+    """Key of the delegation for a phase in a run, by which a later process finds its result."""
     return f"{run}-phase-{phase.number}"
 
 
@@ -447,6 +647,7 @@ def _record(piece: Piece, result: Return, verdict: Verdict, at: str) -> PhaseRec
         deleted=verdict.deleted,
         accept=piece.accept,
         finished=at,
+        commit=verdict.commit,
     )
 
 
@@ -457,7 +658,7 @@ def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence
     if verdict.is_undone:
         return advice
     where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
-    # Work in a workspace of its own is not in the project: the return says where it is.
+    # Work in its own workspace is not in the project: the return says where it is.
     apart = f"{result.next_steps} " if "workspace" in result.extra and result.next_steps else ""
     return f"{apart}{where} {again}"
 
@@ -476,20 +677,21 @@ async def implement_each(
     show: Callable[[str], None] = show_nothing,
     each: Callable[[Outcome], None] | None = None,
     focus: str = "",
+    landing: LandingOptions = LandingOptions(),  # noqa: B008 - frozen
 ) -> Outcome:
-    """Implement them in turn, each in its own time; `each` gets the outcome of one as soon as it is known.
+    """Implement them in order, each with its own time; `each` gets each outcome as soon as it is known.
 
-    All are checked before anything is begun: raises `Refused` or `Misused` for one that does not exist or may not be begun.
-    """
+    All are checked before anything starts: raises `Refused` or `Misused` for one that does not exist or may not start."""
     await off_loop(check_agents, remit, board, numbers)
     order, done = await off_loop(order_tasks, board, numbers, force)
     outcomes: list[Outcome] = []
     for at, number in enumerate(order, 1):
         show(f"task {number} ({at} of {len(order)})")
         try:
-            outcome = await implement(remit, board, number, focus=focus, force=force, timeout=timeout, waiting=waiting, show=show)
+            options: dict[str, Any] = {"focus": focus, "force": force, "timeout": timeout, "waiting": waiting, "show": show}
+            outcome = await implement(remit, board, number, landing=landing, **options)
         except RemitError as error:  # it may be claimed, or changed, since it was checked
-            outcome = _refused(number, error)
+            outcome = refused_outcome(number, error)
         outcomes.append(outcome)
         if each is not None:
             each(outcome)
@@ -498,21 +700,7 @@ async def implement_each(
     return _combined(order, done, outcomes)
 
 
-def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """In which order, after all of them were checked; and those that were completed before. Blocking."""
-    state = must_exist(board, *numbers)
-    order = in_turn(state, numbers)
-    done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
-    left = tuple(number for number in order if number not in done)
-    for number in left:
-        task = state.task(number)
-        check_entry(task, "implement", force=force)
-        check_dependencies(board, state, task, force=force, sparing=left)
-        plan_of(board, task)
-    return left, done
-
-
-def _refused(number: int, error: RemitError) -> Outcome:
+def refused_outcome(number: int, error: RemitError) -> Outcome:
     reason = StopReason.UNAVAILABLE if isinstance(error, Unavailable) else StopReason.REFUSED
     return Outcome(
         command="implement",
@@ -546,102 +734,3 @@ def _combined(order: Sequence[int], done: Sequence[int], outcomes: Sequence[Outc
         stop_reason=last.stop_reason,
         data={**data, "outcomes": [one.to_dict() for one in outcomes]},
     )
-
-
-# ---- dry run
-
-
-def dry_run_implement(
-    settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
-) -> Outcome:
-    """Which phases would run, by which agent, and by which commands they would be accepted."""
-    allowed_timeout(timeout, settings.limits_for("implement"))
-    order, done = order_tasks(board, numbers, force)
-    state = board.look().state
-    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order) for number in order]
-    lines = [line for plan in plans for line in plan.pop("lines")]
-    lines += [f"Task {number} is completed already." for number in done]
-    return Outcome(
-        command="implement",
-        status="completed",
-        summary="\n".join(lines) or "There is nothing to do.",
-        task_number=numbers[0] if len(numbers) == 1 else None,
-        task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
-        warnings=tuple(words for plan in plans for words in plan.pop("warnings")),
-        data={"dry_run": True, "tasks": plans},
-    )
-
-
-def _implement_plan(
-    settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
-) -> dict[str, Any]:
-    plan = plan_of(board, task)
-    chosen = route_task(settings.routing, "implement", task)
-    require_agent(find, chosen)
-    by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
-    phases: Sequence[Phase] = plan.phases or (WHOLE,)
-    open_ones = [phase for phase in phases if phase.is_open]
-    pieces = [Piece(task=task, state=state, plan=plan, phase=one, is_last=one is open_ones[-1]) for one in open_ones]
-    agent = f"{chosen.agent} ({chosen.mode})" if chosen.mode else f"{chosen.agent}"
-    lines = [f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}", *(f"  {name}: {one}" for name, one in by.items())]
-    lines += [f"  phase {one.number}: {one.name} [{one.status}]: left out" for one in phases if not one.is_open]
-    for piece in pieces:
-        what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
-        lines.append(f"  {what}: would run" + "".join(f"\n    accepted by `{command}`" for command in piece.accept))
-    lines += [] if pieces else ["  every phase is done: it would be completed at once"]
-    warnings = [*claimed_now(board, task.number), *check_entry(task, "implement", force=force)]
-    warnings += [*check_dependencies(board, state, task, force=force, sparing=order), *(f"{task.plan_path}: {one}" for one in plan.faults)]
-    return {
-        "task_number": task.number,
-        "agent": chosen.agent,
-        "mode": chosen.mode,
-        "carried_by": by,
-        "would_run": [{"phase": one.phase.number or None, "name": one.phase.name, "accept": list(one.accept)} for one in pieces],
-        "left_out": [one.number for one in phases if not one.is_open],
-        "warnings": warnings,
-        "lines": lines,
-    }
-
-
-# ---- dependencies
-
-
-def check_dependencies(board: Board, state: State, task: Task, *, force: bool, sparing: Sequence[int] = ()) -> tuple[str, ...]:
-    """The warning when only `force` lets it begin. Raises `Refused` and names what is not completed. `sparing`: done before it, by then."""
-    waits_for = [number for number in unmet(board, state, task) if number not in sparing]
-    if not waits_for:
-        return ()
-    named = ", ".join(_named(state, number) for number in waits_for)
-    words = f"Task {task.number} depends on what is not completed: {named}."
-    if force:
-        return (f"The check of dependencies was skipped (--force): {words}",)
-    advice = f"Complete task {waits_for[0]} first, or use --force to continue all the same."
-    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
-
-
-def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
-    if not task.dependencies:
-        return ()
-    waits_for = graph_of(state).unmet(task)
-    if all(state.find(number) is not None for number in waits_for):
-        return waits_for
-    return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
-
-
-def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
-    """The same tasks, each after those of them that it depends on; else in the order given. Raises `Refused` for a cycle."""
-    tasks = [state.task(number) for number in dict.fromkeys(numbers)]
-    if found := cycles(tasks):
-        circle = " → ".join(map(str, (*found[0], found[0][0])))
-        raise Refused(f"These tasks depend on one another in a cycle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
-    left, ordered = {task.number: task for task in tasks}, list[int]()
-    while left:
-        ready = next(task for task in left.values() if not any(number in left for number in task.dependencies))
-        ordered.append(ready.number)
-        del left[ready.number]
-    return ordered
-
-
-def _named(state: State, number: int) -> str:
-    task = state.find(number)
-    return f"task {number} [{task.status.marker}]" if task is not None else f"task {number} (not on the board)"

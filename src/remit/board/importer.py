@@ -1,8 +1,7 @@
-"""`remit board import`: an existing pair of `TODO.md` and `state.json` made into a board, without losing a line.
+"""`remit board import`: converts an existing `TODO.md` and `state.json` into a board, without losing a line.
 
-state.json is read as far as it can be; where TODO.md differs, it is merged like any edit of a person. A value of state.json that is
-replaced or cannot be read is kept in the task's entry under `imported`. The old files are copied to `specs/imported/`.
-"""
+state.json is read as far as possible; differences in TODO.md are merged like any edit of a person. A replaced or unreadable value of
+state.json is kept in the task's entry under `imported`. The old files are copied to `specs/imported/`."""
 
 import hashlib
 import os
@@ -26,7 +25,7 @@ from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
 
 PLACES = (".opencode/specs", ".claude/specs", SPECS, ".opencode")
-"""Where a board may be; the first that has one is read."""
+"""Possible places of a board; the first existing one is read."""
 MARK = "imported_from"
 NO_REASON = "not recorded before the import"
 _FILES = ("TODO.md", "state.json", "archive/state.json")
@@ -40,24 +39,24 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     folder: str
-    """Where the old files are, relative to the root."""
+    """Location of the old files, relative to the root."""
     tasks: int = 0
     archived: int = 0
     only_in_state: tuple[int, ...] = ()
     only_in_todo: tuple[int, ...] = ()
     merged: tuple[str, ...] = ()
-    """Differences that were taken from TODO.md, a line each."""
+    """Differences taken from TODO.md, one line each."""
     notes: tuple[str, ...] = ()
-    """What could not be read, and anything else worth knowing, a line each."""
+    """Unreadable parts and other notes, one line each."""
     commit: str = ""
     """The commit that was made, abbreviated; empty: none was."""
     commit_warning: str = ""
     kept_in: str = ""
     """Where the old files are kept."""
     is_done: bool = True
-    """False: it was a dry run."""
+    """False: a dry run."""
     was_done: bool = False
-    """It had been imported before: nothing was changed."""
+    """It was imported before: nothing changed."""
 
     def to_dict(self) -> dict[str, Any]:
         shown = {key: value for key, value in asdict(self).items() if key not in ("commit_warning", "is_done", "was_done")}
@@ -67,7 +66,7 @@ class ImportResult:
 
 
 def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = False) -> ImportResult:
-    """Raises `Misused` when there is nothing to read, `Refused` when the project has a board already."""
+    """Raises `Misused` if there is nothing to read, `Refused` if the project already has a board."""
     source = _source(board, folder)
     found = {name: read_or_none(source / name) for name in _FILES}
     files = {name: data for name, data in found.items() if data is not None}
@@ -79,11 +78,11 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
     old.read("state.json", files.get("state.json"))
     old.read("archive/state.json", files.get("archive/state.json"))
     text = text_of(files.get("TODO.md", b""))
-    # A link to a file that is found elsewhere is not an edit.
+    # A link to a file that exists elsewhere is not an edit.
     text = _LINK_LINE.sub(lambda line: _LINK.sub(lambda link: link_to(old.placed(unquote(link[1]))), line[0]), text)
     drawn = old.tasks_in(text)
     if not (old.tasks or old.ended or text.strip()):
-        raise Misused(f"{name} has no task that could be read.", advice="; ".join(old.notes) or "Look into its files.")
+        raise Misused(f"{name} has no readable task.", advice="; ".join(old.notes) or "Check its files.")
     state, shelf, seeded = old.boards(drawn)
     before = {task.number for task in state.tasks} - seeded.keys()
     taken = [task.number for task in shelf.tasks]
@@ -102,7 +101,7 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
 
 
 class _OldState:
-    """state.json and its archive, read as far as they can be."""
+    """state.json and its archive, read as far as possible."""
 
     def __init__(self, root: Path, source: Path) -> None:
         self.root = root
@@ -111,9 +110,9 @@ class _OldState:
         self.ended: dict[int, Task] = {}
         """Tasks of `completed_projects` and of the archive."""
         self.unnumbered: list[Task] = []
-        """Tasks whose number is missing, or that of another task."""
+        """Tasks whose number is missing or taken."""
         self.doubles: list[Mapping[str, Any]] = []
-        """Ended tasks whose number another task has: kept as data in the archive."""
+        """Ended tasks with a taken number: kept as data in the archive."""
         self.rest: dict[str, Any] = {}
         """The other keys of state.json."""
         self.extra: dict[str, Any] = {}
@@ -176,7 +175,7 @@ class _OldState:
             (self.ended if is_ended else self.tasks)[number] = task
 
     def boards(self, drawn: Mapping[int, Task]) -> tuple[State, State, Mapping[int, Task]]:
-        """The board that state.json has, with the tasks that only TODO.md has; its archive; and those tasks."""
+        """The board of state.json plus the tasks that only TODO.md has; its archive; and those tasks."""
         state = data_to_state(self.rest)
         ended = {number: task for number, task in self.ended.items() if number not in drawn}
         seeded = {number: task for number, task in drawn.items() if not self.has(number)}
@@ -219,7 +218,7 @@ class _OldState:
         )
 
     def placed(self, path: str) -> str:
-        """Old paths are relative to the root, to the folder, or to the one above it."""
+        """Old paths are relative to the root, to the folder, or to its parent."""
         if not path or path.startswith("/") or "://" in path or "\0" in path:
             return path
         for base in (self.root, self.source, self.source.parent):
@@ -233,7 +232,7 @@ class _OldState:
 
 
 def _readable(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys that the board can read, and those that it cannot."""
+    """The readable keys, and the unreadable ones."""
     entry: dict[str, Any] = {}
     unread: dict[str, Any] = {}
     for key, value in raw.items():
@@ -251,7 +250,7 @@ def _readable(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _with_replaced(before: State, after: State) -> State:
-    """With each value that TODO.md replaced kept under `imported`."""
+    """The board with each value that TODO.md replaced kept under `imported`."""
     tasks = []
     for task in after.tasks:
         known = before.find(task.number)
@@ -291,14 +290,14 @@ def _source(board: Board, folder: Path | None) -> Path:
     places = [board.root / place for place in PLACES] if folder is None else [Path.cwd() / folder]
     found = next((place for place in places if any((place / name).is_file() for name in _FILES[:2])), None)
     if found is None:
-        where = f"none of {', '.join(PLACES)}" if folder is None else f"{folder}"
-        what = f"There is no old board here: {where} has neither TODO.md nor state.json."
+        where = " or ".join(PLACES) if folder is None else f"{folder}"
+        what = f"There is no old board here: no TODO.md or state.json in {where}."
         raise Misused(what, code="FILE_NOT_FOUND", advice="Name its folder: remit board import FOLDER")
     return found
 
 
 def _is_done(board: Board, source: Path, sha256: str) -> bool:
-    """Raises `Refused` where the project has another board."""
+    """Raises `Refused` if the project has another board."""
     data = read_or_none(board.state_path)
     is_here = source.resolve() == board.specs.resolve()
     if data is None or f'"{DRAWN}"'.encode() not in data:
@@ -339,7 +338,7 @@ def _write(board: Board, result: ImportResult, state: State, shelf: State, files
             draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
         board.commit_for(draft, f"board: import {count_words(result.tasks, 'task')}", command="board import")
-    for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is kept already
+    for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
         if path.is_file() and path.read_bytes() in files.values():
             path.unlink()
     return replace(result, kept_in=kept_in, commit=draft.commit_hash, commit_warning=draft.commit_warning)

@@ -1,9 +1,8 @@
 """`meta "TEXT"`: a new agent file or command file of the project, written from a description.
 
-The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is shown
-to its writer once, with the fault; when that does not help it is kept aside and reported. Nothing that exists is overwritten, and no file
-is accepted that gives itself more than its executor has.
-"""
+The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is
+returned to its writer once, with the fault; if that fails it is kept aside and reported. Existing files are not overwritten, and no file is
+accepted that gives itself more rights than its executor has."""
 
 import os
 import re
@@ -36,7 +35,7 @@ from remit.system.trust import approve_written
 COMMAND = "meta"
 MAX_TEXT = 50_000
 ASIDE = ".remit/meta"
-"""Where a text is kept that does not load."""
+"""Folder of texts that do not load."""
 NAME_WORDS, NAME_LENGTH = 4, 40
 MAX_BYTES = 256 * 1024
 
@@ -88,23 +87,23 @@ Below it is the request that is handed to an agent, in which `$ARGUMENTS` means 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaRequest:
-    """What the user asked for."""
+    """The user's request."""
 
     text: str
     kind: Kind = Kind.AGENT
     name: str | None = None
-    """None: made from the words."""
+    """None: derived from the text."""
     timeout: float | None = None
     built_in_commands: Collection[str] = ()
-    """Names that no command file can have."""
+    """Names that command files cannot have."""
 
 
 def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Place:
-    """What would be written, and where. Raises where that cannot be. Blocking."""
+    """What would be written, and where. Raises if that is not possible. Blocking."""
     if not request.text.strip():
-        raise Misused("There is no description.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
+        raise Misused("The description is missing.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
     if len(request.text) > MAX_TEXT:
-        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"At most {MAX_TEXT:,} are taken.")
+        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"The maximum is {MAX_TEXT:,}.")
     taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
     if request.name is None:
         places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
@@ -120,7 +119,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
 
 
 async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
-    """Raises `Refused` before anything is written where no agent or model is configured."""
+    """Raises `Refused` before anything is written if no agent or model is configured."""
     allowed_timeout(request.timeout, remit.settings.limits_for(COMMAND))
     require_agent(remit.directory.find, route_task(remit.settings.routing, COMMAND, None))
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
@@ -138,7 +137,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
 
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
-    """What would be written; nothing is."""
+    """What would be written; writes nothing."""
     allowed_timeout(request.timeout, settings.limits_for(COMMAND))
     chosen = route_task(settings.routing, COMMAND, None)
     require_agent(find, chosen)
@@ -152,7 +151,7 @@ def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaReques
 
 
 async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:
-    """What the builder returned, the text that it brought, and why that is no such file."""
+    """The builder's return, its text, and the text's fault."""
     parameters = {"task": _words(request, place, fault), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
     handle = await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout)
     result = await waiting(remit, handle)
@@ -160,7 +159,7 @@ async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Wa
         return result, None, ""
     text = await off_loop(_text_in, remit.root, place, result)
     if text is None:
-        return result, None, "it names no file, and its data holds none."
+        return result, None, "it names no file, and its data contains none."
     return result, text, await off_loop(fault_in, remit.root, place, text, remit.directory.names())
 
 
@@ -224,7 +223,7 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
 
 
 def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
-    """Why the text is no such file; empty: it is one. It is read as the program will read it."""
+    """The fault of the text; empty if it is valid. Read as the program will read it."""
     if not text.strip():
         return "the file is empty."
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
@@ -243,7 +242,7 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
 
 
 def write_new(root: Path, place: Place, text: str) -> None:
-    """Put it in its place, whole or not at all. Raises `Refused` where a file of that name exists by now."""
+    """Write it atomically. Raises `Refused` if a file of that name exists by now."""
     folder = root / place.kind.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -262,7 +261,7 @@ def write_new(root: Path, place: Place, text: str) -> None:
 
 
 def kept_aside(root: Path, place: Place, text: str) -> str:
-    """Its path, relative to the root; empty where it cannot be kept."""
+    """Its path, relative to the root; empty if it cannot be kept."""
     folder = root / ASIDE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -275,33 +274,33 @@ def kept_aside(root: Path, place: Place, text: str) -> str:
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
     if page is None:
-        return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
+        return "line 1: it has no front matter, so it is not an agent. It must begin with a line of three dashes."
     check_guest(page)
     declared = ours(page)
     if declared is None:
         return "it declares no agent."
     if declared.name != place.name:
-        return f"line {page.lines.get('name', 1)}: it names itself {declared.name!r}, and is to be {place.name!r}."
+        return f"line {page.lines.get('name', 1)}: its name is {declared.name!r}, but must be {place.name!r}."
     if not page.body:
-        return "it says nothing below its head: the agent would not know what it is."
+        return "it has no text below its front matter, so the agent has no instructions."
     return _fault_of_carrier(page, "runs_on", definition_for(declared).runs_on, agents)
 
 
 def _fault_of_carrier(page: Page, key: str, executor: str | None, agents: Collection[str]) -> str:
     if executor is None or executor in agents:
         return ""
-    return f"line {page.lines.get(key, 2)}: there is no agent {executor!r} that could carry it out."
+    return f"line {page.lines.get(key, 2)}: no agent {executor!r} can carry it out."
 
 
 def _why_taken(root: Path, place: Place, taken: Collection[str]) -> str:
-    """Names that differ only in their letters' case would be one file on many a disk."""
+    """Names that differ only in case would be one file on many disks."""
     name = place.name.casefold()
     if place.kind is Kind.AGENT and name in (*ROLES, *BUILTIN_TARGETS):
         return f"The agent {name!r} comes with remit."
     same = next((one for one in taken if one.casefold() == name), None)
     if same is not None:
         return f"There is {'an agent' if place.kind is Kind.AGENT else 'a command'} {same!r} already."
-    return f"{place.path} is there already." if os.path.lexists(root / place.path) else ""
+    return f"{place.path} already exists." if os.path.lexists(root / place.path) else ""
 
 
 def _names_from(text: str) -> Iterator[str]:

@@ -1,7 +1,6 @@
-"""What a board command came to, for the person and for `--json`, and the words that board commands share.
+"""The outcome of a board command, for people and for `--json`, and text helpers of board commands.
 
-Light to import: commands that run no agent use it as well.
-"""
+Light to import: commands that run no agent use it as well."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
     from remit.core.result import Artifact, Return
 
 Waiting: TypeAlias = "Callable[[Remit, Handle], Awaitable[Return]]"
-"""How a delegation is waited for: the command line shows its progress and handles Ctrl-C; a program just waits."""
+"""How a delegation is awaited: the command line shows its progress and handles Ctrl-C; a program just waits."""
 
 
 async def wait_for_result(remit: "Remit", handle: "Handle") -> "Return":
-    """Wait and show nothing."""
+    """Wait without showing anything."""
     return await handle.result()
 
 
@@ -26,27 +25,27 @@ async def wait_for_result(remit: "Remit", handle: "Handle") -> "Return":
 class Outcome:
     command: str
     status: str
-    """completed, partial, failed or blocked: as a return has it."""
+    """completed, partial, failed or blocked, as in a return."""
     summary: str
     task_number: int | None = None
     task_status: str = ""
-    """The marker its task has now."""
+    """The current marker of its task."""
     artifacts: "tuple[Artifact, ...]" = ()
     errors: "tuple[ErrorInfo, ...]" = ()
     next_steps: str = ""
     warnings: tuple[str, ...] = ()
-    """Of the return, of the board (TODO.md edits), of git: each a sentence."""
+    """Warnings of the return, of the board (TODO.md edits) and of git, one sentence each."""
     commit: str = ""
     """The commit that was made, abbreviated; empty: none."""
     session_id: str = ""
-    """Of the last delegation; empty: nothing was delegated."""
+    """Session of the last delegation; empty: nothing was delegated."""
     stop_reason: str = "finished"
     data: dict[str, Any] = field(default_factory=dict)
-    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never instead of the fields above."""
+    """More data for `--json`: resume_from_phase, phase_statuses, created task numbers, …"""
 
     @classmethod
     def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
-        """What an agent returned, with what the command adds or changes."""
+        """An agent's return with the additions of the command."""
         fields = {
             "status": str(result.status),
             "summary": result.summary,
@@ -78,7 +77,7 @@ class Outcome:
 
 
 def spell_numbers(numbers: Sequence[int]) -> str:
-    """As they are typed: `337, 343-345`."""
+    """As typed: `337, 343-345`."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][-1] + 1:

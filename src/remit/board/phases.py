@@ -1,9 +1,8 @@
-"""The phases of a plan while a task is implemented: their markers in the plan, the record of each, and the summary written from them.
+"""The phases of a plan during implementation: their markers in the plan, the record of each, and the summary of them.
 
-An agent works beside its plan and can do anything to it: remove it, put a link or a pipe there, empty it, mark phases that are not its own.
-The plan that counts is the one at the beginning of the phase; changes of its markers are undone or reported. Records of finished phases are
-kept in the task's entry of state.json, so that a later run, also on another machine, knows what was done.
-"""
+An agent works beside its plan and can do anything to it: remove it, replace it by a link or a pipe, empty it, mark other phases. The plan
+at the start of the phase counts; changes of its markers are undone or reported. Records of finished phases are kept in the task's entry of
+state.json, so that a later run, also on another machine, knows them."""
 
 import os
 import re
@@ -24,14 +23,18 @@ from remit.system.artifact_files import read_bounded
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
 KEY = "phases"
-"""Of the task's entry, while it is being implemented."""
+"""Key of the task's entry during its implementation."""
 PLAN_BYTES = 8 << 20
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
-"""Neither in JSON nor on a command line; and what would steer a terminal."""
+"""Characters invalid in JSON or on a command line, and terminal controls."""
 RETURNED_FILES = (
     "Name in `artifacts` every file that you wrote or changed, relative to the project's root, as type implementation: what you name is "
     'committed, what you do not name is not. Name files that you deleted in data as {"deleted": ["path"]}. Do not commit, and leave '
     "specs/state.json, specs/TODO.md and the markers of the plan alone: they are kept for you."
+)
+PLACED = (
+    "You work in a git worktree that belongs to this task. All files that you change in it are your work: they are committed and merged "
+    "for you. Do not commit, and leave the files below specs/ alone: they are kept for you."
 )
 
 
@@ -39,13 +42,13 @@ RETURNED_FILES = (
 
 
 def read_plan_text(board: Board, task: Task) -> str:
-    """Raises `Refused` when the plan that the board names cannot be read."""
+    """Raises `Refused` if the task's plan cannot be read."""
     path = board.root / task.plan_path
     try:
         real = path.resolve()
         if not real.is_relative_to(board.root.resolve()):
             raise OSError("it leads out of the project")
-        real.stat()  # says why, where there is nothing
+        real.stat()  # raises the reason if it is missing
         data = read_bounded(real, PLAN_BYTES)
         if data is None or len(data) > PLAN_BYTES:
             raise OSError("it is not a readable file" if data is None else f"it has more than {PLAN_BYTES >> 20} MiB")
@@ -59,12 +62,12 @@ def read_plan_text(board: Board, task: Task) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan with control characters replaced: its words go into JSON and onto screens."""
+    """The plan with control characters replaced: its text goes into JSON and terminals."""
     return read_plan(_NO_TEXT.sub("\ufffd", text))
 
 
 def plan_of(board: Board, task: Task) -> Plan:
-    """The task's plan; one without phases where it has none. Raises `Refused` for one that cannot be read or carried out."""
+    """The task's plan; one without phases if it has none. Raises `Refused` if it cannot be read or executed."""
     if not task.has_plan:
         return Plan()
     plan = parse_plan(read_plan_text(board, task))
@@ -78,7 +81,7 @@ def plan_of(board: Board, task: Task) -> Plan:
 
 
 def mark_phase_begun(board: Board, draft: Draft, task: Task, number: int) -> str:
-    """Mark the phase [IN PROGRESS]; returns the plan as it is then."""
+    """Mark the phase [IN PROGRESS]. Returns the resulting plan."""
     text = with_phase(read_plan_text(board, task), number, PhaseStatus.IN_PROGRESS)
     draft.files[task.plan_path] = _to_bytes(text)
     return text
@@ -87,16 +90,15 @@ def mark_phase_begun(board: Board, draft: Draft, task: Task, number: int) -> str
 def mark_phase_ended(
     board: Board, draft: Draft, task: Task, plan: Plan, number: int, status: PhaseStatus, begun: str
 ) -> tuple[list[str], tuple[int, ...]]:
-    """Set the phase's marker. Returns warnings, and the phases that were open when this one began and are no longer in the plan.
+    """Set the phase's marker. Returns warnings, and phases that were open at its start and are no longer in the plan.
 
-    `plan` and `begun`: as it was when the phase began, read and as text (empty where another process began it).
-    """
+    `plan` and `begun`: the plan at the start of the phase, parsed and as text (empty if another process started it)."""
     warnings: list[str] = []
     vanished: tuple[int, ...] = ()
     try:
         if begun and task.plan_path and not os.path.lexists(board.root / task.plan_path):
             text = begun
-            warnings.append(f"{task.plan_path} was gone after phase {number}: it was restored.")
+            warnings.append(f"{task.plan_path} was deleted during phase {number}: it was restored.")
         else:
             text = read_plan_text(board, task)
         now = {phase.number: phase.status for phase in parse_plan(text).phases}
@@ -132,14 +134,14 @@ class PhaseRecord:
     """Commands that ran and exited 0."""
     finished: str = ""
     commit: str = ""
-    """Known only where it was looked up: it is made after the record is written."""
+    """Commit on the branch of the task's worktree; otherwise known only if it was looked up."""
 
     def to_text(self) -> str:
         return f"Phase {self.number}, {self.name}: {self.summary}"
 
 
 def records_of(task: Task) -> tuple[PhaseRecord, ...]:
-    """Of the plan that the task has now, by number."""
+    """Records of the task's current plan, by number."""
     kept = task.extra.get(KEY)
     if not isinstance(kept, Mapping) or kept.get("plan") != task.plan_path or not isinstance(kept.get("done"), list):
         return ()
@@ -169,23 +171,27 @@ def _record_of(entry: Mapping[str, Any]) -> PhaseRecord:
     return PhaseRecord(**values)
 
 
-def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str) -> str:
-    """The implementation summary: what each phase did, its commit, its files and its evidence."""
-    heads = [f"# Implementation summary: {task.title}", "", f"- **Task**: {task.number}", f"- **Completed**: {at}"]
+def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str, stopped: str = "") -> str:
+    """The implementation summary: result, commit, files and evidence of each phase. `stopped`: why it is not completed."""
+    heads = [f"# Implementation summary: {task.title}", "", f"- **Task**: {task.number}"]
+    heads += [f"- **Stopped**: {at}", f"- **Not completed**: {stopped}"] if stopped else [f"- **Completed**: {at}"]
     heads += [f"- **Plan**: {task.plan_path}"] if task.plan_path else []
-    heads += [f"- **Accepted by**: `{command}` (exit 0)" for command in task.accept]
+    heads += [f"- **Continue**: `remit implement {task.number}`"] if stopped else []
+    heads += [f"- **Accepted by**: `{command}` (exit 0)" for command in task.accept] if not stopped else []
     by_number = {one.number: one for one in records}
     parts = ["\n".join(heads)]
     for phase in plan.phases:
         title = f"## Phase {phase.number}: {phase.name} [{phase.status}]"
-        parts.append("\n".join((title, "", *_record_lines(by_number.get(phase.number), phase.status))))
+        parts.append("\n".join((title, "", *_record_lines(by_number.get(phase.number), phase.status, task))))
     if 0 in by_number:
-        parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0], PhaseStatus.COMPLETED))))
+        parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0], PhaseStatus.COMPLETED, task))))
+    if told := task.landing:
+        parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in told))))
     return "\n\n".join(parts) + "\n"
 
 
 def completion_summary(plan: Plan, records: Sequence[PhaseRecord]) -> str:
-    """The task's completion in a sentence or two."""
+    """The task's completion in one or two sentences."""
     if not plan.phases:
         return records[-1].summary if records else "Implemented."
     done = sum(phase.status is PhaseStatus.COMPLETED for phase in plan.phases)
@@ -194,15 +200,19 @@ def completion_summary(plan: Plan, records: Sequence[PhaseRecord]) -> str:
     return f"{'The phase was carried out' if len(plan.phases) == done == 1 else words}.{last}"
 
 
-def _record_lines(record: PhaseRecord | None, status: PhaseStatus) -> list[str]:
+def _record_lines(record: PhaseRecord | None, status: PhaseStatus, task: Task) -> list[str]:
     if record is None:
+        if status not in (PhaseStatus.COMPLETED, PhaseStatus.ABANDONED):
+            return ["Not done."]
         is_given_up = status is PhaseStatus.ABANDONED
         return ["Abandoned in the plan." if is_given_up else "No record: the plan was marked by hand, or by another program."]
     files = [f"- `{path}`" for path in record.files] + [f"- `{path}` (deleted)" for path in record.deleted]
     proof = [f"- **Accepted by**: `{command}` (exit 0)" for command in record.accept]
     facts = (("Session", record.session_id), ("Agent", record.agent), ("Commit", record.commit))
     listed = [f"- **{name}**: {value}" for name, value in facts if value]
-    return [record.summary, "", *listed, *(proof or ["- **Evidence**: files checked; no acceptance command"]), "", "Files:", "", *files]
+    if not proof and not task.landing:  # a landing names the commands that accepted it
+        proof = ["- **Evidence**: files checked; no acceptance command"]
+    return [record.summary, "", *listed, *proof, "", "Files:", "", *files]
 
 
 # ---- one piece of work
@@ -210,7 +220,7 @@ def _record_lines(record: PhaseRecord | None, status: PhaseStatus) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one delegation is to do: a phase of the plan, or the whole task."""
+    """The work of one delegation: a phase of the plan, or the whole task."""
 
     task: Task
     state: State
@@ -221,22 +231,22 @@ class Piece:
 
     @property
     def accept(self) -> tuple[str, ...]:
-        """The commands of the phase and of the plan; on the last phase also those of the task, since they judge the whole."""
+        """The commands of the phase and of the plan; on the last phase also those of the task, since they check the whole."""
         return tuple(dict.fromkeys((*self.phase.accept, *self.plan.accept, *(self.task.accept if self.is_last else ()))))
 
     @property
     def subject(self) -> str:
-        """Of its commit."""
+        """Subject of its commit."""
         if self.phase is WHOLE:
-            return f"task {self.task.number}: complete implementation"
+            return subject_of(f"task {self.task.number}: {self.task.title}")
         return subject_of(f"task {self.task.number} phase {self.phase.number}: {self.phase.name}")
 
-    def parameters(self, focus: str, root: Path) -> dict[str, Any]:
-        """What the agent is told: as text, and the same as data beside it. Blocking."""
+    def parameters(self, focus: str, root: Path, is_placed: bool = False) -> dict[str, Any]:
+        """Parameters for the agent: as text, and the same as data. `is_placed`: it works in a worktree. Blocking."""
         task, phase, plan, done = self.task, self.phase, self.plan, records_of(self.task)
         reports = tuple(one.path for one in task.artifacts if one.type in ("research", "report"))
         known: dict[str, Any] = {"plan": task.plan_path, "reports": list(reports), "focus": focus}
-        words = [RETURNED_FILES, *quote_files(task.plan_path if phase is WHOLE else "", reports, root)]
+        words = [PLACED if is_placed else RETURNED_FILES, *quote_files(task.plan_path if phase is WHOLE else "", reports, root)]
         words += task_block(task, focus, "implement", depends_on(self.state, task))
         if phase is not WHOLE:
             words += _phase_words(phase, plan, done)

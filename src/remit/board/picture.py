@@ -1,8 +1,7 @@
-"""The tasks of the board and what they wait for as an SVG, and as one HTML page with a table beside it.
+"""Tasks and their dependencies as an SVG, and as one HTML page with a table.
 
-Tasks are drawn from left to right in the order in which they can be done, coloured by status. Large boards are cut to what can be read, and
-the picture says how many tasks it leaves out. Titles come from people: every text is escaped. The page loads nothing and runs no script.
-"""
+Tasks are drawn from left to right in the order in which they can be done, coloured by status. Large boards are cut to a readable size, and
+the picture states how many tasks it omits. Titles come from people: every text is escaped. The page loads nothing and runs no script."""
 
 import re
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from remit.board.view import CLOSED, TaskState, View, circle_words
 
 BOXES_AT_MOST = 90
 ALONE_AT_MOST = 60
-"""Of tasks that depend on nothing and nothing on them."""
+"""Maximum tasks without any dependency."""
 ARROWS_AT_MOST = 160
 CIRCLES_NAMED = 6
 ROWS_AT_MOST = 2_000
 FONT = "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace"
-"""Monospace, so that the width of a text is known without measuring it."""
+"""Monospace, so that the width of a text is known without measuring."""
 CELL = 6.65
 """Width in pixels of one terminal cell at a font size of 11 pixels."""
 WIDTH, HEIGHT, LINE = 204.0, 58.0, 15.0
@@ -27,7 +26,7 @@ COLUMNS = int((WIDTH - 18) / CELL)
 """Cells in one line of a box."""
 _GAP_X, _GAP_Y, _MARGIN, _TOP = 64.0, 16.0, 28.0, 66.0
 _UNSAFE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
-"""Characters that XML cannot contain, and those that reverse the direction of writing."""
+"""Characters that XML cannot contain, and those that reverse the text direction."""
 COLOURS = {
     Status.NOT_STARTED: ("#ffffff", "#9aa5b1"),
     Status.RESEARCHING: ("#cfe8fc", "#2680c2"),
@@ -43,7 +42,7 @@ COLOURS = {
     Status.ABANDONED: ("#eceff2", "#9aa5b1"),
     Status.EXPANDED: ("#e4e7eb", "#7b8794"),
 }
-"""Filling and border of each status: the same in the picture and in the table beside it."""
+"""Fill and border of each status, in the picture and in the table."""
 _BORDERS = {TaskState.READY: ("#2f8f4e", 2.2), TaskState.RUNNING: ("#0b69a3", 2.6)}
 _ARROWS = {"plain": ("#8795a1", 1.2, ""), "cycle": ("#d64545", 2.0, ""), "part": ("#b8c4ce", 1.2, ' stroke-dasharray="4 3"')}
 Place = tuple[float, float]
@@ -73,7 +72,7 @@ def wrap(text: str, columns: int = COLUMNS, most: int = 2) -> list[str]:
 
 
 def draw(view: View, title: str, *, is_linked: bool = False) -> str:
-    """A whole SVG document. `is_linked`: each box leads to `#tN`, where a page has a row for it."""
+    """A complete SVG document. `is_linked`: each box links to `#tN`, a row of the page."""
     circling = {(after, before) for circle in view.circles for before, after in zip(circle, (*circle[1:], circle[0]), strict=True)}
     joined, alone, edges = _selected(view)
     places, width, height = _placed(joined, alone, [(start, end) for start, end, _ in edges])
@@ -127,7 +126,7 @@ def _selected(view: View) -> tuple[list[Task], list[Task], list[tuple[int, int, 
 
 
 def _placed(joined: Sequence[Task], alone: Sequence[Task], edges: Sequence[tuple[int, int]]) -> tuple[dict[int, Place], float, float]:
-    """The place of each box: connected tasks in columns by the order in which they can be done, then the others in rows."""
+    """The position of each box: connected tasks in columns by order, then the others in rows."""
     sorter = _sorted({task.number: {start for start, end in edges if end == task.number} for task in joined})
     places: dict[int, Place] = {}
     column = 0
@@ -146,7 +145,7 @@ def _placed(joined: Sequence[Task], alone: Sequence[Task], edges: Sequence[tuple
 
 
 def _sorted(before: dict[int, set[int]]) -> TopologicalSorter[int]:
-    """Ready to be walked; of each cycle one edge is left out."""
+    """Prepared for iteration; one edge of each cycle is omitted."""
     while True:
         sorter = TopologicalSorter(before)
         try:
@@ -159,7 +158,7 @@ def _sorted(before: dict[int, set[int]]) -> TopologicalSorter[int]:
 
 
 def _arrow(start: Place, end: Place, before: int, after: int, kind: str) -> str:
-    """A curve from the side of one box to the side of the other."""
+    """A curve from the side of one box to the side of another."""
     is_forward = start[0] < end[0]
     x, y = start[0] + (WIDTH if is_forward else 0.0), start[1] + HEIGHT / 2
     to_x, to_y = end[0] + (0.0 if is_forward else WIDTH), end[1] + HEIGHT / 2
@@ -193,7 +192,7 @@ def _box(view: View, task: Task, place: Place, *, is_linked: bool) -> str:
 
 
 def _tooltip(view: View, task: Task) -> str:
-    """The whole title, and what is to be done."""
+    """The whole title, and the next step."""
     waits, command = view.graph.unmet(task), view.next_command(task)
     parts = [f"{task.number}. {task.title[:300]}", f"[{task.status.marker}], {task.priority} priority, {task.language or 'no language'}"]
     parts += [f"waits for {', '.join(map(str, waits[:20]))}"] if waits else []

@@ -1,8 +1,7 @@
-"""Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else.
+"""Plans as text: parses the phases of the Markdown, and changes one marker without touching anything else.
 
-A plan is a person's and an agent's document, so it is read with patience (headings of any depth, markers missing or in lower case) and
-what looks wrong is reported, not guessed. Pure: text in, text out. `implement` runs the phases, planners write them.
-"""
+People and agents write plans, so parsing is lenient (headings of any depth, markers missing or in lower case), and faults are reported
+rather than guessed. Pure. `implement` runs the phases, planners write them."""
 
 import itertools
 import re
@@ -21,7 +20,7 @@ _ALMOST = re.compile(r" {0,3}#{2,6}[ \t]+[*_]{0,3}phase[ \t]*[\divx]", re.IGNORE
 _MARKER = re.compile(r"(?P<marker>\[[ \t]*(?P<word>[A-Za-z]+(?:[ _-][A-Za-z]+)?)[ \t]*\])")
 _SHOUTED = re.compile(r"\[[A-Z][A-Z _-]+\]")
 _FIELD = re.compile(
-    r"[ \t]*(?:[-*+][ \t]+)?\*{0,2}(?P<name>goals?|tasks?|steps|timing|estimated effort|effort|accept|acceptance)"
+    r"[ \t]*(?:[-*+][ \t]+)?\*{0,2}(?P<name>goals?|tasks?|steps|files|timing|estimated effort|effort|accept|acceptance)"
     r"\*{0,2}[ \t]*:\*{0,2}(?P<value>.*)",
     re.IGNORECASE,
 )
@@ -29,6 +28,7 @@ _OTHER_FIELD = re.compile(r"[ \t]*(?:[-*+][ \t]+)?\*\*[^*]{1,60}(?:\*\*[ \t]*:|:
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?P<words>\S.*)")
 _FENCE = re.compile(r"[ \t]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})(?P<after>.*)")
 _CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)")
+_NEW = re.compile(r"[ \t*_:–—-]*\(?new\b", re.IGNORECASE)
 _STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
 _FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
 
@@ -40,15 +40,19 @@ class Phase:
     status: PhaseStatus
     goal: str = ""
     tasks: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """Paths that it changes or creates."""
+    new_files: tuple[str, ...] = ()
+    """Paths that are marked as new."""
     timing: str = ""
     accept: tuple[str, ...] = ()
     """Commands that must exit 0 for this phase to be done."""
     text: str = ""
-    """The whole phase, its heading included."""
+    """The whole phase with its heading."""
     line: int = 0
-    """Of its heading, from 1."""
+    """Line of its heading, from 1."""
     marker: tuple[int, int] = (0, 0)
-    """Start and end of its marker in the plan's text; an empty range where one would go."""
+    """Range of its marker in the plan's text; an empty range where one would go."""
 
     @property
     def is_open(self) -> bool:
@@ -58,17 +62,17 @@ class Phase:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     phases: tuple[Phase, ...] = ()
-    """By number; of two with the same number, in the order of the text."""
+    """By number; duplicates in text order."""
     accept: tuple[str, ...] = ()
     """Commands for the whole plan: written outside the phases, run after each of them."""
     faults: tuple[str, ...] = ()
-    """What looks wrong, a sentence each. Nothing of it was guessed at."""
+    """Faults, one sentence each."""
     doubled: tuple[int, ...] = ()
-    """Numbers that more than one phase has: such a plan cannot be carried out."""
+    """Duplicate phase numbers: such a plan cannot be executed."""
 
     @property
     def first_open(self) -> Phase | None:
-        """The phase to continue with: the first that is neither done nor abandoned."""
+        """The next phase: the first that is neither done nor abandoned."""
         return next((phase for phase in self.phases if phase.is_open), None)
 
     @property
@@ -109,7 +113,9 @@ def read_plan(text: str) -> Plan:
             begun = []
             depth = len(heading["hashes"])
         if heading is not None and not is_phase and _ALMOST.match(line.text):
-            faults.append(f"Line {line.number}: `{line.text.strip()}` is not read as a phase: write `### Phase 1: Name [NOT STARTED]`.")
+            faults.append(
+                f"Line {line.number}: `{line.text.strip()}` is not a valid phase heading: write `### Phase 1: Name [NOT STARTED]`."
+            )
         if is_phase or begun:
             begun.append(line)
         else:
@@ -122,14 +128,14 @@ def read_plan(text: str) -> Plan:
 
 
 def with_phase(text: str, number: int, status: PhaseStatus) -> str:
-    """The same text with that one marker changed, or written where there was none. Raises `Misused` when there is no such phase."""
+    """The text with that one marker changed or added. Raises `Misused` if the phase does not exist."""
     start, end = read_plan(text).phase(number).marker
     marker = f"[{status}]"
     return text[:start] + (marker if end > start else f" {marker}") + text[end:]
 
 
 def _lines(text: str) -> tuple[list[_Line], list[str]]:
-    """With code blocks and comments known for what they are."""
+    """Lines with code blocks and comments recognised."""
     lines: list[_Line] = []
     start, fence, opened, in_comment = 0, "", 0, False
     for number, words in enumerate(text.split("\n"), 1):
@@ -154,8 +160,9 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     number, rest, rest_start = int(found["number"]), found["rest"], head.start + found.start("rest")
     status, (marker_start, marker_end) = _marker_in(rest)
     if status is None and (shouted := _SHOUTED.search(rest)):
-        faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is no status of a phase; read as [NOT STARTED].")
+        faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
     fields = _fields(lines[1:])
+    files = list(_files(fields))
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
         number=number,
@@ -163,6 +170,8 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
         status=status or PhaseStatus.NOT_STARTED,
         goal=_prose(fields, "goal"),
         tasks=tuple(_items(fields, "tasks")),
+        files=tuple(dict.fromkeys(path for path, _ in files)),
+        new_files=tuple(dict.fromkeys(path for path, is_new in files if is_new)),
         timing=_prose(fields, "timing"),
         accept=_commands(lines[1:], faults, of=f"Phase {number}: "),
         text=text[head.start : end].rstrip(),
@@ -177,14 +186,14 @@ def _name_in(words: str) -> str:
 
 
 def _without_closing(words: str) -> str:
-    """Without the `###` that may end a heading. No pattern: on a long run of spaces one would take for ever."""
+    """Without a closing `###` of a heading. Not a pattern, which would be slow on a long run of spaces."""
     plain = words.rstrip()
     bare = plain.rstrip("#")
     return bare.rstrip() if bare != plain and bare.endswith((" ", "\t")) else plain
 
 
 def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
-    """The last marker of the heading that is a status; else the place where one would go."""
+    """The last marker of the heading that is a status; else the place for one."""
     for found in reversed(list(_MARKER.finditer(rest))):
         word = " ".join(re.split(r"[ _-]", found["word"].upper()))
         if status := _STATUSES.get(word):
@@ -194,7 +203,7 @@ def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
 
 
 def _fields(lines: Sequence[_Line]) -> list[tuple[str, list[str]]]:
-    """Each named field with the lines that belong to it, the rest of its own line first. A paragraph's end ends what is prose."""
+    """Each named field with its lines, the rest of its own line first. A paragraph's end ends prose."""
     fields: list[tuple[str, list[str]]] = []
     is_in_field = False
     for line in lines:
@@ -212,7 +221,7 @@ def _fields(lines: Sequence[_Line]) -> list[tuple[str, list[str]]]:
 
 
 def _prose(fields: Sequence[tuple[str, list[str]]], name: str) -> str:
-    """The first field of that name as one line: its own words and the lines that run on, up to a blank one or a list."""
+    """The first field of that name as one line: its text up to a blank line or a list."""
     words: list[str] = []
     for line in next((body for one, body in fields if one == name), []):
         if words and (not line.strip() or _ITEM.match(line)):
@@ -228,19 +237,34 @@ def _items(fields: Sequence[tuple[str, list[str]]], name: str) -> Iterator[str]:
             yield from (found["words"].strip() for line in body[1:] if (found := _ITEM.match(line)))
 
 
+def _files(fields: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, bool]]:
+    """Paths after `Files:`, in backticks or between commas, and whether `(new)` follows."""
+    for words in _items(fields, "files"):
+        codes = list(_CODE.finditer(words))
+        named = [(code["code"], code.end()) for code in codes] or [(one, len(words)) for one in words.split(",")]
+        for name, end in named:
+            is_new = name.rstrip().lower().endswith("(new)")
+            path = name.rstrip()[: -len("(new)")].strip() if is_new else name.strip()
+            if path.lower().strip(".") not in ("none", "-", ""):
+                yield path, is_new or _NEW.match(words, end) is not None
+
+
 def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tuple[str, ...]:
-    """Commands in backticks after `Accept:`, on its line or as a list below. Other words are reported, never run."""
+    """Commands in backticks after `Accept:`, on its line or as a list below. Other text is reported, never run."""
     commands: dict[str, None] = {}
-    for words in _items(_fields(lines), "accept"):
-        found = [code["code"].strip() for code in _CODE.finditer(words)]
-        commands |= dict.fromkeys(filter(None, found))
+    fields = [field for field in _fields(lines) if field[0] == "accept"]
+    empty = sum(not any(_items([field], "accept")) for field in fields)
+    faults += [f"{of}`Accept:` names no command: write it in backticks on the same line."] * empty
+    for words in _items(fields, "accept"):
+        found = [command for code in _CODE.finditer(words) if (command := code["code"].strip())]
+        commands |= dict.fromkeys(found)
         if not found and words.lower().strip(".") not in ("none", "-"):
-            faults.append(f"{of}`Accept: {words}` is no command; to have it run, write it in backticks.")
+            faults.append(f"{of}`Accept: {words}` is not a command; to run it, write it in backticks.")
     return tuple(commands)
 
 
 def _judge_numbers(phases: Sequence[Phase], faults: list[str]) -> tuple[int, ...]:
-    """Numbers that occur twice; gaps and an unusual order are reported and do no harm."""
+    """Duplicate numbers; gaps and an unusual order are only reported."""
     numbers = [phase.number for phase in phases]
     doubled = tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
     for number in doubled:
@@ -265,8 +289,8 @@ class ListItem:
 
 
 def list_items(text: str) -> list[ListItem]:
-    """The items of the top-level lists of a Markdown text, copied as they are written."""
-    from markdown_it import MarkdownIt  # only here: commands that read no list do not load it
+    """The items of the top-level lists of a Markdown text, unchanged."""
+    from markdown_it import MarkdownIt  # imported here: commands that read no list do not load it
 
     lines = re.sub(r"\r\n?", "\n", text).split("\n")
     found: list[ListItem] = []

@@ -1,26 +1,25 @@
-"""A command file carried out: its text handed to an agent as the command of its name, files that it names read by the policy's leave.
+"""Executes a command file: hands its text to an agent as the command of its name, with the files it names, read through the policy.
 
-The command is routed like those that come with remit: `settings_for` puts it into the routing table, unless the settings have a route of
-that name. `command_files` finds the files.
-"""
+The command is routed like built-in ones: `settings_for` adds it to the routing table, unless the settings have a route of that name.
+`command_files` finds the files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.agents.attach_client import token_here
 from remit.agents.declarations import Declarations, declarations_of
 from remit.agents.definition import definition_of
 from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
-from remit.board.command_files import MAX_INCLUDED, CommandFile, fill_arguments
+from remit.board.command_files import MAX_INCLUDED, CommandFile, check_arguments, fill_arguments
 from remit.board.command_lifecycle import new_error
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.routing import Rule
 from remit.core.settings import Settings
+from remit.runtime.deps import token_here
 from remit.system.settings_files import load_settings
 from remit.system.threads import off_loop
 from remit.system.trust import ProjectTrust, load_trust
@@ -32,10 +31,10 @@ READER = "worker.read_file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCommand:
-    """A command and the agent that carries it out."""
+    """A command and the agent that executes it."""
 
     settings: Settings
-    """Of the project, with the command in its routing table."""
+    """The project's settings, with the command in its routing table."""
     agent: str | None
     """None: no agent is configured for it."""
     warnings: tuple[str, ...] = ()
@@ -44,8 +43,8 @@ class BoundCommand:
 
 
 def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = None) -> BoundCommand:
-    """Its agent: that of its route, the one it names, else the one that carries out agent files. Blocking; starts nothing. `trust`: what
-    is approved of the project, where that was read already."""
+    """Its agent: that of its route, the one it names, else the default for agent files. Blocking; starts nothing. `trust`: the project's
+    approvals, if already read."""
     trust = trust or load_trust(root)
     settings = load_settings(root, trust=trust)
     if command.name in settings.routing.commands:
@@ -55,8 +54,8 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
     agent: str | None = command.agent
     warnings: tuple[str, ...] = ()
     if agent is not None and not command.is_ours and agent not in declarations.known:
-        # `build` of OpenCode and `general-purpose` of Claude live in those tools alone.
-        warnings = (f"{command.path} names the agent {agent!r}, which is not one of this project: another one does it.",)
+        # `build` of OpenCode and `general-purpose` of Claude exist only in those tools.
+        warnings = (f"{command.path} names the agent {agent!r}, which this project does not have: another agent runs it.",)
         agent = None
     if agent is None:
         profile = definition_of(command.name, {"description": command.description}, source=command.path)
@@ -75,7 +74,7 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
 
 
 def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequence[str], warnings: tuple[str, ...]) -> BoundCommand:
-    """The language model does it, as an agent that is there for this command alone. Raises `Misused`."""
+    """A language model executes it, as an agent for this command only. Raises `Misused`."""
     settings = declarations.settings
     own, notes = resolved([command.model] if command.model else [], settings, is_guest=not command.is_ours, source=command.path)
     name = f"{command.name}-command"  # no name may occur twice in a path, and the command itself is in it
@@ -110,12 +109,13 @@ async def run(
     timeout: float | None = None,
     waiting: Waiting = wait_for_result,
 ) -> Return:
-    """Hand it over and wait. `remit` is open with `found.settings`."""
+    """Delegate it and wait. `remit` is open with `found.settings`. Raises `Misused` for arguments that break the rules of the file."""
+    check_arguments(command, arguments)
     ready = fill_arguments(command.body, arguments)
     included, warnings = await _included(remit, ready.files)
     text = f"{ready.text}\n\n{included}" if included else ready.text
     limit = command.timeout if timeout is None else timeout
-    # Inside of an agent it is that agent's child: only the root of a tree is routed.
+    # Inside an agent it is that agent's child: only the root of a tree is routed.
     target = f"/{command.name}" if token_here() is None or found.agent is None else found.agent
     handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
@@ -124,7 +124,8 @@ async def run(
 
 
 def dry_run_command(command: CommandFile, arguments: Sequence[str], found: BoundCommand) -> Outcome:
-    """What would be handed over, and to whom; nothing is read or started."""
+    """What would be delegated, and to which agent; reads and starts nothing."""
+    check_arguments(command, arguments)
     ready = fill_arguments(command.body, arguments)
     limits = found.settings.limits_for(command.name)
     return Outcome(
@@ -144,34 +145,34 @@ def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound
 
 
 async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The files as text, read as `worker` reads: inside the project, and by the policy."""
+    """The files as text, read like `worker` does: inside the project and through the policy."""
     parts: list[str] = []
     warnings: list[str] = []
     left = ALL_BYTES
     for path in paths[:MAX_INCLUDED]:
         if not await off_loop(_is_file, remit.root / path):
             if "/" in path or "." in path:
-                warnings.append(f"@{path} is no file of the project: only its name was handed over.")
+                warnings.append(f"@{path} is not a file of the project: only its name was passed on.")
             continue
         size = min(FILE_BYTES, left)
         if size <= 0:
-            warnings.append(f"@{path} was not handed over: the files named before it hold {ALL_BYTES:,} bytes.")
+            warnings.append(f"@{path} was not passed on: the files before it have {ALL_BYTES:,} bytes.")
             continue
         read = await remit.delegate(READER, path=path, limit=size)
         if not read.ok or not isinstance(read.data, dict) or read.data.get("encoding") == "base64":
             why = read.errors[0].message if read.errors else "it is not text"
-            warnings.append(f"@{path} was not handed over: {why}")
+            warnings.append(f"@{path} was not passed on: {why}")
             continue
         cut = f" (the first {read.data['bytesRead']:,} of {read.data['sizeBytes']:,} bytes)" if read.data.get("truncated") else ""
         left -= int(read.data["bytesRead"])
         parts.append(f"--- {path}{cut}\n{str(read.data['content']).rstrip()}\n")
     if len(paths) > MAX_INCLUDED:
-        warnings.append(f"The command names {len(paths)} files: the first {MAX_INCLUDED} were handed over.")
+        warnings.append(f"The command names {len(paths)} files: the first {MAX_INCLUDED} were passed on.")
     return ("## Files named above\n\n" + "\n".join(parts) if parts else ""), tuple(warnings)
 
 
 def _is_file(place: Path) -> bool:
-    """False also for words that cannot be a file name: any text may follow an `@`."""
+    """False also for text that cannot be a file name: any text may follow an `@`."""
     try:
         return place.is_file()
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""`research N [focus]`, `plan N` and `revise N [reason]`: a report or plan made by an agent, judged, filed and committed.
+"""`research N [focus]`, `plan N` and `revise N [reason]`: a report or plan by an agent, checked, filed and committed.
 
-A `DocumentCommand` says what is particular to one of them. `command_lifecycle` has the steps around the agent, `verdicts` the judgement.
-"""
+A `DocumentCommand` defines what differs between them. `command_lifecycle` has the steps around the agent, `verdicts` the checks."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,26 +28,28 @@ from remit.board.command_lifecycle import (
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
-from remit.board.task_prompts import Brief, brief_parameters, depends_on, read_text
+from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, read_text
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, StopReason
+from remit.core.result import Status as ReturnStatus
 from remit.core.routing import Route
 from remit.core.settings import Settings
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000
+LEAST_SECONDS = 1.0
 REMEMBERED = ("write_to", "version", "focus")
-"""Of a brief, recorded with the delegation whatever its agent takes: by them another process can file its return."""
+"""Parts of a brief recorded with every delegation, so that another process can file its return."""
 NEXT = {"research": "`remit plan {number}` plans it.", "plan": "`remit implement {number}` carries it out."}
 NEXT["revise"] = NEXT["plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentCommand:
-    """What the user asked for."""
+    """The user's request."""
 
     name: str
     number: int
@@ -58,9 +60,9 @@ class DocumentCommand:
     route: str = ""
     """Another command whose route and limits apply."""
     agent: str = ""
-    """Instead of the one of the route."""
+    """Replaces the agent of the route."""
     request: str = ""
-    """Instead of what the command usually asks for."""
+    """Replaces the usual request of the command."""
     more: tuple[tuple[str, Any], ...] = ()
     """More parameters for the agent."""
 
@@ -112,7 +114,7 @@ async def revise(
 
 
 async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiting: Waiting = wait_for_result) -> Outcome:
-    """Carry a task through one command. Whatever the agent does or returns, the board is true afterwards."""
+    """Run one command on a task. The board is consistent afterwards, whatever the agent does or returns."""
     await off_loop(check, board, remit.settings, remit.directory.find, command)
     run = TaskRun(
         remit, board, command.number, command.name, routed_as=command.route, force=command.force, timeout=command.timeout, waiting=waiting
@@ -120,7 +122,8 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
     with run.claimed():
         unfiled = await _unfiled(run, command)
         if unfiled is not None:
-            return await run_to_end(_file, run, *unfiled)
+            brief, finished, name = unfiled
+            return await run_to_end(_file, run, *await _checked(run, command, brief, finished, name))
         await off_loop(run.mark, open_dependencies)
         assert run.before is not None
         brief = await off_loop(command.brief, board, run.state, run.before)
@@ -132,15 +135,15 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             key=run.run,
             state=run.state,
             phases=await off_loop(phase_count, board.root, brief.plan),
-            extra={name: value for name in REMEMBERED if (value := getattr(brief, name))},
+            extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
             timeout=command.timeout,
             agent=command.agent,
         )
-        return await run_to_end(_file, run, brief, result, earlier)
+        return await run_to_end(_file, run, *await _checked(run, command, brief, result, run.run), earlier)
 
 
 def check(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> tuple[State, Task, Brief, Route]:
-    """Everything that can be refused before anything is changed. Blocking."""
+    """All checks before anything is changed. Blocking."""
     state = must_exist(board, command.number)
     task = state.task(command.number)
     brief = command.brief(board, state, task)
@@ -152,13 +155,13 @@ def check(board: Board, settings: Settings, find: Find, command: DocumentCommand
 
 
 def dry_run(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> Outcome:
-    """What the command would do with the task. Refuses whatever it would refuse; writes nothing and opens no record. Blocking."""
+    """What the command would do. Refuses what it would refuse; writes nothing and opens no record. Blocking."""
     state, task, brief, chosen = check(board, settings, find, command)
     skipped = check_entry(task, command.name, force=command.force)
     agent = find(chosen.agent) if chosen.agent is not None else None
     complexity, reason = complexity_of(task, state, phase_count(board.root, brief.plan))
     context = loaded_context(board.root, complexity, reason, task.language)
-    missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists those there are.",)
+    missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
     return Outcome(
         command=command.name,
         status="completed",
@@ -189,7 +192,7 @@ def phase_count(root: Path, plan: str) -> int:
 
 
 def open_dependencies(state: State, task: Task) -> Sequence[str]:
-    """Research and plan may begin before them, with a warning."""
+    """Research and plan may start before them, with a warning."""
     others = [other for number in task.dependencies if (other := state.find(number)) is not None]
     unfinished = [f"{other.number} [{other.status.marker}]" for other in others if other.status is not Status.COMPLETED]
     return (f"Task {task.number} depends on unfinished tasks: {', '.join(unfinished)}.",) if unfinished else ()
@@ -207,8 +210,8 @@ def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
     return {path: data for path in paths if (data := read_bounded(root / path, MAX_BYTES)) is not None}
 
 
-async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return] | None:
-    """A finished return that a killed process did not file, with its brief."""
+async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return, str] | None:
+    """A finished return that a killed process did not file, with its brief and the name of its run."""
     state = (await off_loop(run.board.look)).state
     task = state.task(command.number)
     name = unfiled_run(task, command.name)
@@ -223,14 +226,59 @@ async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Retur
     asked = record.task.extra if record.task is not None else {}
     remembered = {name: asked[name] for name in REMEMBERED if name in asked}
     brief = replace(command, focus="").brief(run.board, state, task)
-    return replace(brief, **remembered, begun_at=record.created_at), finished
+    return replace(brief, **remembered, begun_at=record.created_at), finished, name
+
+
+async def _checked(run: TaskRun, command: DocumentCommand, brief: Brief, result: Return, name: str) -> tuple[Brief, Return]:
+    """Brief and return to file. A faulty plan is returned to its agent once. `name`: of the run."""
+    root = run.board.root
+    chosen = route_task(run.remit.settings.routing, command.routed_as, brief.task)
+    is_template = not chosen.then and carried_by(run.remit.directory.find(command.agent or chosen.agent or "")) == "built-in"
+    brief = replace(brief, is_checked=KINDS[brief.command] == "plan" and not is_template)
+    verdict = await off_loop(judge_document, root, brief, result)
+    if not brief.is_checked or verdict.document is None or not verdict.faults:
+        return brief, result
+    refused = replace(brief, refused=verdict.document.data)
+    try:
+        again = await _handed_back(run, command, refused, verdict.faults, (name, result.session_id))
+    except RemitError as error:
+        run.warn(f"The plan could not be handed back to its agent: {error.message}")
+        return brief, result
+    if again.status is ReturnStatus.COMPLETED:
+        found = (await off_loop(judge_document, root, refused, again)).document
+        run.warn("The first plan had faults and was handed back." if found is not None else "The plan was handed back and is unchanged.")
+        return (refused, again) if found is not None else (brief, result)
+    run.warn(*(f"The plan has a fault: {fault}" for fault in verdict.faults))
+    return brief, result if again.stop_reason is StopReason.REFUSED else again
+
+
+async def _handed_back(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
+    """The return of the same agent, asked again in its own session if it kept one. `of`: the run and its delegation."""
+    name, session_id = of
+    key = f"{name}-again"
+    found, record = await run.recovered(key)
+    if found is not None:
+        return found
+    state = (await off_loop(run.board.look)).state
+    is_kept = await off_loop(run.remit.store.checkpoint, session_id) is not None
+    request = replace(brief, request=faulty_plan_request(brief, faults))
+    return await run.delegate(
+        brief.task,
+        await off_loop(brief_parameters, request, run.board.root),
+        key=key if record is None else f"{key}-{secrets.token_hex(4)}",
+        state=state,
+        extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
+        timeout=max(LEAST_SECONDS, run.seconds_left),
+        agent=command.agent,
+        resume=session_id if is_kept else None,
+    )
 
 
 # ---- filing
 
 
 def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, bytes] | None = None) -> Outcome:
-    """Judge the return, write the board once, commit. `earlier`: the reports before the run; one that was changed is restored."""
+    """Check the return, write the board once, commit. `earlier`: the reports before the run; changed ones are restored."""
     run.must_hold()
     root, number = run.board.root, run.number
     verdict = judge_document(root, brief, result)
@@ -257,7 +305,7 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
 
 
 def _apply(run: TaskRun, task: Task, at: str, brief: Brief, verdict: Verdict) -> tuple[Task, tuple[str, ...]]:
-    """The task with its new marker, link and plan version; a warning where a person has moved it meanwhile."""
+    """The task with its new marker, link and plan version; a warning if a person moved it meanwhile."""
     warnings: tuple[str, ...] = ()
     if verdict.is_undone:
         task = run.undo(task)
@@ -274,7 +322,7 @@ def _apply(run: TaskRun, task: Task, at: str, brief: Brief, verdict: Verdict) ->
 
 
 def _with_plan(task: Task, at: str, brief: Brief) -> Task:
-    """The current plan and its version; the first one of an older board is remembered as such."""
+    """The current plan and its version; the first plan of an older board is recorded as version 1."""
     versions = task.plan_versions
     if task.plan_path and task.plan_path != brief.write_to and not any(one.path == task.plan_path for one in versions):
         versions = (*versions, PlanVersion(version=max(1, brief.version - 1), path=task.plan_path))
@@ -284,7 +332,7 @@ def _with_plan(task: Task, at: str, brief: Brief) -> Task:
 
 
 def _subject(brief: Brief, verdict: Verdict) -> str:
-    """Of the commit; empty: nothing worth one."""
+    """Subject of the commit; empty: no commit."""
     made = {"research": "complete research", "plan": "create implementation plan", "revise": f"revise plan to version {brief.version}"}
     if verdict.is_done:
         return f"task {brief.task.number}: {made[brief.command]}"

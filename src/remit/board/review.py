@@ -1,8 +1,7 @@
-"""`review [PATH|N]`: have a path or a task reviewed, file the report, and make tasks of the findings when asked.
+"""`review [PATH|N]`: reviews a path or a task, files the report, and creates tasks from findings on request.
 
-Statuses of tasks are left alone. The report is taken where it was wanted, else where the return names it; findings come from its data.
-A task's record is compared with its files, its plan, its commits and its acceptance commands; nothing is changed by looking.
-"""
+Task statuses are not changed. The report is read at its wanted path, else where the return names it; findings come from its data. A task's
+record is compared with its files, its plan, its commits and its acceptance commands, read only."""
 
 import contextlib
 import hashlib
@@ -43,13 +42,13 @@ from remit.system.threads import off_loop
 
 FOLDER = "specs/reviews"
 ACCEPT_SECONDS = 600.0
-"""For the acceptance commands of a task together."""
+"""Time limit for all acceptance commands of a task."""
 MAX_TASKS = 20
 MAX_LISTED = 30
 WORTH_A_TASK = 2
 """The rank of medium: findings of this rank or worse become tasks."""
 KEY = "review_findings"
-"""Of a task's entry in state.json: the fingerprints of the findings it settles."""
+"""Key of a task's entry in state.json: fingerprints of the findings it settles."""
 _PROSE_ALONE = (
     "No tasks were made: the reviewer gave its findings as prose alone. It should put them into data.findings, each with severity, file, "
     "line, message and suggestion."
@@ -81,7 +80,7 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same matter found again, also where lines have moved or numbers in the message changed."""
+        """Equal for the same finding, also if lines have moved or numbers in the message changed."""
         words = re.sub(r"\d+", "#", " ".join(self.message.lower().split()))
         return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
 
@@ -94,14 +93,14 @@ class Finding:
 
 
 Gap = tuple[str, str]
-"""Where the record and the facts differ, and what would close the gap."""
+"""A difference between record and facts, and what would fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCheck:
     gaps: tuple[Gap, ...] = ()
     checked: tuple[str, ...] = ()
-    """What was found to be as it should, a line each."""
+    """Confirmed facts, one line each."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in self.gaps], "record": list(self.checked)}
@@ -114,15 +113,15 @@ class RecordCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
-    """What is to be reviewed."""
+    """The subject of a review."""
 
     path: str = ""
-    """From the root; empty: all of it."""
+    """From the root; empty: everything."""
     number: int | None = None
     """The task; then there is no path."""
     focus: str = ""
     base: str = ""
-    """A commit since which changes are looked at; empty: what is not committed, else the last commits."""
+    """The commit to compare with; empty: uncommitted changes, else the last commits."""
     make_tasks: bool = False
     timeout: float | None = None
 
@@ -132,35 +131,35 @@ class ReviewRequest:
 
     @property
     def again(self) -> str:
-        """The command that asks for the same."""
+        """The command for the same review."""
         return " ".join(["remit review", *([str(self.number)] if self.number is not None else [self.path] if self.path else [])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """A review that has returned: what it was of, and its result."""
+    """A finished review: its subject and its result."""
 
     asked: ReviewRequest
     task: Task | None
-    """As it was before."""
+    """The task before the review."""
     write_to: str
     result: Return
     record: RecordCheck | None
-    """Of a task's review: whether the board is right about it."""
+    """For a task's review: whether the board is right about it."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUps:
-    """Tasks made of findings."""
+    """Tasks created from findings."""
 
     tasks: tuple[Task, ...] = ()
     notes: tuple[str, ...] = ()
-    """Why other findings have no task of their own, a sentence each."""
+    """Why other findings have no task, one sentence each."""
 
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
-    """Raises `Misused` where there is nothing of that name."""
+    """Raises `Misused` if the path or task does not exist."""
     task, warnings = await off_loop(check, board, remit.settings, asked)
     require_agent(remit.directory.find, route_task(remit.settings.routing, "review", task))
     with _reserved_path(board, task) as write_to:
@@ -177,7 +176,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
 
 
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
-    """What would be looked at and where the report would go. Blocking; touches nothing."""
+    """What would be reviewed and where the report would go. Blocking; changes nothing."""
     task, warnings = check(board, settings, asked)
     chosen = route_task(settings.routing, "review", task)
     require_agent(find, chosen)
@@ -194,7 +193,7 @@ def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRe
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:
-    """The task, if one is asked for, and warnings. Raises `Misused`. Blocking; touches nothing."""
+    """The task, if one is requested, and warnings. Raises `Misused`. Blocking; changes nothing."""
     allowed_timeout(asked.timeout, settings.limits_for("review"))
     task, warnings = None, tuple[str, ...]()
     if asked.number is None:
@@ -207,7 +206,7 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
         seen = board.look()
         (task,) = find_tasks(board, seen.state, [asked.number])
         holder = claims.holder_of(board, asked.number)
-        busy = f"Task {asked.number} is being worked on (`remit {holder.command}`): it was reviewed as it is." if holder else ""
+        busy = f"Task {asked.number} is in progress (`remit {holder.command}`): its current state was reviewed." if holder else ""
         warnings = (*seen.notices, *([busy] if busy else []))
     return task, warnings
 
@@ -250,7 +249,7 @@ def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to:
 
 
 def _file(board: Board, done: Review) -> Outcome:
-    """File the report and what follows from it as one change, and commit it."""
+    """File the report and its consequences as one change, and commit it."""
     reports = [one for one in done.result.artifacts if one.type == "report"]
     found = find_document(board.root, done.result, "report", reports, done.write_to)
     if found is None:
@@ -281,7 +280,8 @@ def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> 
     number = done.asked.number
     task = draft.state.find(number) if number is not None else None
     if task is not None:
-        link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "")
+        counts = {} if findings is None else {"findings": count_findings(findings)}
+        link = TaskArtifact(type="review", path=done.write_to, summary=summarize(findings) if findings is not None else "", extra=counts)
         draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link), last_updated=draft.at))
     more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
     draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
@@ -331,15 +331,15 @@ def _outcome(
 
 
 def _without_report(board: Board, done: Review) -> Outcome:
-    """Nothing to file. A review without a report is not completed, whatever the agent says of it."""
+    """Without a report a review is not completed, whatever the agent says."""
     result, changed = done.result, dict[str, Any]()
     if result.status is Status.COMPLETED:
         again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
-        message = f"{result.metadata.agent_type} says completed, but there is no report: {done.write_to} is missing or empty."
+        message = f"{result.metadata.agent_type} reports completed, but there is no report: {done.write_to} is missing or empty."
         missing = new_error("validation", "FILE_NOT_FOUND", message, again)
         changed = {"status": "failed", "summary": message, "errors": (missing, *result.errors), "stop_reason": "invalid_return"}
     with contextlib.suppress(OSError):
-        (board.root / done.write_to).parent.rmdir()  # only where it is empty: it was made for the report
+        (board.root / done.write_to).parent.rmdir()  # only if it is empty: it was created for the report
     return Outcome.of_return(
         "review",
         result,
@@ -356,7 +356,7 @@ def _without_report(board: Board, done: Review) -> Outcome:
 
 
 def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> FollowUps:
-    """One task per file, of findings that are medium or worse and have no open task; the gravest files first."""
+    """One task per file for findings of medium or worse without an open task; most severe files first."""
     taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
     known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
@@ -399,7 +399,7 @@ def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
 
 
 def _task_section(follow_ups: FollowUps) -> str:
-    """The section of the report that names the tasks; empty: there is none."""
+    """The section of the report that names the tasks; empty if there are none."""
     lines = [f"- Task {task.number}: {task.title}" for task in follow_ups.tasks]
     lines += [f"- {words}" for words in follow_ups.notes]
     return "\n## Tasks\n\n" + "\n".join(lines) + "\n" if lines else ""
@@ -413,7 +413,7 @@ def _fingerprints(value: object) -> list[str]:
 
 
 def findings_of(data: Any) -> list[Finding] | None:
-    """The worst first. None: the return has none as data, which is not the same as having found none."""
+    """Worst first. None: the return has no findings as data, which differs from an empty list."""
     listed = data.get("findings") if isinstance(data, Mapping) else None
     if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
         return None
@@ -427,7 +427,7 @@ def count_findings(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def summarize(findings: Sequence[Finding]) -> str:
-    """How many, and the worst of them, in a sentence or two."""
+    """The number of findings and the worst of them, in one or two sentences."""
     if not findings:
         return "No findings."
     numbers = ", ".join(f"{number} {severity}" for severity, number in count_findings(findings).items())
@@ -437,7 +437,7 @@ def summarize(findings: Sequence[Finding]) -> str:
 
 
 def _finding(one: Any) -> Finding | None:
-    """None without a message. A severity that is not in the list counts as medium; `file` may have the line, as `a.py:12`."""
+    """None without a message. An unknown severity counts as medium; `file` may include the line, as `a.py:12`."""
     if not isinstance(one, Mapping):
         return None
 
@@ -465,7 +465,7 @@ def _finding(one: Any) -> Finding | None:
 
 
 async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> RecordCheck:
-    """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
+    """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(_plan_of, board.root, task)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
     if task.status in IN_PROGRESS:
@@ -473,7 +473,7 @@ async def check_record(board: Board, task: Task, *, besides: str = "", seconds: 
         found.append(
             (f"It is still marked [{task.status.marker}].", f"If no command works on it, `remit {command} {task.number}` resumes it.")
         )
-    # Of the phases that are marked as done: the others cannot pass yet.
+    # Only of phases marked as done: the others cannot pass yet.
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:

@@ -1,8 +1,7 @@
-"""The built-in reviewer: the change of a path or of a task, checked by `coder.review_code` and filed as one report.
+"""The built-in reviewer: checks the change of a path or of a task with `coder.review_code` and files one report.
 
-This module finds the files and the commit from which on they are reviewed, always up to the working tree; what changed in them, the
-findings and their report are those of `coder.review_code`. Filters and hooks of the repository are switched off.
-"""
+This module finds the files and the base commit, always up to the working tree; `coder.review_code` provides changes, findings and report.
+Filters and hooks of the repository are disabled."""
 
 import asyncio
 import os
@@ -29,22 +28,22 @@ MAX_FILES = 400
 MAX_LISTED = 60
 REVIEW_SECONDS = 240.0
 REPORT_SECONDS = 5.0
-"""Kept back for writing the report."""
+"""Reserved for writing the report."""
 _BOARD = re.compile(r"^(specs/(state\.json|TODO\.md|archive/|reviews/|\d{3,}_)|\.remit/)")
 
 Permitted = Callable[[Sequence[str]], list[str]]
-"""The paths among these that the policy lets the reviewer read."""
+"""Filters paths that the policy lets the reviewer read."""
 
 
 @dataclass(slots=True)
 class Change:
     what: str
-    """In words, for the report."""
+    """Description for the report."""
     since: str = ""
-    """The commit or tree that the files are compared with; empty: every line of them counts as new."""
+    """The commit or tree to compare with; empty: every line counts as new."""
     files: list[str] = field(default_factory=list)
     commits: list[str] = field(default_factory=list)
-    """Abbreviated hash and subject, the newest first."""
+    """Abbreviated hash and subject, newest first."""
     not_seen: list[str] = field(default_factory=list)
 
 
@@ -59,7 +58,7 @@ async def reviewer(
     write_to: str | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Review a path, or the commits of a task, with `coder.review_code`; the report says what was found and what was not checked."""
+    """Review a path, or the commits of a task, with `coder.review_code`; the report lists findings and what was not checked."""
     ctx.progress("Looking for the change")
     change = await _change(ctx, path, number, base)
     review = await _review(ctx, change) if change.files else None
@@ -128,7 +127,7 @@ def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Perm
 
 
 def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permitted: Permitted) -> Change:
-    """The changes since `base`; without it what is not committed, else the last commits; without git, all files."""
+    """The changes since `base`; without it uncommitted changes, else the last commits; without git, all files."""
     inside = _inside(workspace, path)
     name = f"`{inside or '.'}`"
     try:
@@ -153,7 +152,7 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
 
 
 def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
-    """Those that are not of the board and that the policy lets be read; the others are reported."""
+    """Files that are not the board's and that the policy lets it read; the others are reported."""
     own = sorted(path for path in paths if not _BOARD.match(path))
     allowed = set(permitted(own))
     kept = [path for path in own if path in allowed]
@@ -205,7 +204,7 @@ def _report(title: str, number: int | None, focus: str, change: Change, body: st
 
 
 def _text(text: str) -> str:
-    """Text of a change must not become markup of the report."""
+    """Escape text of a change, so that it cannot become markup of the report."""
     return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
 
 

@@ -1,8 +1,7 @@
 """The built-in agents of the board's roles: planner, researchers, task-executor, committer, status and numbering of tasks.
 
-None of them asks a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
-report; the others do one step by the rules of the board. `agents.roles` names them; `reviewer` is a module of its own.
-"""
+None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
+report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from remit.core.settings import Settings
 
 
-Words = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
+Words = Annotated[str, Field(min_length=1, description="The task, in words.")]
 SUMMARY_LENGTH = 400
 READ_BYTES = 512 * 1024
-"""Of one report or plan that is read."""
+"""Maximum size of a report or plan that is read."""
 
 
 def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
@@ -46,15 +45,14 @@ def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **m
 async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str, summary: str) -> str:
     """Write the work to `wanted`, else into the delegation's own folder, and declare it as an artifact. Returns its path from the root.
 
-    A report or plan that exists is never overwritten.
-    """
+    An existing report or plan is never overwritten."""
     place = _inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
 
     def write() -> None:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             if wanted and place.exists() and place.stat().st_size:
-                raise Failed(f"{wanted} exists already; it stays as it is.", advice="Name a file that does not exist yet.")
+                raise Failed(f"{wanted} already exists and is not overwritten.", advice="Name a file that does not exist yet.")
             atomic_write(place, text.encode("utf-8", "replace"))
         except OSError as error:
             raise Failed(f"{wanted or name} could not be written: {error.strerror or error}.", advice="Check the folder.") from None
@@ -65,7 +63,7 @@ async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str
 
 
 async def read(ctx: Context, path: str) -> str:
-    """The text of a file of the project; empty where it cannot be read, or is private."""
+    """The text of a project file; empty if unreadable or private."""
 
     def text() -> str:
         try:
@@ -95,7 +93,7 @@ def description_of(ctx: Context, task: str) -> str:
 
 
 def plain_list(value: Any) -> list[str]:
-    """A list of texts, given as a list, as text with commas, or not at all."""
+    """A list of texts, given as a list, as text with commas, or missing."""
     if value is None or value == "":
         return []
     if isinstance(value, str):
@@ -146,7 +144,7 @@ async def planner(
     write_to: str | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Write a template of a plan: one phase per list item of the task. It makes no decisions."""
+    """Write a plan template: one phase per list item of the task. Makes no decisions."""
     request = PlanRequest(
         title=title_of(ctx, task),
         description=description_of(ctx, task),
@@ -185,7 +183,7 @@ def plan_template(request: PlanRequest) -> str:
 
 
 def carry_over(request: PlanRequest, old: str) -> str:
-    """The old plan with the reason for the new version quoted below its title."""
+    """The old plan with the reason for the new version below its title."""
     quoted = _quoted(request.reason) if request.reason.strip() else "No reason was given."
     section = f"## Changes in version {request.version}\n\n{quoted}\n\nAll phases are carried over. Edit them before you implement them."
     title, newline, rest = old.partition("\n")
@@ -203,7 +201,7 @@ def _phase(number: int, goal: str, steps: tuple[str, ...], name: str = "") -> st
 
 
 def _name(words: str, most: int) -> str:
-    """A heading: one line, without brackets, which would read as a marker."""
+    """A heading: one line without brackets, which would read as a marker."""
     return one_line(words.replace("[", "(").replace("]", ")"), most, at_word=True).strip(" .,;:#") or "Task"
 
 
@@ -256,17 +254,17 @@ async def _study(
     if not question:
         raise Misused("The task names nothing to look for.", code="INVALID_PARAMETERS", advice="Say in words what is to be found out.")
     ctx.progress(f"Looking for: {one_line(question, 120, at_word=True)}")
-    # The board's own files repeat the task: without this they would be quoted as the answer to it.
+    # The board's own files repeat the task: otherwise they would be quoted as the answer to it.
     asked = {"query": question, "max_depth": min(5, max(1, max_depth)), "sources": [*sources, "!specs"]}
     found = await ctx.delegate("researcher.deep_research", parameters=asked)
     report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
     text = await read(ctx, report.path) if report is not None else ""
     if not text:
         return _unfinished(found)
-    first, _, rest = text.partition("\n")  # its own title is the question once more
+    first, _, rest = text.partition("\n")  # its own title repeats the question
     body = rest.lstrip("\n") if first.startswith("# ") else text
     head = _head(ctx, title, focus, question, reports, found)
-    path = await put(ctx, f"{head}\n\n{body}", write_to, "report.md", "report", "What was found, quoted with its sources.")
+    path = await put(ctx, f"{head}\n\n{body}", write_to, "report.md", "report", "Findings, quoted with their sources.")
     return _finished(found, path, focus)
 
 
@@ -297,13 +295,13 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
 
 
 def _unfinished(found: Return) -> dict[str, Any]:
-    """The study as far as it came, with the errors of the search."""
+    """The partial study, with the errors of the search."""
     begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
     return {**found.forwarded(), "artifacts": [], "summary": one_line(f"{begun} {found.summary}", SUMMARY_LENGTH, at_word=True)}
 
 
 def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
-    """A search that finds nothing is a finished study; one that ran out of time is not."""
+    """A search without results is a finished study; one that ran out of time is not."""
     data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
     if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
         words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
@@ -369,7 +367,7 @@ async def status_keeper(
             found = draft.state.task(number)
             try:
                 check_move(number, found.status, new, reason=reason)
-            except Refused as no:  # an agent cannot force it, so that is not the advice
+            except Refused as no:  # an agent cannot force it, so that advice is omitted
                 raise Refused(no.message, code=no.code, advice="Move it by one of these, or ask a person.") from None
             if new is TaskStatus.NOT_STARTED:
                 raise Misused(f"Task {number} is recovered by a person alone.", advice=f"remit task --recover {number}")
@@ -384,7 +382,7 @@ async def status_keeper(
 @agent("atomic-task-numberer", effects=("write",))
 async def numberer(
     ctx: Context,
-    task: Annotated[str, Field(description="What is to be done, in words: it becomes the description, and is not carried out.")] = "",
+    task: Annotated[str, Field(description="The task, in words: it becomes the description, and is not carried out.")] = "",
     title: Annotated[str, Field(description="Of the task; the first sentence of what is to be done unless given.")] = "",
     description: str = "",
     priority: str = "medium",
@@ -392,7 +390,7 @@ async def numberer(
     effort: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """Record a new task on the board under the next free number; it is recorded and nothing else."""
+    """Record a new task on the board under the next free number, and do nothing else."""
     from remit.board.board import Board
     from remit.board.task import Priority
     from remit.board.task_commands import NewTask, record
@@ -422,7 +420,7 @@ def task_executor(settings: "Settings") -> FunctionAgent:
     async def execute(ctx: Context, task: Words, **more: Any) -> dict[str, Any]:
         """Have the implementer carry out one phase of a plan."""
         ctx.progress("Handed to the implementer")
-        # All the time there is: the implementer's default may be less than what this phase was given.
+        # All of its time: the implementer's default may be less than this phase was given.
         returned = await ctx.delegate(IMPLEMENTER, parameters=dict(ctx.parameters), timeout=min(max(1.0, ctx.remaining), longest))
         return returned.forwarded()
 

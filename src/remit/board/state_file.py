@@ -1,4 +1,4 @@
-"""`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its place, never guessed at."""
+"""`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its location, never guessed."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ from remit.core.errors import Misused, Unavailable
 _LATER = (
     "started", "completed", "last_updated", "blocking_reason", "plan_path", "session_id", "completion_summary", "complexity", "source",
 )  # fmt: skip
-"""Texts that are left out when empty."""
+"""Texts that are omitted if empty."""
 DRAWN = "_todo_sha256"
-"""Key of the hash of TODO.md as it was drawn last."""
+"""Key of the hash of the last drawn TODO.md."""
 _STATE_KEYS = frozenset(
     {
         "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
@@ -23,14 +23,14 @@ _STATE_KEYS = frozenset(
     }
 )  # fmt: skip
 _NO_NAME = frozenset("/\\\0\n")
-"""Characters that a slug must not have: a folder in specs/ is named after it."""
+"""Characters that a slug must not contain, as it names a folder in specs/."""
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
 _BLANK = b"\0 \t\r\n"
 _PLACE = re.compile(r" at line (\d+) column \d+$")
 
 _Reader = Callable[[Any, str], Any]
 Entries = Mapping[int, tuple[Task, Mapping[str, Any]]]
-"""Tasks by number, each with the entry it was read from: an unchanged task is written as it was."""
+"""Tasks by number, each with its original entry: an unchanged task is written unchanged."""
 
 
 class BadEntry(Misused):
@@ -69,7 +69,7 @@ def task_to_entry(task: Task) -> dict[str, Any]:
 
 
 def entry_to_task(entry: Any) -> Task:
-    """Raises `Misused` that says what is wrong with it; `board import` is more lenient."""
+    """Raises `Misused` with the fault; `board import` is more lenient."""
     if not isinstance(entry, Mapping):
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
     found: dict[str, Any] = {}
@@ -228,7 +228,7 @@ _READERS: Mapping[str, tuple[str, _Reader]] = {
     "parent": ("parent", _number),
     "todo_lines": ("lines", _several(_text)),
 }
-"""By key of an entry: the field of a task, and how its value is read."""
+"""By key of an entry: the field of a task, and its parser."""
 
 
 # ---- the file
@@ -238,12 +238,12 @@ _READERS: Mapping[str, tuple[str, _Reader]] = {
 class StateFile:
     state: State
     drawn: str
-    """Hash of TODO.md as it was drawn from it."""
+    """Hash of the TODO.md drawn from it."""
     entries: Entries = field(default_factory=dict)
 
 
 def read_state(data: bytes, name: str) -> StateFile:
-    """`name` is the file's, relative to the root. Raises `Unavailable`."""
+    """`name`: the file relative to the root. Raises `Unavailable`."""
     if not data.strip(_BLANK):
         raise _damaged(name, None, "it is empty")
     text = data.removeprefix(b"\xef\xbb\xbf")
@@ -284,7 +284,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def _not_encodable(error: ValueError) -> Misused:
-    """From a terminal without UTF-8, or a program that cut a text in the middle of a character."""
+    """From a terminal without UTF-8, or a program that cut a text within a character."""
     return Misused(f"The board cannot be written: {error}.", advice="Use text in UTF-8. Nothing was changed.")
 
 
@@ -319,7 +319,7 @@ def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavai
     git = f"get it back from git (`git checkout -- {name}`)"
     ways = f"Fix it in an editor, or {git}."
     if "archive" not in name:
-        ways = f"Fix it in an editor, {git}, or make it anew from TODO.md (`remit board import`)."
+        ways = f"Fix it in an editor, {git}, or create it again from TODO.md (`remit board import`)."
     return Unavailable(
         f"{where}: {what}.",
         code="STATUS_SYNC_FAILED",

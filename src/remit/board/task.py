@@ -13,7 +13,7 @@ from remit.core.errors import Misused, Refused
 
 
 class Status(StrEnum):
-    """As state.json spells it; `marker` is how TODO.md does."""
+    """As in state.json; `marker` is the form in TODO.md."""
 
     NOT_STARTED = "not_started"
     RESEARCHING = "researching"
@@ -50,7 +50,7 @@ MOVES: Mapping[Status, tuple[Status, ...]] = {
     S.EXPANDED: (),
     S.COMPLETED: (),
 }
-"""ABANDONED → NOT STARTED is `task --recover` alone. COMPLETED and EXPANDED are final."""
+"""ABANDONED → NOT STARTED only through `task --recover`. COMPLETED and EXPANDED are final."""
 
 BEGINS: Mapping[str, Status] = {
     "research": S.RESEARCHING,
@@ -58,7 +58,7 @@ BEGINS: Mapping[str, Status] = {
     "revise": S.REVISING,
     "implement": S.IMPLEMENTING,
 }
-"""The marker a command sets while it works."""
+"""The marker that a command sets while it works."""
 DONE: Mapping[Status, Status] = {
     S.RESEARCHING: S.RESEARCHED,
     S.PLANNING: S.PLANNED,
@@ -68,11 +68,11 @@ DONE: Mapping[Status, Status] = {
 IN_PROGRESS = frozenset(DONE)
 NEED_REASON = frozenset({S.BLOCKED, S.ABANDONED})
 ENDED = frozenset({S.COMPLETED, S.ABANDONED, S.EXPANDED})
-"""Nothing more is to be done; `todo` archives the first two."""
+"""Nothing more to do; `todo` archives the first two."""
 
 
 class PhaseStatus(StrEnum):
-    """Of a phase of a plan, as written there in brackets."""
+    """Status of a phase of a plan, as written in brackets."""
 
     NOT_STARTED = "NOT STARTED"
     IN_PROGRESS = "IN PROGRESS"
@@ -83,7 +83,7 @@ class PhaseStatus(StrEnum):
 
 
 def status_of(text: str) -> Status:
-    """Read however it is written: `[NOT STARTED]`, `not_started`, `Not Started`. Raises `Misused`."""
+    """Parse any spelling: `[NOT STARTED]`, `not_started`, `Not Started`. Raises `Misused`."""
     word = text.strip().strip("[]").strip().lower().replace(" ", "_").replace("-", "_")
     try:
         return Status(word)
@@ -97,7 +97,7 @@ def is_legal(old: Status, new: Status) -> bool:
 
 
 def check_move(number: int, old: Status, new: Status, *, reason: str = "") -> None:
-    """Raises `Refused` with the allowed moves; BLOCKED and ABANDONED need a reason."""
+    """Raise `Refused` with the allowed moves; BLOCKED and ABANDONED need a reason."""
     if not is_legal(old, new):
         allowed = ", ".join(f"[{move.marker}]" for move in MOVES[old]) or "none: it is final"
         raise Refused(
@@ -142,6 +142,12 @@ class PlanVersion:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+LANDING = "landing"
+"""Key of a task in state.json."""
+LANDING_LINES = 10
+LANDING_CHARACTERS = 400
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     number: int
@@ -151,7 +157,7 @@ class Task:
     status: Status = Status.NOT_STARTED
     priority: Priority = Priority.MEDIUM
     language: str | None = None
-    """None: not said; it is worked on as `general`, with a warning."""
+    """None: unspecified; treated as `general`, with a warning."""
     description: str = ""
     effort: str = ""
     dependencies: tuple[int, ...] = ()
@@ -166,16 +172,16 @@ class Task:
     plan_path: str = ""
     plan_versions: tuple[PlanVersion, ...] = ()
     session_id: str = ""
-    """Of the delegation that works on it, or worked on it last."""
+    """Session of the delegation that works or last worked on it."""
     completion_summary: str = ""
     accept: tuple[str, ...] = ()
     """Commands that must exit 0 for its work to count as done."""
     complexity: str = ""
-    """simple, moderate, complex; empty: judged from the task."""
+    """simple, moderate, complex; empty: derived from the task."""
     parent: int | None = None
     """The task it was divided from."""
     source: str = ""
-    """What it came from: a review report, an error of the ledger."""
+    """Its origin: a review report, an error of the ledger."""
     lines: tuple[str, ...] = ()
     """Unknown lines of its block in TODO.md: kept and drawn again."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -190,8 +196,18 @@ class Task:
     def has_plan(self) -> bool:
         return bool(self.plan_path)
 
+    @property
+    def landing(self) -> tuple[str, ...]:
+        """How its work landed, was handed back, or why it did not land: a sentence each, the oldest first."""
+        kept = self.extra.get(LANDING)
+        return tuple(one for one in kept if isinstance(one, str)) if isinstance(kept, list) else ()
+
+    def with_landing(self, lines: Iterable[str]) -> "Task":
+        kept = dict.fromkeys((*self.landing, *(" ".join(line.split())[:LANDING_CHARACTERS] for line in lines)))
+        return replace(self, extra={**self.extra, LANDING: list(kept)[-LANDING_LINES:]}) if kept else self
+
     def moved(self, status: Status, *, at: str, reason: str = "") -> "Task":
-        """With the times and the reason that go with a status; whether the move is legal is `statuses.check_move`'s to say."""
+        """The task with the times and the reason of a status; `statuses.check_move` checks whether the move is legal."""
         is_first = not self.started and status is not Status.NOT_STARTED and status not in NEED_REASON
         return replace(
             self,
@@ -205,12 +221,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The board. Its tasks are in the order in which TODO.md draws them within their priority."""
+    """The board. Tasks are in the order in which TODO.md draws them within their priority."""
 
     tasks: tuple[Task, ...] = ()
     next_number: int = 1
     completed: tuple[Mapping[str, Any], ...] = ()
-    """`completed_projects`: as they were written."""
+    """`completed_projects`, unchanged."""
     activities: tuple[Mapping[str, Any], ...] = ()
     """`recent_activities`, the newest first."""
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -219,7 +235,7 @@ class State:
     schema_version: str = SCHEMA_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """Index of each number: filled when first needed."""
+    """Index of each number, filled on first use."""
 
     def find(self, number: int) -> Task | None:
         place = self._place(number)
@@ -233,11 +249,11 @@ class State:
         return found
 
     def with_task(self, task: Task) -> "State":
-        """In its place, or at the end when it is new."""
+        """In its place, or at the end if it is new."""
         return self.with_tasks((task,))
 
     def with_tasks(self, tasks: Iterable[Task]) -> "State":
-        """Each in its place, or at the end when it is new: for commands that change many."""
+        """Each in its place, or at the end if new: for commands that change many."""
         changed = list(self.tasks)
         new: dict[int, Task] = {}
         for task in tasks:
@@ -258,7 +274,7 @@ class State:
         return replace(self, tasks=tuple(task for task in self.tasks if task.number not in gone))
 
     def noting(self, at: str, text: str, **more: Any) -> "State":
-        """With one more recent activity."""
+        """The board with one more recent activity."""
         return replace(self, activities=({"timestamp": at, "activity": text, **more}, *self.activities)[:ACTIVITIES_KEPT])
 
 

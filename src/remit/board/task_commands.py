@@ -1,7 +1,6 @@
-"""`remit task` and `remit todo`: tasks recorded, abandoned, recovered, divided, archived, TODO.md and state.json brought together.
+"""`remit task` and `remit todo`: record, abandon, recover, divide and archive tasks, and synchronise TODO.md and state.json.
 
-Nothing here runs an agent or carries out what a task says. All tasks of one command are checked before any is changed. Light to import.
-"""
+Runs no agent and executes no task. All tasks of one command are checked before any is changed. Light to import."""
 
 import os
 import re
@@ -27,9 +26,9 @@ MIN_PARTS, MAX_PARTS = 2, 5
 MAX_NAMED = 10
 ASK_ABOVE = 5
 MAX_SHOWN = 20
-"""Lines of one kind; `--json` has them all."""
+"""Lines of one kind; `--json` has all."""
 ROUTING_LINE = "Routing /task to atomic-task-numberer (in_process)"
-"""As every command logs its route. `core.routing` takes longer to import than a task to record."""
+"""As every command logs its route. Importing `core.routing` takes longer than recording a task."""
 _SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 _LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
 _FOLDER = re.compile(r"(\d{1,9})_(.+)")
@@ -37,7 +36,7 @@ _FOLDER = re.compile(r"(\d{1,9})_(.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTask:
-    """A task to record. What is not given is left open; nothing is guessed from the text."""
+    """A task to record. Missing values stay open; nothing is guessed from the text."""
 
     text: str
     title: str = ""
@@ -53,7 +52,7 @@ class NewTask:
 
 
 def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
-    """Give the task the next number and write it down. A project without a board gets one."""
+    """Record the task under the next number. A project without a board gets one."""
     if new.language and not _LANGUAGE.fullmatch(new.language):
         advice = "Use one word, like lean or python; it decides the route."
         raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
@@ -79,7 +78,7 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
 
 
 def _log_route() -> None:
-    import logging  # only here: most that is taken from this module logs nothing
+    import logging  # imported here: most uses of this module log nothing
 
     logging.getLogger(__name__).info(ROUTING_LINE)
 
@@ -102,10 +101,10 @@ def _outcome(draft: Draft, summary: str, numbers: Sequence[int], warnings: Itera
 
 
 def number_task(board: Board, state: State, new: NewTask, *, at: str) -> Task:
-    """The task with its number, checked and not yet on the board. Raises `Misused`."""
+    """The numbered task, checked and not yet on the board. Raises `Misused`."""
     text, title = new.text.strip(), one_line(new.title)[:GIVEN_TITLE_LENGTH] or title_of(new.text)
     if not title:
-        raise Misused("There is no text to record.", advice='Describe the task: remit task "Fix the parser".')
+        raise Misused("The text of the task is missing.", advice='Describe the task: remit task "Fix the parser".')
     if len(text) > MAX_TEXT:
         raise Misused(f"The text has {len(text):,} characters.", advice=f"At most {MAX_TEXT:,}: put the rest into a file and name it.")
     number = state.next_number
@@ -134,7 +133,7 @@ def add_task(draft: Draft, task: Task) -> None:
 
 
 def _check_dependencies(board: Board, state: State, number: int, dependencies: Sequence[int]) -> None:
-    """They exist, on the board or in the archive, and close no cycle."""
+    """They exist, on the board or in the archive, and form no cycle."""
     circle = closing(state.tasks, number, dependencies)
     if circle:
         words = f"Task {number} would wait for itself: {' → '.join(map(str, (*circle, circle[0])))}."
@@ -169,7 +168,7 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
                 stop = f"Stop it first (`remit cancel {working[task.number].session_id or 'SESSION'}`), or use --force."
                 raise Refused(f"Task {task.number} is being worked on now.", advice=stop)
             if task.number in working:
-                warnings.append(f"Task {task.number} is being worked on: its result is kept, and its status stays as you set it.")
+                warnings.append(f"Task {task.number} is in progress: its result is kept, and its status stays as you set it.")
             warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
         waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and {*numbers} & {*task.dependencies}]
@@ -217,7 +216,7 @@ def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) ->
 def _check_abandoned(task: Task) -> None:
     if task.status is not Status.ABANDONED:
         words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
-        advice = "It is on the board as it is." if task.status not in CLOSED else ""
+        advice = "The task is on the board unchanged." if task.status not in CLOSED else ""
         raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
@@ -232,16 +231,16 @@ def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of a task as they are written: in the prompt, in the description, or as phases of its plan."""
+    """The written parts of a task: in the prompt, in the description, or as phases of its plan."""
 
     texts: tuple[str, ...] = ()
     in_turn: bool = False
-    """Each depends on the one before it: a numbered list, or phases."""
+    """Each depends on the previous one: a numbered list, or phases."""
     source: str = ""
 
 
 def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
-    """Make two to five tasks of one. Without parts in writing it is refused: none are made up."""
+    """Divide a task into two to five. Refused without written parts: none are invented."""
     with board.change(dry_run=dry_run) as draft:
         (task,) = find_tasks(board, draft.state, [number])
         if number in holders(board):
@@ -267,7 +266,7 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
 
 
 def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
-    """Raises `Misused` where there are not two to five."""
+    """Raises `Misused` unless there are two to five."""
     parts = _listed(prompt, "the prompt") if prompt.strip() else _listed(task.description, "its description")
     if prompt.strip() and not parts.texts:
         parts = Parts(texts=tuple(line.strip() for line in prompt.splitlines() if line.strip()), source="the prompt")
@@ -352,7 +351,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
 
 
 def archivable(board: Board, state: State) -> tuple[list[Task], list[Task]]:
-    """What `todo` would archive now, and what is done by its marker and still being worked on."""
+    """What `todo` would archive now, and finished tasks that are still in progress."""
     working = holders(board)
     done = [task for task in state.tasks if task.status in (Status.COMPLETED, Status.ABANDONED)]
     return [task for task in done if task.number not in working], [task for task in done if task.number in working]
@@ -372,7 +371,7 @@ def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
 
 
 def sync(board: Board, *, dry_run: bool = False) -> Outcome:
-    """Finish what a crash left, merge TODO.md, draw it again, and report what does not fit together."""
+    """Complete what a crash left, merge TODO.md, draw it again, and report inconsistencies."""
     before = read_or_none(board.todo_path)
     with board.change(dry_run=dry_run) as draft:
         board.commit_for(draft, "task: sync TODO.md and state.json", command="task")
@@ -391,7 +390,7 @@ def sync(board: Board, *, dry_run: bool = False) -> Outcome:
 
 
 def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], list[str]]:
-    """What does not fit together, by kind, and the same in lines. Changes nothing."""
+    """Inconsistencies by kind, and as lines. Changes nothing."""
     working = holders(board)
     known = {task.number for task in (*state.tasks, *archived_tasks(board))}
     stopped = [task for task in state.tasks if task.status in IN_PROGRESS and task.number not in working]
@@ -423,7 +422,7 @@ def _missing_files(board: Board, task: Task) -> list[str]:
 
 
 def folders_without_task(board: Board, state: State, *, moved: Collection[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Folders in specs/ whose number is no task's, and those not named like their task. `moved`: those that are going away."""
+    """Folders in specs/ without a task, and those not named like their task. `moved`: folders that are being moved away."""
     known = {task.number: task.folder for task in state.tasks}
     orphans, misnamed = [], []
     for entry in sorted(os.scandir(board.specs), key=lambda one: one.name) if board.specs.is_dir() else ():

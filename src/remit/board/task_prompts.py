@@ -1,9 +1,8 @@
-"""Prompts about a task of the board: those for research, plan, revise and review; `phases` has those for implement.
+"""Prompts about a board task: for research, plan, revise and review; `phases` has those for implement.
 
-Each request is text and the same as data beside it, for agents that are programs. The text puts stable parts first (what to do, the form of
-the result, quoted files) and the task with its limits last. Reports, plans and descriptions are other people's text: they are fenced and
-labelled as data. Reads the files it quotes; decides nothing.
-"""
+Each request is text and the same as data, for agents that are programs. The text puts stable parts first (instruction, form of the result,
+quoted files) and the task with its limits last. Reports, plans and descriptions are untrusted: they are fenced and labelled as data. Reads
+the quoted files; decides nothing."""
 
 import os
 import re
@@ -21,7 +20,7 @@ from remit.core.text import fence_untrusted
 from remit.system.artifact_files import read_bounded
 
 QUOTED_CHARACTERS = 60_000
-"""Of plan and reports together: an agent in a sandbox may not be able to read the files. What does not fit is named by its path."""
+"""For plan and reports together: an agent in a sandbox may not be able to read the files. The rest is named by path."""
 GIT_SECONDS = 20.0
 MAX_COMMITS = 50
 PLAN_FORMAT = """\
@@ -32,38 +31,44 @@ The plan is Markdown with at least one phase, each in exactly this form (numbers
 - **Tasks**:
   - [ ] one step
   - [ ] the next step
+- **Files**: `path/it/changes.py`, `path/it/makes.py` (new)
 - **Timing**: about 1 hour
 - **Accept**: `command that exits 0 when the phase is done`
 
-The Accept line may be missing or repeated; leave it out where no command can tell. Each phase is carried out on its own, committed on its
-own and must leave the project working."""
+Files names paths from the project's root; each exists, or has (new) behind it. Accept is one command of sh in backticks whose program is
+installed or in the project, never a sentence; the line may be repeated, or left out where no command can tell. A program checks all this
+before the plan is filed. Each phase is carried out on its own, committed on its own and must leave the project working."""
 _HEADINGS = {"research": "Research", "plan": "Plan", "revise": "Revise the plan of", "implement": "Implement"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""A file that an agent wrote may contain anything; no command line can carry a NUL."""
+"""A file written by an agent may contain anything; a command line cannot contain NUL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """What one run of research, plan or revise is asked for."""
+    """The request of one run of research, plan or revise."""
 
     command: str
     task: Task
     focus: str = ""
     """The user's own words: the focus of a study, the reason of a revision."""
     write_to: str = ""
-    """Where its report or plan is wanted, relative to the root."""
+    """Wanted path of the report or plan, relative to the root."""
     reports: tuple[str, ...] = ()
-    """Earlier reports, the oldest first."""
+    """Earlier reports, oldest first."""
     plan: str = ""
-    """The plan there is."""
+    """The existing plan."""
     version: int = 0
-    """Of the plan that is to be written."""
+    """Version of the plan to write."""
     depends: tuple[str, ...] = ()
     """The tasks it depends on, a line each."""
     begun_at: float = 0.0
-    """Wall clock. A file that is older is not its work."""
+    """Wall clock. An older file is not its work."""
+    is_checked: bool = False
+    """Its plan is an agent's work, not a template: files and commands are checked."""
+    refused: bytes = b""
+    """The faulty plan that was returned: the same text again is refused."""
     request: str = ""
-    """Instead of what the command usually asks for."""
+    """Replaces the usual request of the command."""
     more: tuple[tuple[str, Any], ...] = ()
     """More parameters for the agent."""
 
@@ -90,19 +95,29 @@ def _document_request(brief: Brief) -> str:
     )
 
 
+def faulty_plan_request(brief: Brief, faults: Sequence[str]) -> str:
+    listed = "\n".join(f"- {fault}" for fault in faults)
+    text = _CONTROL.sub("\ufffd", brief.refused.decode("utf-8", "replace"))[:QUOTED_CHARACTERS]
+    return (
+        f"The plan you wrote was not accepted. A program found these faults:\n\n{listed}\n\nCorrect just these and return the whole plan "
+        f"again, in the same way; a second faulty plan fails. Change no code.\n\n{PLAN_FORMAT}\n\nThe plan with the faults:\n\n"
+        f"{fence_untrusted(text)}"
+    )
+
+
 def _document_limits(brief: Brief) -> str:
     kind = "report" if brief.command == "research" else "plan"
     metadata = "findings_count" if kind == "report" else "phase_count and estimated_hours"
     return (
         f"Write the {kind} to `{brief.write_to}`, relative to the project's root; nothing else in specs/ is yours to change: status, links "
         f"and commits are made afterwards from what you return. Where you cannot write there, write it into your folder for intermediate "
-        f'files and name that path, or put the whole text into data as {{"{kind}": "…"}}. '
+        f'files and name that path; if you can write no file, put the whole text into data as {{"{kind}": "…"}} and list no artifact. '
         f'Return status completed with the artifact {{"type": "{kind}", "path": "{brief.write_to}"}}, and {metadata} in metadata.'
     )
 
 
 def task_block(task: Task, focus: str, command: str, depends: Sequence[str] = ()) -> list[str]:
-    """The task's own block, with what the user added."""
+    """The task's own block, with the user's additions."""
     parts = [f"{_HEADINGS.get(command, command.capitalize())} task {task.number}: {task.title}"]
     if task.description and task.description.strip() != task.title.strip():
         parts.append(f"Description:\n\n{fence_untrusted(task.description)}")
@@ -128,7 +143,7 @@ def depends_on(state: State, task: Task) -> tuple[str, ...]:
 
 
 def quote_files(plan: str, reports: Sequence[str], root: Path) -> list[str]:
-    """The plan and the reports, the newest first, as far as they fit; each is named."""
+    """The plan and the reports, newest first, as far as they fit; each is named."""
     left = QUOTED_CHARACTERS
     parts = []
     names = [("The present plan", plan)] if plan else []
@@ -145,10 +160,9 @@ def quote_files(plan: str, reports: Sequence[str], root: Path) -> list[str]:
 
 
 def read_text(root: Path, path: str, limit: int) -> str | None:
-    """The text of a file of the project, at most a little more than `limit` characters; None where it is missing, outside or private.
+    """The text of a project file, at most a little more than `limit` characters; None if missing, outside or private.
 
-    A model reads it, and the link to it may come from a clone.
-    """
+    A model reads it, and the link to it may come from a clone."""
     place = root / path
     inside = os.path.relpath(place.resolve(), root.resolve())
     if inside.startswith("../") or is_private(inside):
@@ -190,5 +204,5 @@ def _commits(root: Path, number: int) -> list[str]:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         found = task_commits(repository.git, number) if repository is not None else []
     except RemitError:
-        return []  # the review can do without them
+        return []  # the review works without them
     return [f"{commit[:9]} {subject}" for commit, subject in found[:MAX_COMMITS]]

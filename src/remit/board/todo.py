@@ -1,9 +1,8 @@
 """TODO.md parsed and drawn: its tasks as blocks, a person's own text by position, and the same text for the same board.
 
-A person's text may contain `---`, `### 9. Something`, a fence or a comment. Inside a fence or comment that closes, such lines mean nothing.
-Elsewhere `draw` puts a backslash before such a line of a description (Markdown shows it as written) and parsing removes it. The drawing a
-person began from and the text they left are parsed alike, so that oddities in both are not edits. `todo_merge` merges them.
-"""
+A person's text may contain `---`, `### 9. Something`, a fence or a comment. Inside a closed fence or comment, such lines have no meaning.
+Elsewhere `draw` puts a backslash before such a line of a description (Markdown shows it as written) and parsing removes it. The original
+drawing and the edited text are parsed alike, so that oddities in both are not edits. `todo_merge` merges them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ KNOWN_FIELDS = {
     "started": "Started", "completed": "Completed", "blocking reason": "Blocking Reason", "research": "Research", "plan": "Plan",
     "implementation": "Implementation",
 }  # fmt: skip
-"""Names of the lines of a task, as they are compared and as they are drawn."""
+"""Names of a task's lines, as compared and as drawn."""
 NUMBER_LIMIT = 999_999
-"""Above it, what a person writes before the dot is part of a title and no task number."""
+"""A larger number before the dot is part of a title, not a task number."""
 
 SECTION = re.compile(r"##\s+(?:[^\w\s]+\s*)?(high|medium|low)[\s-]+priority\b", re.IGNORECASE)
 NUMBERED = re.compile(r"###\s+0*(\d{1,15})[.)](?!\d)\s*(.*)$")
@@ -37,7 +36,7 @@ _LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,15}[.)])")
 _LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
 _HEADING = re.compile(r"\\*###\s")
 MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
-"""A text without any of it needs no marking."""
+"""A text without any of these needs no escaping."""
 
 
 def heading_of(priority: str) -> str:
@@ -50,7 +49,7 @@ def is_rule(line: str) -> bool:
 
 
 def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
-    """Whether the next line that is not blank is one of a task's own."""
+    """Whether the next non-blank line is a field of a task."""
     for line in lines[index + 1 : index + 5]:
         if line.strip():
             return _NEXT_FIELD.match(line) is not None
@@ -61,11 +60,11 @@ class Zones:
     """Fences and comments among some lines."""
 
     def __init__(self, lines: Sequence[str], *, is_barrier: Callable[[int], bool] | None = None) -> None:
-        """`is_barrier`: a line that none of them reaches across: the heading of a task the board has."""
+        """`is_barrier`: a line that no zone crosses: the heading of a known task."""
         self._lines = lines
         self._is_barrier = is_barrier
         self._unclosed: dict[str, tuple[int, int]] = {}
-        """By kind: a length, and the line up to which nothing closes it. Thousands that never close are searched once."""
+        """By kind: a length, and the line up to which nothing closes it. Thousands of unclosed ones are searched once."""
 
     def end(self, index: int) -> int | None:
         """The line that closes the zone opened at `index`; None: nothing opens there, or it never closes."""
@@ -94,7 +93,7 @@ class Zones:
 
 
 def _closed_length(line: str, kind: str) -> int:
-    """Length of the fence that the line closes; 1 for a comment; 0: it closes nothing."""
+    """Length of the fence that the line closes; 1 for a comment; 0: none."""
     if kind == _COMMENT_END:
         return 1
     bare = line.strip()
@@ -102,7 +101,7 @@ def _closed_length(line: str, kind: str) -> int:
 
 
 def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
-    """With a backslash before each line that would be read as structure. `before_description`: the description follows these lines."""
+    """The lines with a backslash before each that would be read as structure. `before_description`: the description follows these lines."""
     return _marked(lines, _guard, before_description)
 
 
@@ -118,14 +117,14 @@ def _marked(lines: Sequence[str], mark: "Callable[[str, bool, bool], str]", befo
     while (index := len(result)) < len(given):
         end = zones.end(index)
         for at in range(index, (index if end is None else end) + 1):
-            # Inside a fence only a complete task would be taken for one.
+            # Inside a fence only a complete task would be parsed as one.
             is_task = _HEADING.match(given[at]) is not None and is_followed_by_field(given, at)
             result.append(mark(given[at], is_task or (end is None and _LOOKS_BUILT.match(given[at]) is not None), end is None))
     return result[: len(lines)]
 
 
 def _guard(line: str, is_structure: bool, is_outside: bool) -> str:
-    """A fence or comment that does not close (or a line that looks like one with its mark) is marked too."""
+    """An unclosed fence or comment (or a line that looks like an escaped one) is escaped too."""
     opens = is_outside and (line.lstrip().startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None)
     return "\\" + line if is_structure or opens else line
 
@@ -136,14 +135,14 @@ def _unguard(line: str, is_structure: bool, is_outside: bool) -> str:
 
 
 def first_plain(lines: Sequence[str]) -> int:
-    """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
+    """Where the text of a task with an unnamed description begins: the first line that is neither a field nor a comment."""
     zones = Zones(lines)
     index = 0
     while index < len(lines):
         line = lines[index]
         is_comment = line.lstrip().startswith("<!--")
         end = zones.end(index) if is_comment else None
-        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
+        is_below = line[:1] in (" ", "\t") and index > 0  # its own list below a field
         if not line.strip() or end is not None or is_below or FIELD.match(line):
             index = index + 1 if end is None else end + 1
             continue
@@ -152,7 +151,7 @@ def first_plain(lines: Sequence[str]) -> int:
 
 
 def stripped(lines: Sequence[str]) -> list[str]:
-    """Without the blank lines at both ends."""
+    """Without blank lines at both ends."""
     first, last = 0, len(lines)
     while first < last and not lines[first].strip():
         first += 1
@@ -162,7 +161,7 @@ def stripped(lines: Sequence[str]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Line ends as one sort, no byte order mark, no zero bytes."""
+    """With uniform line ends, no byte order mark, no zero bytes."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
@@ -203,7 +202,7 @@ class Sheet:
     headings: dict[Priority, str] = field(default_factory=dict)
 
     def texts(self, numbers: Sequence[int | None]) -> dict[str, str]:
-        """The gaps as the board keeps them; `numbers`: which task each block came to be, None: none."""
+        """The gaps as stored; `numbers`: the task of each block, None: none."""
         found: dict[str, list[str]] = {}
         for key, lines in self.gaps.items():
             if key.startswith("after:#"):
@@ -220,23 +219,23 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFields:
-    """What the lines of one block say."""
+    """The parsed lines of one block."""
 
     fields: Mapping[str, str]
-    """The known ones, by the name they are drawn with."""
+    """Known fields, by their drawn name."""
     again: tuple[tuple[str, str], ...] = ()
-    """Known ones that occur a second time."""
+    """Known fields that occur again."""
     lines: tuple[str, ...] = ()
     description: str = ""
 
 
 def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
-    """`titles`: of the tasks the board has. They tell a task from a heading within a description."""
+    """`titles`: of the known tasks. They distinguish a task from a heading within a description."""
     return Reader(plain(text).split("\n"), titles, next_number).read()
 
 
 def _striking(lines: Sequence[str]) -> list[int]:
-    """Indexes of lines that may carry structure, or open something."""
+    """Indexes of lines that may be structure, or open a zone."""
     return [
         index
         for index, line in enumerate(lines)
@@ -245,7 +244,7 @@ def _striking(lines: Sequence[str]) -> list[int]:
 
 
 class Reader:
-    """Goes through the lines once. `board import` reads less strictly with one of its own."""
+    """Reads the lines once. `board import` has its own, more lenient subclass."""
 
     def __init__(self, lines: Sequence[str], titles: Mapping[int, str], next_number: int) -> None:
         self.lines = lines
@@ -255,13 +254,13 @@ class Reader:
         self.sheet = Sheet(gaps={"top": []})
         self.section: Priority | None = None
         self.is_own = False
-        """Under a heading of the person's own, which is none of the three."""
+        """Under a heading of the person's own."""
         self.block: Block | None = None
         self.into = self.sheet.gaps["top"]
         """Where a line without meaning goes."""
 
     def read(self) -> Sheet:
-        """Line by line, but the many that can mean nothing are passed over in one go."""
+        """Line by line, but the many without meaning are skipped at once."""
         done = 0
         for index in _striking(self.lines):
             if index < done:
@@ -282,14 +281,14 @@ class Reader:
         return self.sheet
 
     def _is_known(self, index: int) -> bool:
-        """The heading of a task the board has, with its lines: no fence or comment reaches across it."""
+        """The heading of a known task, with its fields: no fence or comment crosses it."""
         found = NUMBERED.match(self.lines[index])
         if found is None or self.titles.get(int(found[1])) != found[2].strip():
             return False
         return is_followed_by_field(self.lines, index)
 
     def _is_heading(self, index: int, line: str) -> bool:
-        """Take a heading that is one of ours, or begins a section of the person's own; False: it is just a line."""
+        """Handle a known heading, or one that starts a section of the person's own; False: an ordinary line."""
         if line.startswith("## ") or line.startswith("##\t"):
             found = SECTION.match(line)
             if found:
@@ -303,7 +302,7 @@ class Reader:
         return line.startswith("###") and self._is_task(index, line)
 
     def _name_section(self, section: Priority, line: str) -> None:
-        """The section may have words of the person's behind its name; where it begins twice, the second name is kept as a comment."""
+        """The person's words may follow a section name; for a repeated section, the second name is kept as a comment."""
         usual = heading_of(section)
         known = self.sheet.headings.setdefault(section, line)
         if line in (usual, known):
@@ -337,7 +336,7 @@ class Reader:
             title = unnumbered[1].strip()
         if not is_followed_by_field(self.lines, index) and not self._stands_alone(number, title):
             if self.block is None and (self.is_own or self.section is None):
-                self._go_on_outside()  # behind the task above it, it would be drawn in a section, and be a task the next time
+                self._go_on_outside()  # after the task above it would be drawn in a section, and be a task the next time
             return False
         section = None if self.is_own else self.section
         self.block = Block(number, title, section)
@@ -346,7 +345,7 @@ class Reader:
         return True
 
     def _stands_alone(self, number: int | None, title: str) -> bool:
-        """A heading without a task's lines is one all the same between tasks, or where it can be nothing else."""
+        """A heading without fields is a task between tasks, or if it cannot be anything else."""
         if self.is_own or self.section is None:
             return False
         if self.block is None:
@@ -428,13 +427,13 @@ def draw(state: State) -> str:
 
 
 def _homeless(state: State) -> list[str]:
-    """Text that followed tasks which are archived by now."""
+    """Text after tasks that are archived by now."""
     numbers = {str(task.number) for task in state.tasks}
     return [text for key, text in state.texts.items() if key.startswith("after:") and key[6:] not in numbers]
 
 
 def block(task: Task) -> str:
-    """One task as TODO.md has it, its `---` included."""
+    """One task as in TODO.md, with its `---`."""
     head = f"### {task.number}. {one_line(task.title)}\n{_MARKERS[task.status]}"
     if task.effort:
         head += f"- **Effort**: {one_line(task.effort)}\n"
@@ -460,7 +459,7 @@ def block(task: Task) -> str:
 def _description(task: Task) -> str:
     text = task.description
     if not text or text.isspace():
-        # Lines that are no fields would be read as the description.
+        # Lines that are not fields would be read as the description.
         return "\n**Description**:\n" if task.lines and first_plain(task.lines) < len(task.lines) else ""
     if MAY_MEAN_MORE.search(text):
         text = "\n".join(guarded(plain(text).split("\n")))
@@ -498,7 +497,7 @@ def link_to(path: str) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Decode a TODO.md from any editor: a line that is not UTF-8 is read as Latin-1, never refused."""
+    """Decode a TODO.md from any editor: a line that is not UTF-8 is read as Latin-1."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
     try:

@@ -1,8 +1,7 @@
-"""A person's edits of TODO.md merged into the board: the difference between the drawing they began from and the text they left.
+"""Merges a person's edits of TODO.md into the board: the difference between the original drawing and the edited text.
 
-Pure. A task that was removed is drawn again, a number is never given twice, text is never dropped. An edit that cannot be applied is
-reported in a sentence and kept in the block as a comment, `<!-- remit kept: … -->`.
-"""
+Pure. A removed task is drawn again, a number is never reused, text is never dropped. An edit that cannot be applied is reported in a
+sentence and kept in the block as a comment, `<!-- remit kept: … -->`."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,10 +31,10 @@ _NAMED = 5
 
 
 class Edit:
-    """One task while a person's changes of its block are applied."""
+    """One task while the changes of its block are applied."""
 
     def __init__(self, task: Task, *, at: str, base: BlockFields | None) -> None:
-        """`base`: what its block said before; None: the task is new."""
+        """`base`: its block before; None: the task is new."""
         self.task = task
         self.at = at
         self.before = base if base is not None else BlockFields(fields={})
@@ -44,21 +43,21 @@ class Edit:
         self.kept: list[str] = []
 
     def apply(self, written: BlockFields, section: Priority | None) -> None:
-        """All but title and dependencies. `section`: the one it was moved to; None: it was not."""
+        """Apply everything except title and dependencies. `section`: its new section; None: unchanged."""
         self._apply_text(written)
         self._apply_status(written)
         self._apply_priority(written, section)
         self._apply_fields(written)
 
     def take(self, what: str, name: str = "", /, **fields: object) -> None:
-        """Set fields; an older comment about the same line is answered by that."""
+        """Set fields; removes an older comment about the same line."""
         lines = tuple(line for line in self.task.lines if not name or not line.startswith(f"{KEPT}{name}: "))
         self.task = replace(self.task, **{"lines": lines, "last_updated": self.at, **fields})  # type: ignore[arg-type]
         if not self.is_new:
             self.taken.append(f"Task {self.task.number}: {what}")
 
     def keep(self, name: str, value: str, why: str) -> None:
-        """Report, and leave the words in the block."""
+        """Report an edit and keep its text in the block."""
         words = f"{name}: {value or '(nothing)'}: {why}".replace("-->", "-- >").replace("\n", " ")
         comment = f"{KEPT}{words} -->"
         if comment not in self.task.lines:
@@ -69,7 +68,7 @@ class Edit:
         self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
 
     def value(self, written: BlockFields, name: str) -> str | None:
-        """What the person made of a line; None: they left it alone."""
+        """The person's new value of a line; None: unchanged."""
         value = written.fields.get(name)
         if value == self.before.fields.get(name):
             return None
@@ -78,7 +77,7 @@ class Edit:
     def _apply_text(self, written: BlockFields) -> None:
         if written.lines != self.before.lines:
             known = {*self.before.lines, *written.lines}
-            more = (line for line in self.task.lines if line.strip() and line not in known)  # came to the task meanwhile
+            more = (line for line in self.task.lines if line.strip() and line not in known)  # added to the task meanwhile
             self.take("lines of its own", lines=(*written.lines, *more))
         if bare(written.description) != bare(self.before.description) and written.description != self.task.description:
             self.take("description", description=written.description)
@@ -109,7 +108,7 @@ class Edit:
                 self.keep(name, value, f"the block has another line {name}, which counts.")
 
     def _apply_priority(self, written: BlockFields, section: Priority | None) -> None:
-        """Where the section and the line differ, the section counts."""
+        """If section and line differ, the section counts."""
         line = self.value(written, "Priority")
         word = (line or "").strip().strip("[]`*").strip().lower()
         said = Priority(word) if word in tuple(Priority) else None
@@ -165,7 +164,7 @@ class Edit:
             self.keep("Blocking Reason", reason, f"Task {self.task.number} is [{status.marker}]. Set its status with the reason.")
 
     def apply_dependencies(self, written: BlockFields, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
-        """`needs`: what each task of the board depends on; `taken_numbers`: of the archive."""
+        """`needs`: the dependencies of each task; `taken_numbers`: of the archive."""
         line = self.value(written, "Dependencies")
         if line is None:
             return
@@ -188,14 +187,14 @@ class Edit:
 
 
 def may_become(old: Status, new: Status) -> bool:
-    """Legal at once, or through a marker that a person has no reason to write: PLANNED → (IMPLEMENTING) → COMPLETED."""
+    """Legal at once, or through a marker that a person need not write: PLANNED → (IMPLEMENTING) → COMPLETED."""
     if old is Status.ABANDONED:
         return False
     return is_legal(old, new) or any(between in IN_PROGRESS and is_legal(between, new) for between in MOVES[old])
 
 
 def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
-    """The numbers, and the words that are not numbers."""
+    """The numbers, and the other words."""
     found: list[int] = []
 
     def spread(match: re.Match[str]) -> str:
@@ -226,7 +225,7 @@ def _is_day(text: str) -> bool:
 
 
 def bare(text: str) -> list[str]:
-    """Without what an editor may strip from the ends of lines: that is not an edit."""
+    """Without trailing white space, which editors may strip."""
     return [line.rstrip() for line in text.split("\n")]
 
 
@@ -240,19 +239,18 @@ def _short(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
     state: State
-    """With the person's edits."""
+    """The board with the person's edits."""
     taken: tuple[str, ...] = ()
-    """Edits that were applied, a line each, for the person to read."""
+    """Applied edits, one line each, for the person."""
     kept: tuple[str, ...] = ()
-    """What could not be, and why and where it is kept, a line each."""
+    """Edits that could not be applied, with the reason and where they are kept, one line each."""
 
 
 def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_numbers: Collection[int] = ()) -> MergeResult:
-    """The board with a person's edits: `text` is TODO.md as they left it, `draw(state)` what they began from.
+    """The board with a person's edits: `text` is the edited TODO.md, `draw(state)` the original.
 
-    `onto`: the board as it has become since; the edits are applied there. `taken_numbers`: of the archive; a new task gets none of
-    them, nor any below `next_number`. Raises `Refused` when the text has the marks of an unfinished git merge.
-    """
+    `onto`: the current board; the edits are applied there. `taken_numbers`: of the archive; a new task gets none of them, nor any below
+    `next_number`. Raises `Refused` if the text has markers of an unfinished git merge."""
     target = state if onto is None else onto
     drawn, text = draw(state), plain(text)
     if text == drawn:
@@ -285,14 +283,14 @@ class _Merge:
         self.tasks = {task.number: task for task in self.target.tasks}
         self.next_number = max(self.target.next_number, self.state.next_number, 1 + max(self.taken_numbers, default=0))
         self.following: int | None = None
-        """The number that the next new task without one gets."""
+        """The number of the next new task without one."""
         self.taken: list[str] = []
         self.kept: list[str] = []
         self.stray: list[str] = []
-        """Words about tasks that are gone."""
+        """Text about removed tasks."""
         self.known = {block.number: block for block in base.blocks if block.number is not None}
         self.numbers: list[int | None] = [None] * len(mine.blocks)
-        """Which task each block of the person's came to be."""
+        """The task of each block of the person's text."""
 
     def merged(self) -> MergeResult:
         self._recognize()
@@ -317,7 +315,7 @@ class _Merge:
         return 1 + max((task.number for task in tasks), default=0)
 
     def _recognize(self) -> None:
-        """Which block is which task: by number, and where a number occurs twice or was changed, by its title."""
+        """Match blocks to tasks: by number, and if a number is duplicated or changed, by title."""
         claimed: dict[int, list[int]] = {}
         for index, block in enumerate(self.mine.blocks):
             if block.number is not None and block.number in self.known:
@@ -366,7 +364,7 @@ class _Merge:
         self.kept += edit.kept
 
     def _moved_to(self, base: Block, mine: Block) -> Priority | None:
-        """The section a person carried it to; not where a heading went missing, or a section of their own begins."""
+        """The section it was moved to; not if a heading is missing, or the person's own section begins."""
         if mine.section is None or mine.section is base.section or base.section not in self.mine.headings:
             return None
         return mine.section
@@ -384,7 +382,7 @@ class _Merge:
         block = self.mine.blocks[index]
         if block.number in self.known and self._is_copy(block):
             self.numbers[index] = block.number
-            self.kept.append(f"Task {block.number} stood twice, word for word: it is drawn once.")
+            self.kept.append(f"Task {block.number} occurred twice with the same text: it is drawn once.")
             return
         number = block.number
         if number is None or number < self.next_number or number in self.tasks or number in self.taken_numbers:
@@ -397,7 +395,7 @@ class _Merge:
         self._apply(Edit(task, at=self.at, base=None), read_block(block.lines), block.section)
 
     def _next(self) -> int:
-        """Above everything: also above the free numbers other new tasks have asked for."""
+        """Above all numbers, including those that other new tasks requested."""
         if self.following is None:
             asked = (block.number for block in self.mine.blocks if block.number is not None and block.number >= self.next_number)
             self.following = max([self.next_number, *(1 + number for number in (*self.tasks, *asked))])
@@ -417,7 +415,7 @@ class _Merge:
             self.kept.append(f"So were {len(missing) - _NAMED} more tasks, up to Task {missing[-1]}: all are drawn again.")
 
     def _texts(self, missing: Sequence[int]) -> dict[str, str]:
-        """A person's own text, by its position now."""
+        """A person's own text, by its current position."""
         before = self.base.texts([block.number for block in self.base.blocks])
         after = {
             key: before[key] if key in before and bare(before[key]) == bare(text) else text
@@ -439,7 +437,7 @@ class _Merge:
         return texts
 
     def _keep_cut(self, before: dict[str, str], after: dict[str, str], missing: Iterable[int]) -> None:
-        """Text that went with a task or a section which is drawn again is drawn again too, unless it is elsewhere now."""
+        """Text that was removed with a redrawn task or section is drawn again too, unless it is elsewhere now."""
         gone = {f"after:{number}" for number in missing}
         gone |= {f"{where}:{one}" for one in self.base.headings if one not in self.mine.headings for where in ("heading", "begin", "end")}
         everything = "\n\n".join(after.values())
@@ -448,7 +446,7 @@ class _Merge:
                 after[key] = before[key]
 
     def _ordered(self, missing: Sequence[int]) -> tuple[Task, ...]:
-        """As the person put them; what they did not see stays behind what it stood behind."""
+        """In the person's order; tasks they did not see follow their former predecessor."""
         order = list(dict.fromkeys(number for number in self.numbers if number is not None and number in self.tasks))
         _put_back(order, missing, [block.number for block in self.base.blocks])
         here = set(order)
@@ -468,19 +466,19 @@ class _Merge:
 
 
 def _stayed(tasks: Iterable[Task], old: dict[int, Priority]) -> list[int]:
-    """Those that are neither new nor moved to another section."""
+    """Tasks that are neither new nor moved to another section."""
     return [task.number for task in tasks if old.get(task.number) is task.priority]
 
 
 def _strangeness(block: Block, known: Block) -> int:
-    """How unlike the task's own block it is."""
+    """How much it differs from the task's own block."""
     if block.looks_like(known):
         return 0
     return 1 if block.title == known.title else 2
 
 
 def _put_back(order: list[int], numbers: Iterable[int], sequence: Sequence[int | None]) -> None:
-    """Each behind the nearest before it in `sequence` that `order` has."""
+    """Each after its nearest predecessor in `sequence` that `order` has."""
     wanted = set(numbers)
     if not wanted:
         return

@@ -1,9 +1,8 @@
-"""TODO.md as people save it, at any moment and with any editor: read when it is complete, merged against the drawing its person began from.
+"""TODO.md as people save it, at any time and with any editor: read when it is complete, merged against the drawing it started from.
 
-An editor truncates the file and writes it, or writes another and renames it; either may happen in the middle of a change. So a file
-that was touched just now is read once it is at rest, and a displaced TODO.md (`left/`) is read again later: an editor that had it open may
-have written there. The last few drawings are remembered (`drawn/`), so that each version is merged against the right one.
-"""
+An editor truncates the file and writes it, or writes another and renames it; either may happen during a change. So a recently touched file
+is read once it is at rest, and a displaced TODO.md (`left/`) is read again later: an editor that had it open may have written there. The
+last few drawings are kept (`drawn/`), so that each version is merged against the right one."""
 
 import contextlib
 import os
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 TODO = "specs/TODO.md"
 FROM = "From TODO.md: "
-"""Begins a notice about an edit that was merged. Other notices are warnings."""
+"""Prefix of a notice about a merged edit. Other notices are warnings."""
 QUIET_SECONDS = 0.03
 """A file that was not touched for this long is complete."""
 LONGEST_WAIT_SECONDS = 1.0
@@ -41,18 +40,18 @@ _NO_BOARD = StateFile(state=State(), drawn="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """TODO.md as a person left it."""
+    """TODO.md as a person saved it."""
 
     data: bytes
     base: str
-    """Hash of the drawing they began from."""
+    """Hash of the drawing it started from."""
     path: Path
     is_displaced: bool = False
-    """It is not TODO.md any more."""
+    """It is no longer TODO.md."""
 
     @property
     def text(self) -> str:
-        from remit.board.todo import text_of  # only where a person has edited the file
+        from remit.board.todo import text_of  # only if a person has edited the file
 
         return text_of(self.data)
 
@@ -62,16 +61,16 @@ class BoardFiles:
     """The board's files at one moment."""
 
     data: bytes | None = None
-    """state.json; None: there is none."""
+    """state.json; None: missing."""
     file: StateFile = _NO_BOARD
     versions: tuple[Version, ...] = ()
-    """Edited TODO.md files, the oldest first: displaced ones, then the present one."""
+    """Edited TODO.md files, oldest first: displaced ones, then the present one."""
     is_drawn: bool = False
-    """TODO.md exists and is as drawn last."""
+    """TODO.md exists and is unchanged since it was drawn."""
 
 
 def read_at_rest(path: Path, drawn: str) -> bytes | None:
-    """The file once it is no longer being written; at once when it is `drawn`. None: there is none."""
+    """The file once it is no longer being written; at once if it is `drawn`. None: missing."""
     give_up_at = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         before = _touched(path)
@@ -86,7 +85,7 @@ def read_at_rest(path: Path, drawn: str) -> bytes | None:
 
 
 def _touched(path: Path) -> tuple[int, int, int]:
-    """When it was written last, or, where there is none, when its folder was: a moment ago means that it is being renamed."""
+    """When it was last written or, if missing, its folder: a moment ago means that it is being renamed."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -103,7 +102,7 @@ def left_name(drawn: str) -> str:
 
 
 def left(folder: Path) -> Iterator[Version]:
-    """Displaced versions that are not what they were drawn as, oldest first: a person's."""
+    """Displaced versions that differ from their drawing, oldest first: a person's."""
     for touched, path in _by_age(folder):
         base = _base_of(path)
         data = None if touched == UNTOUCHED else read_at_rest(path, base)
@@ -133,8 +132,8 @@ def _base_of(path: Path) -> str:
 
 
 def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
-    """Remember the board that this drawing shows, as long as it is among the last, or something is left that began from it. Not on disk
-    for certain, and not where there is no room: without it, a displaced version is kept beside TODO.md."""
+    """Keep the board of this drawing while it is among the last, or a version that started from it is left. Best effort: without it, a
+    displaced version is kept beside TODO.md."""
     temporary = folder / "new"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +143,7 @@ def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
         os.replace(temporary, folder / f"{drawn}.json")
     except OSError:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)  # half of it would be in the way of the change itself
+            temporary.unlink(missing_ok=True)  # a partial file would block the change itself
         return
     needed = {_base_of(path) for _, path in _by_age(left_in)}
     for _, path in _by_age(folder)[:-DRAWINGS_KEPT]:
@@ -156,7 +155,7 @@ def _by_age(folder: Path) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
             return sorted((entry.stat().st_mtime_ns, Path(entry.path)) for entry in entries if entry.is_file())
-    except FileNotFoundError:  # no such folder, or one of them has just gone: then a change is being made, and it is read again
+    except FileNotFoundError:  # the folder is missing, or a file has just gone: then a change is being made, and it is read again
         return []
 
 
@@ -164,23 +163,22 @@ def _by_age(folder: Path) -> list[tuple[int, Path]]:
 
 
 class UserEdits:
-    """The versions of TODO.md that people saved, and how they are merged into the board."""
+    """The saved versions of TODO.md, and their merge into the board."""
 
     def __init__(self, found: BoardFiles, *, drawn: Path, at: str, taken_numbers: Collection[int]) -> None:
-        """`drawn`: folder of the remembered drawings; `taken_numbers`: of the archive."""
+        """`drawn`: folder of the kept drawings; `taken_numbers`: of the archive."""
         self.found = found
         self._drawn = drawn
         self._at = at
         self._taken_numbers = taken_numbers
         self._bases: dict[Version, tuple[State | None, bool]] = {}
         self._merges: list[tuple[Version, State, MergeResult]] = []
-        """Version, target and result: most are asked for twice."""
+        """Version, target and result: most are needed twice."""
 
     def merge(self, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
-        """`state` with the edits of all versions, and a notice about each. Raises `Refused` when TODO.md cannot be merged as it is.
+        """`state` with the edits of all versions, and a notice about each. Raises `Refused` if TODO.md cannot be merged.
 
-        `before`: the numbers the board had at first; a task that is new since and occurs in two versions is one task.
-        """
+        `before`: the board's original numbers; a new task that occurs in two versions is one task."""
         notices: tuple[str, ...] = ()
         for version in self.found.versions:
             if not version.data.strip():
@@ -204,10 +202,9 @@ class UserEdits:
         return state, notices
 
     def goes_on_from(self, version: Version, merged: State) -> State | None:
-        """The board that this person sees: should they save again, or write the rest only now, this is what they change.
+        """The board as this person sees it, the base of their next save.
 
-        Without what others did since, and with the numbers that their new tasks have got. None: it was not merged.
-        """
+        Without later changes of others, and with the numbers that their new tasks got. None: it was not merged."""
         base, text = self._base(version)[0], version.text
         if base is None or not text.strip():
             return base
@@ -220,8 +217,8 @@ class UserEdits:
         return replace(known, next_number=merged.next_number).with_tasks(new)
 
     def _merged(self, version: Version, onto: State) -> "MergeResult | None":
-        """None: a displaced version whose base is unknown, or with the marks of an unfinished merge. A person can repair TODO.md and is
-        asked to; a displaced version they do not see."""
+        """None: a displaced version with an unknown base, or with markers of an unfinished merge. A person can fix TODO.md and is asked to;
+        they do not see a displaced version."""
         known = next((result for one, target, result in self._merges if one is version and target is onto), None)
         base = self._base(version)[0]
         if known is not None or base is None:
@@ -238,7 +235,7 @@ class UserEdits:
         return merged
 
     def _base(self, version: Version) -> tuple[State | None, bool]:
-        """The board that the person saw, and whether it is an older one than was drawn last."""
+        """The board that the person saw, and whether it is older than the last drawing."""
         if version not in self._bases:
             base = self._drawn_last(version)
             older = None if base is None or version.is_displaced else self._older(base, version.text)
@@ -246,18 +243,17 @@ class UserEdits:
         return self._bases[version]
 
     def _drawn_last(self, version: Version) -> State | None:
-        """Not the board on disk when that was changed since it was drawn, by us or by hand."""
+        """Not the board on disk if that was changed since it was drawn, by remit or by hand."""
         shown = read_or_none(self._drawn / f"{version.base}.json") if version.base else None
         if shown is not None and shown != self.found.data:
-            with contextlib.suppress(Unavailable):  # half written when the power went
+            with contextlib.suppress(Unavailable):  # half written at a power failure
                 return read_state(shown, version.base).state
         return None if version.is_displaced and version.base != self.found.file.drawn else self.found.file.state
 
     def _older(self, base: State, text: str) -> State | None:
-        """The remembered board from which the fewest edits lead to the text; None: the last drawing explains it best.
+        """The kept board from which the fewest edits lead to the text; None: the last drawing fits best.
 
-        An old buffer lacks the tasks that came since. Taken for edits of the last drawing, it would undo what it does not know.
-        """
+        An old buffer lacks newer tasks. As edits of the last drawing, it would undo them."""
         from remit.board.todo_merge import merge
 
         numbers = frozenset(map(int, _NUMBER.findall(text)))
@@ -279,7 +275,7 @@ class UserEdits:
 
 
 def _makes_again(older: State, merged: State, base: State) -> bool:
-    """Whether a new task of it is one that we have by now."""
+    """Whether one of its new tasks already exists."""
     new = {task.title for task in merged.tasks if older.find(task.number) is None}
     return any(task.title in new for task in base.tasks if older.find(task.number) is None)
 
@@ -289,7 +285,7 @@ def numbers_of(state: State) -> frozenset[int]:
 
 
 def _twice(state: State, merged: State, before: frozenset[int]) -> tuple[int, ...]:
-    """New tasks of one version that another has brought already: who saves twice while we write has saved the first ones again."""
+    """New tasks of one version that another already brought: a person who saves twice during a change saves the first ones again."""
     if len(merged.tasks) == len(state.tasks):
         return ()
     known = {(task.title, task.description) for task in state.tasks if task.number not in before}

@@ -1,13 +1,12 @@
-"""What a return comes to on the board, judged by the files that exist and never by the agent's claims.
+"""Verdicts on returns, based on existing files and never on the agent's claims.
 
 `judge_document` is for research, plan and revise, `judge_work` for implement. Reads files and git, writes nothing: the callers file each
-verdict as one change of the board.
-"""
+verdict as one change of the board."""
 
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
 from remit.board.commits import find_repository
+from remit.board.plan_check import plan_faults
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
@@ -28,29 +28,29 @@ from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
 from remit.system.git import NO_SUBMODULES
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
-"""The type of artifact that a command must bring."""
+"""The artifact type that a command requires."""
 MAX_BYTES = 16 << 20
 BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 REASON_CHARACTERS = 300
 CLOCK_LAG_SECONDS = 2.0
-"""Files are dated by another clock than ours, on some disks by one that counts whole seconds."""
+"""Files have another clock, with a resolution of whole seconds on some disks."""
 GIT_SECONDS = 20.0
 MAX_NAMES = 10
 STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
 """Errors after which the same command resumes the work."""
 _TASK_FOLDER = re.compile(r"(\./)*specs/+(\d+_|archive/)")
 _PROSE = re.compile(r"(^|/)\.remit/scratch/(.*/)?answer[^/]*$")
-"""The text around a return, which is kept as a file too."""
+"""The text around a return, which is also kept as a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The report or plan that a run has brought."""
+    """The report or plan of a run."""
 
     data: bytes
     summary: str = ""
     came_from: str = ""
-    """Where it was, when not where it was wanted; `data` is then written there."""
+    """Where it was found, if not at the wanted path; `data` is then written there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +58,22 @@ class Verdict:
     status: returns.Status
     summary: str = ""
     moves_to: Status | None = None
-    """The task's new marker; None: it keeps the marker of the command."""
+    """The task's new marker; None: that of the command."""
     is_undone: bool = False
-    """It was refused and nothing ran: task and phase go back to where they were."""
+    """Refused without running: task and phase are reset."""
     reason: str = ""
-    """Why it is blocked, fit for a line of TODO.md."""
+    """Why it is blocked, for a line of TODO.md."""
     errors: tuple[ErrorInfo, ...] = ()
     document: Document | None = None
+    faults: tuple[str, ...] = ()
+    """Faults of the plan, one sentence each."""
     artifacts: tuple[Artifact, ...] = ()
-    """Files of an implementation that are in the project."""
+    """Files of an implementation in the project."""
     deleted: tuple[str, ...] = ()
+    commit: str = ""
+    """Commit on the branch of the task's worktree."""
     not_its_own: tuple[str, ...] = ()
-    """Named by the agent, but of the board, of another task or of git: never committed as its work."""
+    """Named by the agent, but belonging to the board, another task or git: never committed as its work."""
 
     @property
     def is_done(self) -> bool:
@@ -80,7 +84,7 @@ class Verdict:
         return tuple(dict.fromkeys(artifact.path for artifact in self.artifacts))
 
     def phase_status(self, before: PhaseStatus) -> PhaseStatus:
-        """The marker of the phase that was carried out."""
+        """The marker of the executed phase."""
         if self.is_undone:
             return before
         if self.status is returns.Status.BLOCKED:
@@ -89,7 +93,7 @@ class Verdict:
 
 
 def _verdict(result: Return, **more: Any) -> Verdict:
-    """What the status of a return comes to by itself."""
+    """The verdict of a return's status alone."""
     if result.stop_reason is StopReason.REFUSED:
         return Verdict(status=result.status, summary=result.summary, is_undone=True, errors=result.errors, **more)
     verdict = Verdict(status=result.status, summary=result.summary, errors=result.errors, **more)
@@ -100,7 +104,7 @@ def _verdict(result: Return, **more: Any) -> Verdict:
 
 
 def stays_inside(root: Path, path: str) -> bool:
-    """Whether it is in the board's folder: slugs and links come from others, and neither may lead a report out of it."""
+    """Whether it is in the board's folder: slugs and links are untrusted, and must not lead a report out of it."""
     place, specs = root / path, (root / SPECS).resolve()
     return not place.is_symlink() and place.resolve().is_relative_to(specs) and specs.is_relative_to(root.resolve())
 
@@ -109,26 +113,28 @@ def stays_inside(root: Path, path: str) -> bool:
 
 
 def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
-    # A link that the agent has put there is neither read nor written through.
+    # A link that the agent created is neither read nor written through.
     is_safe = result.stop_reason is not StopReason.REFUSED and stays_inside(root, brief.write_to)
     kind = KINDS[brief.command]
-    found = find_document(root, result, kind, _candidates(brief, result), brief.write_to) if is_safe else None
+    found = find_document(root, result, kind, _candidates(brief, result), brief.write_to, brief.refused) if is_safe else None
     verdict = _verdict(result, document=found)
     if verdict.is_undone or verdict.moves_to is not None:
         return verdict
     if not verdict.is_done:
         return replace(verdict, errors=tuple(_with_resume_command(error, brief, result) for error in result.errors))
-    code, fault = _fault(brief, result, found)
+    faults = _plan_faults(root, brief, found) if found is not None and kind == "plan" else ()
+    code, fault = _fault(brief, result, found, faults)
     if not fault:
         return replace(verdict, moves_to=DONE[BEGINS[brief.command]])
-    # An unusable document is kept where it is, and linked as unfinished.
+    # An unusable document is kept in place, and linked as unfinished.
     again = f"The status stays [{BEGINS[brief.command].marker}]: run `remit {brief.command} {brief.task.number}` again."
-    error = new_error("validation", code, fault, f"{again} `remit show {result.session_id}` shows what it did.")
-    return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=(error,))
+    advice = f"{again} `remit show {result.session_id}` shows what it did."
+    errors = tuple(new_error("validation", code, words, advice) for words in faults or (fault,))
+    return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=errors, faults=faults)
 
 
 def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
-    """How to continue after a stop, as a command of the board."""
+    """Advice to continue after a stop, as a board command."""
     if result.stop_reason is StopReason.FINISHED or error.code not in STOPPED:
         return error
     longer = "; --timeout gives it longer" if error.code == "TIMEOUT" else ""
@@ -136,7 +142,7 @@ def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> Erro
 
 
 def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Collection[str] = ()) -> str:
-    """`folder/name-001.md`: one more than any that exists, was linked or is taken, so that nothing is overwritten."""
+    """`folder/name-001.md`: one more than any existing, linked or taken number, so that nothing is overwritten."""
     pattern = re.compile(rf"{re.escape(name)}-(\d+)\.")
     linked = [*(one.path for one in task.artifacts), *(one.path for one in task.plan_versions)] if task is not None else []
     names = [path.rpartition("/")[2] for path in (*linked, *taken)]
@@ -145,25 +151,24 @@ def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Coll
     return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
 
 
-def find_document(root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "") -> Document | None:
-    """At the wanted path; else one of these files that the return names; else the text of that kind in its data."""
+def find_document(
+    root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "", but: bytes = b""
+) -> Document | None:  # fmt: skip
+    """At the wanted path; else one of these files that the return names; else the text of that kind in its data. Never `but`."""
     wanted = next((one for one in result.artifacts if one.path == write_to), Artifact(type=kind, path=write_to))
     for artifact in (*([wanted] if write_to else []), *candidates):
         data = _read_inside(root, artifact.path)
-        if data is not None and data.strip():
+        if data is not None and data.strip() and data != but:
             return Document(data=data, summary=artifact.summary, came_from="" if artifact.path == write_to else artifact.path)
     text = result.data.get(kind) if isinstance(result.data, dict) else None
-    if not isinstance(text, str) or text.strip() in ("", write_to):
-        return None
-    return Document(data=text.encode("utf-8", "replace"), came_from="the data of its return")
+    data = text.encode("utf-8", "replace") if isinstance(text, str) and text.strip() not in ("", write_to) else but
+    return Document(data=data, came_from="the data of its return") if data != but else None
 
 
 def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
     """Artifacts that may be the document: of its type and of this run.
 
-    Of a run that was stopped, only the wanted path in a folder of its own: other files that changed in the project at that moment may be
-    anybody's.
-    """
+    For a stopped run, only the wanted path in its own folder: other files that changed in the project may belong to anyone."""
     known = {one.path for one in brief.task.artifacts} | {brief.plan, *brief.reports} | BOARD_FILES
     was_stopped = result.stop_reason is not StopReason.FINISHED
     for artifact in result.artifacts:
@@ -177,7 +182,7 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 
 def _read_inside(root: Path, path: str) -> bytes | None:
-    """Only what is inside the project, through no link that leads out, and no secret: it is filed and committed."""
+    """Only inside the project, through no link that leads out, and no secret: it is filed and committed."""
     real = (root / path).resolve()
     if not isinstance(inspect_artifact(root, path), FileInfo) or is_private(os.path.relpath(real, root.resolve())):
         return None
@@ -185,22 +190,27 @@ def _read_inside(root: Path, path: str) -> bytes | None:
     return data if data is not None and len(data) <= MAX_BYTES else None
 
 
-def _fault(brief: Brief, result: Return, found: Document | None) -> tuple[str, str]:
-    """Code and reason why a return that says completed is not; empty: it is."""
+def _plan_faults(root: Path, brief: Brief, found: Document) -> tuple[str, ...]:
+    """For a template only faults that prevent its execution: it is copied from a person's words."""
+    text = found.data.decode("utf-8", "replace")
+    if brief.is_checked:
+        return plan_faults(root, text, (_read_inside(root, brief.plan) or b"").decode("utf-8", "replace") if brief.plan else "")
+    plan = read_plan(text)
+    return plan.faults or ("No phase can be read.",) if plan.doubled or not plan.phases else ()
+
+
+def _fault(brief: Brief, result: Return, found: Document | None, faults: Sequence[str]) -> tuple[str, str]:
+    """Code and reason why a return that reports completed is not; empty: it is."""
     kind, agent = KINDS[brief.command], result.metadata.agent_type
     if found is None:
         is_large = any(one.path == brief.write_to and (one.size or 0) > MAX_BYTES for one in result.artifacts)
         missing = f"{brief.write_to} {f'has more than {MAX_BYTES >> 20} MiB' if is_large else 'is missing or empty'}"
-        words = f"{agent} says completed, but there is no {kind}: {missing}, and no other file of type {kind} was named."
+        words = f"{agent} reports completed, but there is no {kind}: {missing}, and no other file of type {kind} was named."
         return "FILE_NOT_FOUND", words
-    plan = read_plan(found.data.decode("utf-8", "replace")) if kind == "plan" else None
-    where = found.came_from or brief.write_to
-    if plan is not None and not plan.phases:
-        why = f" ({plan.faults[0]})" if plan.faults else ""
-        return "VALIDATION_FAILED", f"The plan {where} has no phase that can be read{why}."
-    if plan is not None and plan.doubled:
-        return "VALIDATION_FAILED", f"The plan {where} has more than one phase {', '.join(map(str, plan.doubled))}."
-    return "", ""
+    if not faults:
+        return "", ""
+    count = f"{len(faults)} faults" if faults[1:] else "a fault"
+    return "VALIDATION_FAILED", f"The plan {brief.write_to} has {count}{', also after it was handed back once' if brief.refused else ''}."
 
 
 # ---- implementations
@@ -211,7 +221,7 @@ def judge_work(root: Path, result: Return, own: str) -> Verdict:
     deleted = _deleted(root, result.data)
     named = dict.fromkeys((*(one.path for one in result.artifacts), *deleted))
     others = {path for path in named if _is_anothers(root, path, own)}
-    # Of a run that was stopped the files were found, not named: remit itself writes those of the board meanwhile.
+    # The files of a stopped run were found, not named: remit itself writes board files meanwhile.
     not_its_own = tuple(path for path in named if path in others) if result.stop_reason is StopReason.FINISHED else ()
     verdict = _verdict(
         result,
@@ -227,12 +237,25 @@ def judge_work(root: Path, result: Return, own: str) -> Verdict:
     return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
 
 
+def judge_placed(result: Return) -> Verdict:
+    """For a run in the worktree of its task, which was checked by its changes before it was settled."""
+    place = result.extra.get("workspace")
+    place = place if isinstance(place, Mapping) and isinstance(place.get("changed"), list) else {}
+    verdict = _verdict(
+        result,
+        artifacts=tuple(Artifact(type="implementation", path=str(path)) for path in place.get("changed", ())),
+        deleted=tuple(map(str, place.get("deleted", ()))),
+        commit=str(place.get("commit", "")),
+    )
+    return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
+
+
 def _is_work(root: Path, path: str) -> bool:
     return (root / path).exists() and _parts(root, path)[0] != ".remit"
 
 
 def _is_anothers(root: Path, path: str, own: str) -> bool:
-    """Of git, of the board or of another task, wherever links lead to."""
+    """Whether it belongs to git, the board or another task, links resolved."""
     parts = _parts(root, path)
     if ".git" in (part.lower() for part in parts):
         return True
@@ -247,7 +270,7 @@ def _parts(root: Path, path: str) -> tuple[str, ...]:
 
 
 def _deleted(root: Path, data: Any) -> tuple[str, ...]:
-    """Paths that the agent says it deleted and that are gone."""
+    """Paths that the agent reports as deleted and that are gone."""
     named = data.get("deleted") if isinstance(data, dict) else None
     if not isinstance(named, list):
         return ()
@@ -256,15 +279,15 @@ def _deleted(root: Path, data: Any) -> tuple[str, ...]:
 
 
 def _nothing_made(result: Return) -> ErrorInfo:
-    """Completed, without a file in the project."""
+    """Completed without a file in the project."""
     agent, place = result.metadata.agent_type, result.extra.get("workspace")
     branch = place.get("branch") if isinstance(place, dict) else None
     if branch:
-        message = f"{agent} says completed, but its work is on the branch {branch} and not in the project."
+        message = f"{agent} reports completed, but its work is on the branch {branch} and not in the project."
         merge = f"remit workspaces {result.session_id} --merge"
         advice = f"Let its agent merge (merge = true), or merge it yourself ({merge}) and mark the phase [COMPLETED]."
     else:
-        message = f"{agent} says completed, but names no file of the project that it made or changed."
+        message = f"{agent} reports completed, but names no project file that it created or changed."
         advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
     return new_error("validation", "VALIDATION_FAILED", message, advice)
 
@@ -273,11 +296,11 @@ def _nothing_made(result: Return) -> ErrorInfo:
 
 
 Changes = Mapping[str, tuple[int, int]]
-"""Each file that git does not have as it is, with its size and time; a file that is gone with (-1, -1)."""
+"""Each file that differs from git, with its size and time; a removed file with (-1, -1)."""
 
 
 def uncommitted_changes(root: Path, own: str) -> Changes | None:
-    """`own`: the task's folder; other files of remit are left out. None: there is no git here, or it did not answer in time."""
+    """`own`: the task's folder; other remit files are omitted. None: no git, or it did not answer in time."""
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
@@ -296,7 +319,7 @@ def uncommitted_changes(root: Path, own: str) -> Changes | None:
 
 
 def unnamed_changes(root: Path, own: str, before: Changes | None, named: Collection[str]) -> tuple[str, ...]:
-    """Files that changed since `before` and that the return does not name: reported, and never committed."""
+    """Files that changed since `before` and that the return does not name: reported, never committed."""
     after = uncommitted_changes(root, own) if before is not None else None
     if before is None or after is None:
         return ()

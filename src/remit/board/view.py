@@ -1,7 +1,6 @@
-"""The board for display: dependencies of tasks, and the state of each: running, stopped, ready, waiting, blocked, done. Only reads.
+"""The board for display: dependencies of tasks, and the state of each: running, stopped, ready, waiting, blocked, done. Read only.
 
-For drawing: `cli.board` puts it into a terminal, `board.picture` into a file.
-"""
+`cli.board` shows it in a terminal, `board.picture` draws it to a file."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, status_
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import Misused
 
-# ---- Which task waits for which: dependencies that are met or not, what is ready, circles found and named. Pure, and quick fo
+# ---- dependencies that are met or not, ready tasks, cycles. Pure
 
 
 NEXT: Mapping[Status, str] = {
@@ -36,15 +35,15 @@ CLOSED = frozenset({Status.COMPLETED, Status.EXPANDED, Status.ABANDONED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The dependencies of a board, archived tasks counted by how they ended."""
+    """The dependencies of a board; archived tasks count by how they ended."""
 
     tasks: Mapping[int, Task]
     archived: Mapping[int, Status] = field(default_factory=dict)
     parts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of each task that was divided: its subtasks that are still on the board."""
+    """Subtasks of divided tasks that are still on the board."""
 
     def is_met(self, number: int) -> bool:
-        """Completed, on the board or in the archive; a divided task when nothing of its parts is left to do."""
+        """Completed, on the board or in the archive; a divided task once none of its parts is open."""
         task = self.tasks.get(number)
         if task is None:
             return self.archived.get(number) is Status.COMPLETED
@@ -53,10 +52,10 @@ class Graph:
         return task.status is Status.COMPLETED
 
     def open_parts(self, number: int) -> list[int]:
-        """What of a divided task is still to be done: parts that are neither completed nor given up, parts of parts too."""
+        """Open parts of a divided task, recursively."""
         found, queue = [], list(self.parts.get(number, ()))
         seen = {number}
-        for part in queue:  # grows while it is gone through
+        for part in queue:  # grows during the loop
             if part in seen:
                 continue
             seen.add(part)
@@ -71,7 +70,7 @@ class Graph:
         return tuple(number for number in task.dependencies if not self.is_met(number))
 
     def is_ready(self, task: Task) -> bool:
-        """It can be worked on now: it is open, not blocked, not in progress, and all it depends on is completed."""
+        """Whether it can start now: open, not blocked, not in progress, and all dependencies completed."""
         return task.status not in CLOSED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
 
 
@@ -88,15 +87,24 @@ def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Grap
 
 
 def next_command(task: Task) -> str:
-    """The command to type next; empty when nothing is to be done."""
+    """The command to type next; empty if there is nothing to do."""
     verb = NEXT.get(task.status)
     if task.status is Status.BLOCKED:
         verb = "implement" if task.has_plan else "plan" if any(one.type in ("report", "research") for one in task.artifacts) else "research"
     return f"remit {verb} {task.number}" if verb else ""
 
 
+def review_verdict(task: Task) -> str:
+    """The result of its last review: `review: 2 high, 1 low`; empty: no review, or only prose."""
+    last = next((one for one in reversed(task.artifacts) if one.type == "review"), None)
+    found = last.extra.get("findings") if last is not None else None
+    if not isinstance(found, Mapping):
+        return ""
+    return f"review: {', '.join(f'{number} {severity}' for severity, number in found.items()) or 'no findings'}"
+
+
 def cycles(tasks: Iterable[Task]) -> list[tuple[int, ...]]:
-    """Tasks that wait for one another, each circle as one walks it: (3, 5, 9) when 3 depends on 5, 5 on 9 and 9 on 3."""
+    """Tasks that wait for one another, each cycle in order: (3, 5, 9) if 3 depends on 5, 5 on 9 and 9 on 3."""
     after = {task.number: task.dependencies for task in tasks}
     return sorted(shortest_cycle(min(component), after, component) for component in cyclic_components(after))
 
@@ -110,7 +118,7 @@ def circle_words(circle: Sequence[int]) -> str:
 
 
 def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -> tuple[int, ...]:
-    """The circle that task `number` would close by depending on these; empty: none."""
+    """The cycle that task `number` would close with these dependencies; empty: none."""
     after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}
     after[number] = tuple(dependencies)
     return shortest_cycle(number, after, after)
@@ -123,11 +131,11 @@ _RANK = {priority: rank for rank, priority in enumerate(Priority)}
 
 
 class TaskState(StrEnum):
-    """In the order in which they are shown."""
+    """In display order."""
 
     RUNNING = "running"
     STOPPED = "stopped"
-    """Marked as in progress, and no live process works on it: the same command resumes it."""
+    """Marked as in progress without a live process: the same command resumes it."""
     READY = "ready"
     WAITING = "waiting"
     BLOCKED = "blocked"
@@ -137,9 +145,9 @@ class TaskState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     tasks: tuple[Task, ...]
-    """Those that were asked for: by state, then by priority, then in the order of the board."""
+    """Selected tasks: by state, then by priority, then in board order."""
     states: Mapping[int, TaskState]
-    """Of all tasks, shown or not."""
+    """Of all tasks, selected or not."""
     graph: Graph
     holders: Mapping[int, Holder] = field(default_factory=dict)
     circles: tuple[tuple[int, ...], ...] = ()
@@ -147,23 +155,23 @@ class View:
     """Which of the tasks come from the archive."""
     notices: tuple[str, ...] = ()
     project: str = ""
-    """The name of its folder."""
+    """Name of the project's folder."""
     exists: bool = True
     is_chosen: bool = False
-    """Some were left out because of what was asked for."""
+    """Whether a filter omitted some."""
 
     def group(self, state: TaskState) -> list[Task]:
         return [task for task in self.tasks if self.states[task.number] is state]
 
     def counts(self) -> dict[str, int]:
-        """How many tasks of the board are in each state, without archived ones."""
+        """Number of tasks in each state, without archived ones."""
         found = dict.fromkeys(map(str, TaskState), 0)
         for number, state in self.states.items():
             found[state] += number not in self.archived
         return found
 
     def next_command(self, task: Task) -> str:
-        """What to type for it now; empty while it runs, waits or is done."""
+        """The command to type for it now; empty while it runs, waits or is done."""
         return next_command(task) if self.states[task.number] in (TaskState.READY, TaskState.STOPPED) else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,12 +191,13 @@ class View:
             "waits_for": list(self.graph.unmet(task)),
             "running": running,
             "next": self.next_command(task),
+            "review": review_verdict(task),
             "archived": task.number in self.archived,
         }
 
 
 def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = False) -> View:
-    """`archive`: the archived tasks, which decide what is met; they are among the tasks only `with_archive`."""
+    """`archive`: the archived tasks, for dependencies; included in the tasks only `with_archive`."""
     seen = board.look()
     away = list(archive)
     graph = graph_of(seen.state, {task.number: task.status for task in away})
@@ -211,7 +220,7 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
 
 
 def chosen(view: View, *, status: str = "", priority: str = "", language: str = "") -> View:
-    """Only what was asked for: statuses or states separated by commas. Raises `Misused` for a word that is neither."""
+    """Filter by statuses or states separated by commas. Raises `Misused` for an unknown word."""
     if not (status or priority or language):
         return view
     states, statuses = _asked_statuses(status)

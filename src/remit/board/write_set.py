@@ -1,12 +1,11 @@
-"""Several files written as one set: all of them or none, whatever ends the process in between.
+"""Writes several files as one set: all or none, whatever ends the process in between.
 
-New contents are staged in a folder of the board, then a journal names them: its appearance is the moment of the change. Only then are the
-files put in place, one after the other, and read back. A process that dies before the journal appears has changed nothing. After that,
-the next command finishes the change from the journal (`finish`), and readers see through it (`Pending`).
+New contents are staged in a folder of the board, then a journal names them: its creation is the moment of the change. Only then are the
+files put in place, one by one, and read back. A process that dies before has changed nothing. Afterwards, the next command completes the
+change from the journal (`finish`), and readers see through it (`Pending`).
 
-A file is put in place by exchanging names, so the file that it displaces is never lost: if it differs from what the writer had read, it
-belongs to another program or person and is kept. Callers hold the board's lock.
-"""
+A file is put in place by exchanging names, so the displaced file is never lost: if it differs from what the writer had read, it belongs to
+another program or person and is kept. Callers hold the board's lock."""
 
 import contextlib
 import errno
@@ -29,7 +28,7 @@ LARGEST_BYTES = 256 << 20
 NOTHING = ""
 """As a hash: no file."""
 UNTOUCHED = 0
-"""Modification time of a displaced file, until it is written to."""
+"""Modification time of a displaced file until it is written to."""
 JOURNAL = "journal.json"
 _TRIES = 100
 _STEP = ("path", "staged", "new", "displaced_to", "kept_as")
@@ -43,9 +42,9 @@ class Piece:
     """Relative to the root."""
     data: bytes
     expected: str | None = None
-    """Hash of the file that the writer had read; None: it read none. Any other file found there is kept beside the new one."""
+    """Hash of the file that the writer had read; None: none. Any other file found there is kept beside the new one."""
     displaced_to: str = ""
-    """Where the displaced file goes in any case, relative to the root: an editor may still be writing to it. Empty: nowhere."""
+    """Where the displaced file always goes, relative to the root: an editor may still be writing to it. Empty: nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +53,13 @@ class WriteSet:
     moves: tuple[tuple[str, str], ...] = ()
     """Folders to rename before the files are put in place."""
     consumed: tuple[tuple[str, str, str], ...] = ()
-    """Files displaced earlier that this change has merged: from where, to where, and the hash of what was merged."""
+    """Files displaced earlier that this change has merged: source, target, and the merged hash."""
     stamp: str
-    """For the names of files that are kept."""
+    """For the names of kept files."""
 
 
 class Pending:
-    """A change whose journal exists and whose files are not all in place: it counts as made."""
+    """A change with a journal whose files are not all in place: it counts as made."""
 
     def __init__(self, folder: Path, raw: bytes) -> None:
         self._folder = folder
@@ -82,8 +81,8 @@ def pending(folder: Path) -> Pending | None:
 
 
 def make_ready(folder: Path, root: Path) -> None:
-    """Make a folder of the board's own. Raises `Unavailable` where that cannot be done, or where it is a link, as it may come with a cloned
-    project: files in there are written and deleted."""
+    """Create a folder of the board. Raises `Unavailable` if that fails, or if it is a link (of a cloned project): files in there are
+    written and deleted."""
     try:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -97,7 +96,7 @@ def make_ready(folder: Path, root: Path) -> None:
 
 
 def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
-    """Make the change; returns a line for each file that was kept beside a new one. Raises `Unavailable`; then nothing was changed."""
+    """Make the change. Returns a line for each file kept beside a new one. Raises `Unavailable`; then nothing was changed."""
     journal = folder / JOURNAL
     try:
         _empty(folder)
@@ -115,7 +114,7 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
 
 
 def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
-    """Put in place what a journal names and is not there yet. May be repeated, after a crash anywhere in it."""
+    """Put the remaining files of a journal in place. Idempotent, also after a crash."""
     raw = read_or_none(folder / JOURNAL)
     entry = {"moves": (), "pieces": (), "consumed": ()} if raw is None else _parse_journal(raw, folder)
     if raw is not None and not is_fresh:
@@ -124,7 +123,7 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
     try:
         _move_all(root, entry["moves"])
         for step in entry["pieces"]:
-            # A file that is in place already was exchanged for the one that is staged now.
+            # A file that is already in place was exchanged for the one that is staged now.
             if is_fresh or hash_of(read_or_none(folder / step["staged"])) == step["new"]:
                 _put(root, step, folder / step["staged"])
         _sync_all(_target(root, step["path"]).parent for step in entry["pieces"])
@@ -161,7 +160,7 @@ def _parse_journal(raw: bytes, folder: Path) -> dict[str, Any]:
 
 
 def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
-    """Raises `Unavailable` for a journal that would write outside the project or into git's folder: it may come with a cloned project."""
+    """Raise `Unavailable` for a journal that would write outside the project or into git's folder: it may come with a cloned project."""
     names = [step[name] for step in entry["pieces"] for name in ("staged", "kept_as")]
     paths = [path for step in entry["pieces"] for path in (step["path"], step["displaced_to"] or step["path"])]
     paths += [path for move in entry["moves"] for path in move] + [path for *both, _ in entry["consumed"] for path in both]
@@ -207,7 +206,7 @@ def _stage(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> dic
 
 
 def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
-    """Put the file in place and read it back. A difference because an editor has saved there since is not an error."""
+    """Put the file in place and read it back. A later save by an editor is not an error."""
     target = _target(root, step["path"])
     _make_folders(target.parent)
     before = staged.stat()
@@ -215,17 +214,17 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
         try:
             _put_once(step, staged, target)
             break
-        except (FileNotFoundError, FileExistsError):  # an editor saves here by renaming: there one moment, gone the next
+        except (FileNotFoundError, FileExistsError):  # an editor saves by renaming: the file may vanish in between
             continue
     else:
-        raise Unavailable(f"{target} is being replaced by others all the time.", code="STATUS_SYNC_FAILED", advice="Try again.")
+        raise Unavailable(f"{target} is being replaced continuously by another program.", code="STATUS_SYNC_FAILED", advice="Try again.")
     if hash_of(read_or_none(target)) == step["new"]:
         return
     with contextlib.suppress(FileNotFoundError):
         found = target.stat()
         if (found.st_ino, found.st_mtime_ns, found.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size):
             raise Unavailable(
-                f"{target} was written, and reads back as something else.",
+                f"{target} was written but reads back differently.",
                 code="STATUS_SYNC_FAILED",
                 advice="Check the disk; `git diff` shows the difference.",
             )
@@ -243,7 +242,7 @@ def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-    # Names cannot be exchanged here, or the target is on another disk. `staged` is removed last: its presence says that this is not done.
+    # Names cannot be exchanged here, or the target is on another disk. `staged` is removed last: its presence means that this is not done.
     found = read_or_none(target)
     if hash_of(found) != step["new"]:
         if found is not None:
@@ -259,7 +258,7 @@ def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
 
 
 def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
-    """Move the displaced file to its place when it has one, beside the new file when it is not the expected one."""
+    """Move the displaced file to its place if it has one, and beside the new file if it is unexpected."""
     displaced = _displaced_at(staged) if _displaced_at(staged).exists() else staged
     if step["displaced_to"]:
         _lay_aside(displaced, root / step["displaced_to"], step["expected"])
@@ -273,7 +272,7 @@ def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]
 
 
 def _lay_aside(file: Path, place: Path, expected: str) -> None:
-    """Keep it there, marked as untouched as long as it is what was expected."""
+    """Keep it there, marked as untouched while it is as expected."""
     with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's file: it is read again each time
         os.utime(file, (UNTOUCHED, UNTOUCHED))  # first: a later write shows in the time, an earlier one in the hash
     data = read_or_none(file)
@@ -287,7 +286,7 @@ def _lay_aside(file: Path, place: Path, expected: str) -> None:
 
 
 def _displaced_at(staged: Path) -> Path:
-    """Where the displaced file is when names could not be exchanged."""
+    """Where the displaced file is if names could not be exchanged."""
     return staged.with_name(f"{staged.name}.out")
 
 
@@ -301,7 +300,7 @@ def _move_all(root: Path, moves: Iterable[Sequence[str]]) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Without a journal nothing in the folder means anything."""
+    """Without a journal the folder's content is meaningless."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in os.listdir(folder):
         os.unlink(folder / name)
@@ -315,7 +314,7 @@ def hash_of(data: bytes | None) -> str:
 
 
 def read_or_none(path: Path) -> bytes | None:
-    """None: there is no such file. Raises `Unavailable` for what cannot be read, also a pipe (it may never be written to) and a device."""
+    """None: missing. Raises `Unavailable` for unreadable files, pipes (which may block) and devices."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(descriptor, "rb") as opened:
@@ -347,7 +346,7 @@ def write_synced(path: Path, data: bytes, mode: int | None) -> None:
 
 
 def _target(root: Path, path: str) -> Path:
-    """A link is followed, so that the file it names is replaced; but not out of the project or into git's folder. Raises `Refused`."""
+    """A link is followed, so that its target is replaced; but not out of the project or into git's folder. Raises `Refused`."""
     target = resolve_inside(root, path)
     if protection_of(os.path.relpath(target, os.path.realpath(root))) is Protection.GIT:
         raise Refused(f"{path} belongs to git: the board writes nothing there.", code="POLICY_DENIED", advice="Remove the link.")

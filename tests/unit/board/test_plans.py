@@ -92,7 +92,7 @@ def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
     told = " ".join(plan.faults)
     for words in (
         "Phase 2 occurs more than once (lines 2, 3)",
-        "[WIP] is no status",
+        "[WIP] is not a phase status",
         "`### Phase 3a: E`",
         "Phases 1, 3 are missing",
         "order",
@@ -103,7 +103,7 @@ def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
 def test_words_are_never_run_as_a_command() -> None:
     plan = read_plan("### Phase 1: A\n- **Accept**: all tests pass\n- **Accept**: none\n- **Acceptance**:\n  - ``echo `date` ``\n")
     assert plan.phases[0].accept == ("echo `date`",)
-    assert plan.faults == ("Phase 1: `Accept: all tests pass` is no command; to have it run, write it in backticks.",)
+    assert plan.faults == ("Phase 1: `Accept: all tests pass` is not a command; to run it, write it in backticks.",)
 
 
 def test_given_up_phases_are_not_gone_on_with() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Remit
-from remit.board.command_files import CommandFile, every, fill_arguments, find, names
+from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, find, names
 from remit.board.project_commands import BoundCommand, bind_command, command_outcome, dry_run_command, run, unavailable_outcome
 from remit.core.errors import Misused
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
@@ -28,7 +28,7 @@ def test_arguments_are_filled_in_once_and_literally_or_put_at_the_end_and_a_miss
     assert fill_arguments("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
     assert fill_arguments("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
     found = fill_arguments("Fix $1 in $2", ["it"])
-    assert (found.text, found.warnings) == ("Fix it in ", ("Nothing was given for $2.",))
+    assert (found.text, found.warnings) == ("Fix it in ", ("No value was given for $2.",))
 
 
 def test_files_are_named_by_the_command_and_never_by_an_argument() -> None:
@@ -40,7 +40,7 @@ def test_files_are_named_by_the_command_and_never_by_an_argument() -> None:
 def test_a_shell_line_is_told_and_stays_text() -> None:
     found = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
     assert found.text == "State: !`git status` and\n!`rm x`\nNow."
-    assert "!`git status` (and 1 more) stays text" in found.warnings[0]
+    assert "!`git status` (and 1 more) is passed to the agent as text" in found.warnings[0]
 
 
 @given(st.text(), st.lists(st.text(), max_size=12))
@@ -58,7 +58,7 @@ def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) 
     put(tmp_path, ".opencode/commands/README.md", "No command.")
     found, problems = every(tmp_path)
     assert [(one.name, one.path) for one in found] == [("fix", ".remit/commands/fix.md"), ("tidy", ".opencode/command/tidy.md")]
-    assert problems == [".claude/commands/deep/fix.md: there is a command 'fix' in .remit/commands/fix.md, and that one is taken."]
+    assert problems == [".claude/commands/deep/fix.md: ignored, because .remit/commands/fix.md also defines the command 'fix'."]
     assert (found[0].hint, found[0].agent, found[1].description) == ("[number] [words]", "fixer", "Tidy")
     assert names(tmp_path) == ["fix", "tidy"]
     assert find(tmp_path, "nothing") is None
@@ -69,9 +69,9 @@ def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) 
     [
         ("---\ntimeout: soon\n---\nx", "line 2: timeout must be a positive number of seconds, not 'soon'."),
         ("---\ndescription: x\nagent: [a]\n---\nx", "line 3: agent must be text, not a list."),
-        ("---\ndescription: x\n---\n", "it has no text below its head"),
-        ("---\ndescription: x\n", "line 1: its head is not ended"),
-        ("---\n- a\n---\nx", "line 2: the head must be keys and values"),
+        ("---\ndescription: x\n---\n", "it has no text below its front matter"),
+        ("---\ndescription: x\n", "line 1: its front matter does not end"),
+        ("---\n- a\n---\nx", "line 2: the front matter must be keys and values"),
     ],
 )
 def test_a_faulty_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_path: Path, text: str, fault: str) -> None:
@@ -91,7 +91,7 @@ def test_no_file_takes_the_place_of_a_command_that_comes_with_remit(tmp_path: Pa
     assert found == []
     assert problems == [
         ".remit/commands/odd name.md: 'odd name' is not a name for a command: use letters, digits, - and _.",
-        ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file.",
+        ".remit/commands/task.md: `remit task` is a built-in command and cannot be replaced. Rename the file.",
     ]
 
 
@@ -165,7 +165,7 @@ def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools
     assert found.agent == "claude"
     outcome = dry_run_command(command, [], found)
     assert outcome.data["agent"] == "claude"
-    assert "names the agent 'build', which is not one of this project" in outcome.warnings[0]
+    assert "names the agent 'build', which this project does not have" in outcome.warnings[0]
     assert "model is left to the agent" in outcome.warnings[1]
 
 
@@ -188,3 +188,40 @@ def test_a_command_of_another_tools_brings_in_no_model_of_its_own(tmp_path: Path
     _, found = bound_file(tmp_path, "fix")
     assert found.settings.agents["fix-command"]["model"] == []
     assert "the project's model is used" in found.warnings[0]
+
+
+RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], focus: 'text...?'}\n---\nDo $1 $ARGUMENTS\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ((), "Argument number required. Usage: remit fix NUMBER LEVEL [FOCUS...]"),
+        (("x", "low"), "Argument number must be an integer. Got: x"),
+        (("3", "middle"), "Argument level must be one of low, high. Got: middle"),
+        (("3", "low"), ""),
+        (("3", "low", "and", "more"), ""),
+    ],
+)
+def test_arguments_that_break_the_rules_of_the_file_are_refused_plainly(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:
+    folder = tmp_path / ".remit" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text(RULES)
+    command = find(tmp_path, "fix")
+    assert command is not None
+    assert command.hint == "NUMBER LEVEL [FOCUS...]"
+    told = ""
+    try:
+        check_arguments(command, arguments)
+    except Misused as error:
+        told = error.message
+    assert told == fault
+
+
+@pytest.mark.parametrize("rules", ["[a]", "{a: integr}", "{a: text?, b: text}", "{a: 'text...', b: text?}"])
+def test_rules_that_cannot_be_kept_are_a_fault_of_the_file(tmp_path: Path, rules: str) -> None:
+    folder = tmp_path / ".remit" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text(f"---\narguments: {rules}\n---\nDo it\n")
+    with pytest.raises(Misused, match=r"fix\.md: line 2"):
+        find(tmp_path, "fix")

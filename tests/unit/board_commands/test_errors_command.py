@@ -96,7 +96,7 @@ async def test_two_at_once_make_no_task_for_the_same_errors(tmp_path: Path, ledg
         await errors(remit, board, kind="TIMEOUT")
         task, _ = _record(board, seen_by_the_other)
         assert len(ids_of(task)) == 1
-        with pytest.raises(Refused, match="was made for these errors a moment ago"):
+        with pytest.raises(Refused, match="was just created for these errors"):
             _record(board, seen_by_the_other)
 
 

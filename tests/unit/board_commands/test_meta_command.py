@@ -35,13 +35,13 @@ async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("You find links.", "it has no head"),
-        ("---\nname: other\ndescription: x\n---\nx", "it names itself 'other'"),
+        ("You find links.", "it has no front matter"),
+        ("---\nname: other\ndescription: x\n---\nx", "its name is 'other'"),
         ("---\ndescription: x\nremit:\n  command: [rm, -rf, /]\n---\nx", "command would give it more than its executor has"),
         ("---\ndescription: x\nremit:\n  allow: [execute]\n---\nx", "allow would give it more"),
         ("---\ndescription: x\nremit:\n  timeout: never\n---\nx", "timeout"),
-        ("---\ndescription: x\n---\n", "it says nothing below its head"),
-        ("---\ndescription: [\n---\nx", "its head is not YAML"),
+        ("---\ndescription: x\n---\n", "it has no text below its front matter"),
+        ("---\ndescription: [\n---\nx", "its front matter is not YAML"),
     ],
 )
 async def test_what_does_not_load_is_told_once_to_its_writer_then_kept_aside(tmp_path: Path, text: str, fault: str) -> None:
@@ -64,7 +64,7 @@ async def test_a_second_attempt_that_loads_is_filed(tmp_path: Path) -> None:
 async def test_a_command_cannot_name_an_agent_that_is_not_there(tmp_path: Path) -> None:
     builder = Scripted("meta-builder", wrote("---\ndescription: x\nagent: nobody\n---\nDo $ARGUMENTS"))
     outcome = await made(tmp_path, "Does it", builder=builder, kind=Kind.COMMAND, name="doit")
-    assert "line 3: there is no agent 'nobody'" in outcome.summary
+    assert "line 3: no agent 'nobody'" in outcome.summary
 
 
 async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ async def test_an_agent_cannot_run_on_one_that_is_not_there(tmp_path: Path) -> N
     text = "---\ndescription: Finds dead links.\nremit: {runs_on: root}\n---\nYou find dead links."
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text), wrote(text)), name="links")
     assert outcome.status == "failed"
-    assert "there is no agent 'root' that could carry it out" in outcome.summary
+    assert "no agent 'root' can carry it out" in outcome.summary

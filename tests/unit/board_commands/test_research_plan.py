@@ -295,7 +295,7 @@ async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_pat
     assert (found.status, found.blocking_reason, len(found.artifacts)) == (Status.ABANDONED, "no time", 1)
     assert any("was set to [ABANDONED]" in words for words in outcome.warnings)
     gone = await study(tmp_path, slow, 13)
-    assert any("taken off the board" in words for words in gone.warnings)
+    assert any("removed from the board" in words for words in gone.warnings)
     assert (tmp_path / "specs/013_paint_it/reports/research-001.md").exists()
 
 
@@ -488,7 +488,7 @@ def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: s
         (a_task(), 4, 0, "complex", "4 subtasks"),
         (a_task(), 0, 5, "complex", "5 phases"),
         (a_task(dependencies=(7, 8, 9, 10), complexity="simple"), 0, 9, "simple", "the task says so"),
-        (a_task(complexity="hard"), 0, 2, "moderate", "2 phases; the task's own 'hard' is none of simple, moderate, complex"),
+        (a_task(complexity="hard"), 0, 2, "moderate", "2 phases; the task's own 'hard' is not one of simple, moderate, complex"),
     ],
 )
 def test_complexity_follows_the_stated_rule(task: Task, subtasks: int, phases: int, complexity: str, reason: str) -> None:
@@ -512,3 +512,22 @@ def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> 
     words = context_words(loaded["simple"])
     assert words.startswith("level 1 (simple: the task says so): common/style.md (29 bytes).")
     assert "huge.md was left out" in words
+
+
+async def test_agents_that_a_route_names_after_the_first_get_its_return(tmp_path: Path) -> None:
+    board = board_with(tmp_path, task())
+    seen: list[Any] = []
+
+    @agent("editor")
+    async def editor(ctx: Context, previous: dict[str, Any], write_to: str) -> dict[str, Any]:
+        seen.append((ctx.path, previous["summary"], [one["path"] for one in previous["artifacts"]] == [write_to]))
+        (ctx.root / write_to).write_text("# Report\n\nEdited.\n")
+        return {"status": "completed", "summary": "Edited it. It reads well."}
+
+    settings = {"routing": {"research": [{"agent": "researcher", "then": ["editor"]}]}}
+    async with Remit.open(tmp_path, agents=[diligent, editor], settings=settings) as remit:
+        outcome = await research(remit, board, 12)
+    assert (outcome.status, seen) == ("completed", [(("orchestrator", "research", "editor"), "Looked. Wrote it down.", True)])
+    (report,) = [one.path for one in board.look().state.task(12).artifacts]
+    assert (tmp_path / report).read_text() == "# Report\n\nEdited.\n"
+    assert board.look().state.task(12).status is Status.RESEARCHED

@@ -12,9 +12,9 @@ from remit.board import todo as drawing
 from remit.board.archive import archived_tasks, find_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import must_exist
-from remit.board.implement import order_tasks
 from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
+from remit.board.task_order import order_tasks
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 
@@ -94,7 +94,7 @@ def test_the_title_is_the_first_sentence_cut_between_words(text: str, title: str
 
 def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(board: Board) -> None:
     for text in ("", " \n ", "\x00"):
-        with pytest.raises(Misused, match="no text"):
+        with pytest.raises(Misused, match="text of the task is missing"):
             record(board, NewTask(text=text))
     with pytest.raises(Misused, match=r"^Task 9 not found"):
         record(board, NewTask(text="x", dependencies=(9,)))

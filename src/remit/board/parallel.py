@@ -1,0 +1,255 @@
+"""Implements several tasks at once, each in its own worktree, merged through one merge queue.
+
+A task begins when all it depends on has landed, and while no other one runs whose plan names the same files. One that fails stops only
+those that depend on it. One that another process implements is waited for.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.app import Remit
+from remit.board.board import Board
+from remit.board.claims import holder_of, holders
+from remit.board.command_lifecycle import check_entry, must_exist
+from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
+from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
+from remit.board.phases import plan_of, read_plan_text
+from remit.board.plans import read_plan
+from remit.board.task import IN_PROGRESS, State, Status, Task
+from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
+from remit.board.task_order import check_dependencies, in_turn, unmet
+from remit.board.view import CLOSED
+from remit.core.budget import Budget, Limits
+from remit.core.deadline import allowed_timeout
+from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.system.threads import off_loop
+
+LEAST_SECONDS = 1.0
+LOOK_SECONDS = 0.5
+_PATH = re.compile(r"`([\w.][\w./-]*)`")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelOptions:
+    width: int = 4
+    """Maximum parallel agents."""
+    force: bool = False
+    timeout: float | None = None
+    """Of each task."""
+    timeout_all: float | None = None
+    """Of all tasks together."""
+    budget: Limits | None = None
+    """Of all tasks together, beside that of each tree."""
+    focus: str = ""
+    is_accepting: bool = True
+    waiting: Waiting = wait_for_result
+    show: Callable[[str], None] = show_nothing
+    each: Callable[[Outcome], None] | None = None
+    """Gets the outcome of a task as soon as it is known."""
+    is_stopped: Callable[[], bool] = lambda: False
+    """Whether to start no further task."""
+
+
+def ready_tasks(board: Board) -> tuple[int, ...]:
+    """All tasks that can be implemented now, or after others of them. Blocking."""
+    state, held = board.look().state, holders(board)
+    open_ones = {task.number: task for task in state.tasks if _can_begin(task) and task.number not in held}
+    while True:
+        waits = [number for number, task in open_ones.items() if any(one not in open_ones for one in unmet(board, state, task))]
+        if not waits:
+            return tuple(open_ones)
+        for number in waits:
+            del open_ones[number]
+
+
+def _can_begin(task: Task) -> bool:
+    if task.status in CLOSED or task.status is Status.BLOCKED:
+        return False
+    return task.status not in IN_PROGRESS or task.status is Status.IMPLEMENTING
+
+
+async def implement_parallel(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
+    """Implement these tasks. All are checked before one starts: raises `Refused` or `Misused`."""
+    if options.width < 1:
+        raise Misused(f"--parallel takes a number of at least 1, not {options.width}.")
+    allowed_timeout(options.timeout, remit.settings.limits_for("implement"))
+    await off_loop(check_agents, remit, board, numbers)
+    run = _ParallelRun(remit, board, options)
+    return await run.carry_out(await off_loop(run.checked, numbers))
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The tasks of a run."""
+
+    order: list[int]
+    done: tuple[int, ...]
+    needs: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By number: the tasks of the run it depends on."""
+    files: dict[int, frozenset[str]] = field(default_factory=dict)
+    """By number: the files that its plan names."""
+
+
+class _ParallelRun:
+    def __init__(self, remit: Remit, board: Board, options: ParallelOptions) -> None:
+        self._remit = remit
+        self._board = board
+        self._options = options
+        self._landing = LandingOptions(
+            queue=queue_for(remit, is_accepting=options.is_accepting),
+            mode=QUEUE,
+            is_accepting=options.is_accepting,
+            slots=asyncio.Semaphore(options.width),
+        )
+        self._ends_at = None if options.timeout_all is None else time.monotonic() + options.timeout_all
+        self._running: dict[asyncio.Task[Outcome], int] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._elsewhere: set[int] = set()
+        """Tasks that another process implements, or has implemented."""
+        self._stopped = ""
+        """Why no further task starts."""
+
+    def checked(self, numbers: Sequence[int]) -> _Plan:
+        """Blocking."""
+        board, state = self._board, must_exist(self._board, *numbers)
+        order = in_turn(state, numbers)
+        done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
+        plan = _Plan(order=[number for number in order if number not in done], done=done)
+        for number in plan.order:
+            task = state.task(number)
+            self._check(state, task, plan)
+            plan.needs[number] = tuple(one for one in task.dependencies if one in plan.order)
+            plan.files[number] = _named_files(board, task)
+        return plan
+
+    def _check(self, state: State, task: Task, plan: _Plan) -> None:
+        check_entry(task, "implement", force=self._options.force)
+        check_dependencies(self._board, state, task, force=self._options.force, sparing=plan.order)
+        check_acceptance(self._remit.settings, task, plan_of(self._board, task), self._landing)
+
+    async def carry_out(self, plan: _Plan) -> Outcome:
+        if self._options.budget is not None:
+            budget = Budget(self._options.budget, opened_at=asyncio.get_running_loop().time())
+            ORIGIN.set(Origin(caller_info=CallerInfo(ROOT_CALLER), budget=budget))
+        pending = list(plan.order)
+        try:
+            while pending or self._running:
+                self._begin(pending, plan)
+                if not self._running:
+                    break
+                ended, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    self._note(self._running.pop(task), task.result())
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+        return self._combined(plan, pending)
+
+    def _begin(self, pending: list[int], plan: _Plan) -> None:
+        """Start as many as may run now. Work that waits for its merge takes no agent slot."""
+        if self._options.is_stopped():
+            self._stopped = "it was interrupted"
+        elif self._ends_at is not None and self._ends_at - time.monotonic() < LEAST_SECONDS:
+            self._stopped = "the time limit for all tasks was reached"
+        for number in list(pending):
+            busy = set(self._running.values())
+            if self._stopped or len(busy - self._elsewhere) >= 2 * self._options.width:
+                return
+            if any(one not in self._outcomes for one in plan.needs[number]) or any(plan.files[number] & plan.files[one] for one in busy):
+                continue
+            if all(self._outcomes[one].status == "completed" for one in plan.needs[number]):
+                pending.remove(number)
+                self._options.show(f"task {number}: begun")
+                self._running[asyncio.create_task(self._implement(number))] = number
+
+    async def _implement(self, number: int) -> Outcome:
+        options = self._options
+        timeout = options.timeout
+        if self._ends_at is not None:
+            left = max(LEAST_SECONDS, self._ends_at - time.monotonic())
+            timeout = min(left, allowed_timeout(timeout, self._remit.settings.limits_for("implement")))
+
+        def show(words: str) -> None:
+            options.show(words if words.startswith(f"task {number}") else f"task {number}: {words}")
+
+        more: dict[str, Any] = {"focus": options.focus, "force": options.force, "waiting": options.waiting, "show": show}
+        try:
+            board = Board(self._board.root, clock=self._board.clock)
+            return await implement(self._remit, board, number, timeout=timeout, landing=self._landing, **more)
+        except RemitError as error:
+            if isinstance(error, Refused) and await off_loop(holder_of, self._board, number) is not None:
+                return await self._wait_for_other(number, error)
+            if error.code == "MERGE_RED" and isinstance(error, Refused):
+                self._stopped = error.message
+            return refused_outcome(number, error)
+        except OSError as error:
+            return refused_outcome(number, Unavailable(f"Task {number} could not be worked on: {error}"))
+
+    async def _wait_for_other(self, number: int, error: Refused) -> Outcome:
+        """Until the process that implements it has ended: those that depend on it can begin then."""
+        self._elsewhere.add(number)
+        self._options.show(f"task {number}: waiting for another process, which implements it")
+        while not (self._stopped or self._options.is_stopped()) and await off_loop(holder_of, self._board, number) is not None:
+            if self._ends_at is not None and time.monotonic() >= self._ends_at:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        task = (await off_loop(self._board.look)).state.find(number)
+        if task is not None and task.status is not Status.COMPLETED and await off_loop(holder_of, self._board, number) is None:
+            words = f"Another process worked on task {number}, which is [{task.status.marker}] now."
+            error = Refused(words, code="INVALID_OPERATION", advice=f"remit implement {number}")
+        if task is None or task.status is not Status.COMPLETED:
+            return refused_outcome(number, error)
+        words = f"Task {number} was completed by another process."
+        return Outcome(command="implement", status="completed", summary=words, task_number=number, task_status=task.status.marker)
+
+    def _note(self, number: int, outcome: Outcome) -> None:
+        self._outcomes[number] = outcome
+        if self._options.each is not None:
+            self._options.each(outcome)
+
+    def _combined(self, plan: _Plan, pending: Sequence[int]) -> Outcome:
+        outcomes = [self._outcomes[number] for number in plan.order if number in self._outcomes]
+        completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
+        others = [one for one in outcomes if one.status != "completed"]
+        elsewhere = [number for number in completed if number in self._elsewhere]
+        own = [number for number in completed if number not in self._elsewhere]
+        listed = (
+            ("Already completed", plan.done),
+            ("Completed and merged", own),
+            ("Completed by another process", elsewhere),
+            ("Not begun", pending),
+        )
+        parts = [f"{what}: {name_tasks(list(numbers)).lower()}." for what, numbers in listed if numbers]
+        if pending:
+            parts.append(f"Not begun because {self._stopped or 'they depend on a task that is not completed'}.")
+        parts += [f"Task {one.task_number} is {one.status}: {one.summary}" for one in others]
+        status = "completed" if not others and not pending else "partial" if completed else others[0].status if others else "failed"
+        return Outcome(
+            command="implement",
+            status=status,
+            summary="\n".join(parts) or "There was nothing to do.",
+            errors=tuple(error for one in others for error in one.errors),
+            next_steps=others[0].next_steps if others else "`remit review N` reviews the work of one; `remit todo` archives them.",
+            stop_reason=others[0].stop_reason if others else "finished",
+            data={
+                "completed": completed, "already_completed": list(plan.done), "not_begun": list(pending),
+                "outcomes": [one.to_dict() for one in outcomes],
+            },
+        )  # fmt: skip
+
+
+def _named_files(board: Board, task: Task) -> frozenset[str]:
+    """Paths in the plan of a task, as written: `src/app.py`."""
+    if not task.has_plan:
+        return frozenset()
+    text = read_plan_text(board, task)
+    lines = [line for line in text.splitlines() if "accept" not in line.lower()]
+    found = (name for line in lines for name in _PATH.findall(line))
+    told = (name for phase in read_plan(text).phases for name in phase.files)
+    return frozenset((*told, *(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))))

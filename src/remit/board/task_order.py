@@ -1,0 +1,130 @@
+"""The order in which tasks are implemented: their dependencies, what may start, and the dry run. Read only."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from remit.board.archive import archived_tasks
+from remit.board.board import Board
+from remit.board.command_lifecycle import Find, carried_by, check_entry, claimed_now, must_exist, require_agent, roles_of, route_task
+from remit.board.outcome import Outcome
+from remit.board.phases import WHOLE, Piece, plan_of
+from remit.board.plans import Phase
+from remit.board.task import State, Status, Task
+from remit.board.view import cycles, graph_of
+from remit.core.deadline import allowed_timeout
+from remit.core.errors import Refused
+from remit.core.settings import Settings
+
+
+def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The order of the tasks after all were checked; and those already completed. Blocking."""
+    state = must_exist(board, *numbers)
+    order = in_turn(state, numbers)
+    done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
+    left = tuple(number for number in order if number not in done)
+    for number in left:
+        task = state.task(number)
+        check_entry(task, "implement", force=force)
+        check_dependencies(board, state, task, force=force, sparing=left)
+        plan_of(board, task)
+    return left, done
+
+
+# ---- dry run
+
+
+def dry_run_implement(
+    settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
+) -> Outcome:
+    """Which phases would run, their agents, and their acceptance commands."""
+    allowed_timeout(timeout, settings.limits_for("implement"))
+    order, done = order_tasks(board, numbers, force)
+    state = board.look().state
+    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order) for number in order]
+    lines = [line for plan in plans for line in plan.pop("lines")]
+    lines += [f"Task {number} is completed already." for number in done]
+    return Outcome(
+        command="implement",
+        status="completed",
+        summary="\n".join(lines) or "Nothing to do.",
+        task_number=numbers[0] if len(numbers) == 1 else None,
+        task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
+        warnings=tuple(words for plan in plans for words in plan.pop("warnings")),
+        data={"dry_run": True, "tasks": plans},
+    )
+
+
+def _implement_plan(
+    settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
+) -> dict[str, Any]:
+    plan = plan_of(board, task)
+    chosen = route_task(settings.routing, "implement", task)
+    require_agent(find, chosen)
+    by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
+    phases: Sequence[Phase] = plan.phases or (WHOLE,)
+    open_ones = [phase for phase in phases if phase.is_open]
+    pieces = [Piece(task=task, state=state, plan=plan, phase=one, is_last=one is open_ones[-1]) for one in open_ones]
+    agent = f"{chosen.agent} ({chosen.mode})" if chosen.mode else f"{chosen.agent}"
+    lines = [f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}", *(f"  {name}: {one}" for name, one in by.items())]
+    lines += [f"  phase {one.number}: {one.name} [{one.status}]: left out" for one in phases if not one.is_open]
+    for piece in pieces:
+        what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
+        lines.append(f"  {what}: would run" + "".join(f"\n    accepted by `{command}`" for command in piece.accept))
+    lines += [] if pieces else ["  every phase is done: it would be completed at once"]
+    warnings = [*claimed_now(board, task.number), *check_entry(task, "implement", force=force)]
+    warnings += [*check_dependencies(board, state, task, force=force, sparing=order), *(f"{task.plan_path}: {one}" for one in plan.faults)]
+    return {
+        "task_number": task.number,
+        "agent": chosen.agent,
+        "mode": chosen.mode,
+        "carried_by": by,
+        "would_run": [{"phase": one.phase.number or None, "name": one.phase.name, "accept": list(one.accept)} for one in pieces],
+        "left_out": [one.number for one in phases if not one.is_open],
+        "warnings": warnings,
+        "lines": lines,
+    }
+
+
+# ---- dependencies
+
+
+def check_dependencies(board: Board, state: State, task: Task, *, force: bool, sparing: Sequence[int] = ()) -> tuple[str, ...]:
+    """The warning if only `force` lets it start. Raises `Refused` with the incomplete ones. `sparing`: tasks
+    completed before it by then."""
+    waits_for = [number for number in unmet(board, state, task) if number not in sparing]
+    if not waits_for:
+        return ()
+    named = ", ".join(_named(state, number) for number in waits_for)
+    words = f"Task {task.number} depends on incomplete tasks: {named}."
+    if force:
+        return (f"The check of dependencies was skipped (--force): {words}",)
+    advice = f"Complete task {waits_for[0]} first, or use --force to continue all the same."
+    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
+
+
+def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
+    if not task.dependencies:
+        return ()
+    waits_for = graph_of(state).unmet(task)
+    if all(state.find(number) is not None for number in waits_for):
+        return waits_for
+    return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
+
+
+def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
+    """The same tasks, each after those it depends on; else in the given order. Raises `Refused` for a cycle."""
+    tasks = [state.task(number) for number in dict.fromkeys(numbers)]
+    if found := cycles(tasks):
+        circle = " → ".join(map(str, (*found[0], found[0][0])))
+        raise Refused(f"These tasks depend on one another in a cycle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
+    left, ordered = {task.number: task for task in tasks}, list[int]()
+    while left:
+        ready = next(task for task in left.values() if not any(number in left for number in task.dependencies))
+        ordered.append(ready.number)
+        del left[ready.number]
+    return ordered
+
+
+def _named(state: State, number: int) -> str:
+    task = state.find(number)
+    return f"task {number} [{task.status.marker}]" if task is not None else f"task {number} (not on the board)"

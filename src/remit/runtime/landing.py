@@ -1,0 +1,288 @@
+"""Merges the branch of a task: rebases its commits on the project's branch and moves that branch forward to them.
+
+Git only, without agents, returns or acceptance commands: `merge_queue` decides what is merged. No file of the checkout changes before the
+branch moves, and no commit that another process may have is rewritten: each step creates new commits and remembers them. Blocking."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from remit.core.errors import RemitError, Unavailable
+from remit.runtime.task_workspace import read_state, write_state
+from remit.runtime.workspaces import Workspace, named_files, open_git, project_git, stage_changes, why_not_merged, work_root, write_metadata
+from remit.system.files import file_lock
+from remit.system.git import COMMIT_LOCK, LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed
+
+GIT_SECONDS = 60.0
+INDEX_SECONDS = 10.0
+"""How long to wait for a git command of a person or of a killed process."""
+FRESH = ".landing-"
+BOARD = "specs/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebased:
+    """The commits of a task on top of another commit."""
+
+    onto: str
+    tip: str
+    """The last commit; after a conflict, the last that could be rebased."""
+    tree: str = ""
+    """After a conflict: all of the work, with conflict markers."""
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.conflicts
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the branch already contains everything."""
+        return self.is_clean and self.tip == self.onto
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Result of moving the branch."""
+
+    is_done: bool
+    is_outdated: bool = False
+    """The branch moved meanwhile."""
+    reason: str = ""
+    """Why it was not moved: uncommitted work of the user would be overwritten."""
+    files: tuple[str, ...] = ()
+
+
+def git_of(workspace: Workspace, seconds: float = GIT_SECONDS) -> Git:
+    return project_git(workspace, time.monotonic() + seconds)
+
+
+def head_of(workspace: Workspace) -> str:
+    """The commit that its task would be merged on. Raises `Unavailable` if its branch was removed."""
+    try:
+        return git_of(workspace).says("rev-parse", "--verify", "--quiet", f"refs/heads/{workspace.onto}^{{commit}}")
+    except GitFailed:
+        raise Unavailable(f"The target branch {workspace.onto} of the task no longer exists.", advice="Create it again.") from None
+
+
+def rebase(workspace: Workspace, tip: str, onto: str) -> Rebased:
+    """Rebase the commits of the task that `onto` lacks, one by one; no file is touched."""
+    git = git_of(workspace)
+    done, done_tree = onto, git.says("rev-parse", f"{onto}^{{tree}}")
+    listed = git.run("log", "-z", "--reverse", "--topo-order", "--no-merges", "--format=%H %P%n%B", tip, f"^{onto}", f"^{workspace.base}")
+    commits = [entry.partition(b"\n") for entry in listed.split(b"\0") if entry]
+    for ids, _, message in commits:
+        commit, parent = ids.decode().split()
+        tree, conflicts = _picked(git, parent, commit, done)
+        if conflicts:
+            tree, conflicts = _picked(git, parent, tip, done)  # the rest of the work, for one resolution
+            if conflicts:
+                return Rebased(onto=onto, tip=done, tree=tree, conflicts=conflicts)
+            return Rebased(onto=onto, tip=_recommit(git, commits[-1][2], tree, done))
+        if tree != done_tree:
+            done, done_tree = _recommit(git, message, tree, done), tree
+    return Rebased(onto=onto, tip=done)
+
+
+def _picked(git: Git, parent: str, commit: str, onto: str) -> tuple[str, tuple[str, ...]]:
+    """The tree of `onto` with the changes of `commit` since `parent`, and the files with conflicts."""
+    # git merges commits by their history: this commit makes `parent` the common ancestor.
+    ours = git.says("commit-tree", f"{onto}^{{tree}}", "-p", parent, "-m", "the project's branch")
+    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, commit)
+    tree, *names = [os.fsdecode(part) for part in told.split(b"\0") if part]
+    return tree, tuple(names) if code else ()
+
+
+def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
+    said = git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message.rstrip() + b"\n")
+    return os.fsdecode(said.rstrip(b"\n"))
+
+
+def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
+    """Files that the work changes."""
+    names = git_of(workspace).run("diff-tree", "-r", "--name-only", "-z", "--no-renames", workspace.base, tip).split(b"\0")
+    return frozenset(os.fsdecode(name) for name in names if name)
+
+
+def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
+    """Whether only board commits moved the branch: then acceptance on `before` also counts for `after`."""
+    git = git_of(workspace)
+    if not git.asks("merge-base", "--is-ancestor", before, after):
+        return False
+    below = f"{workspace.below}/{BOARD}" if workspace.below else BOARD
+    names = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", before, after).split(b"\0")
+    return all(os.fsdecode(name).startswith(below) for name in names if name)
+
+
+def move_branch(workspace: Workspace, expected: str, target: str) -> Moved:
+    """Move the branch from `expected` forward to `target`: in the worktree that has it checked out, else only the branch."""
+    with locked(workspace):
+        git = git_of(workspace)
+        if git.says("rev-parse", "--verify", f"refs/heads/{workspace.onto}^{{commit}}") != expected:
+            return Moved(is_done=False, is_outdated=True)
+        if expected == target:
+            return Moved(is_done=True)
+        place = _checkout_of(git, workspace)
+        if place == "":
+            git.run("update-ref", f"refs/heads/{workspace.onto}", target, expected)
+            return Moved(is_done=True)
+        if place != os.path.realpath(workspace.top):
+            return Moved(is_done=False, reason=f"{workspace.onto} is checked out in another worktree ({place})")
+        under_way = next(
+            (name for name in ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD") if _has(git, name)), ""
+        )
+        if under_way:
+            return Moved(is_done=False, reason=f"a merge or rebase is under way in the project ({under_way})")
+        return _fast_forward(git, target)
+
+
+def _has(git: Git, name: str) -> bool:
+    return git.git_dir is not None and os.path.lexists(git.git_dir / name)
+
+
+def _fast_forward(git: Git, target: str) -> Moved:
+    until = time.monotonic() + INDEX_SECONDS
+    while True:
+        try:
+            git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
+            return Moved(is_done=True)
+        except GitFailed as failed:
+            if "index.lock" in failed.words and time.monotonic() < until:
+                time.sleep(0.1)
+                continue
+            return Moved(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
+
+
+def _checkout_of(git: Git, workspace: Workspace) -> str:
+    """The worktree that has the branch checked out; empty if none has."""
+    place = ""
+    for line in os.fsdecode(git.run("worktree", "list", "--porcelain", "-z")).split("\0"):
+        if line.startswith("worktree "):
+            place = line.removeprefix("worktree ")
+        elif line == f"branch refs/heads/{workspace.onto}":
+            return os.path.realpath(place)
+    return ""
+
+
+@contextlib.contextmanager
+def locked(workspace: Workspace) -> Iterator[None]:
+    """Lock out other merges and board commits, which are built on HEAD."""
+    with (
+        file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS),
+        file_lock(workspace.common_dir / COMMIT_LOCK, timeout=LOCK_WAIT_SECONDS),
+    ):
+        yield
+
+
+def remember_candidate(workspace: Workspace, target: str) -> None:
+    """Record the target before the branch moves, so that the next process can tell whether it moved."""
+    write_state(workspace, replace(read_state(workspace), candidate=target))
+
+
+def landed_as(workspace: Workspace) -> str:
+    """The commit under which its work was merged; empty if it was not."""
+    candidate = read_state(workspace).candidate
+    with contextlib.suppress(GitFailed):
+        if candidate and git_of(workspace).asks("merge-base", "--is-ancestor", candidate, f"refs/heads/{workspace.onto}"):
+            return candidate
+    return ""
+
+
+# ---- back to the agent
+
+
+def begin_return(workspace: Workspace, rebased: Rebased, message: str, subject: str) -> None:
+    """Record that the work goes back to its agent, on top of `rebased`. `message` is for the agent, `subject` names its commit."""
+    tree = rebased.tree or git_of(workspace).says("rev-parse", f"{rebased.tip}^{{tree}}")
+    owed = {"name": secrets.token_hex(6), "onto": rebased.onto, "tip": rebased.tip, "tree": tree, "message": message, "subject": subject}
+    returning = {**owed, "conflicts": list(rebased.conflicts), "is_placed": False}
+    write_state(workspace, replace(read_state(workspace), returning=returning, candidate=""))
+
+
+def subject_of_commit(workspace: Workspace, commit: str) -> str:
+    return git_of(workspace).says("log", "-1", "--format=%s", commit)
+
+
+def rename_return(workspace: Workspace) -> None:
+    """Rename a return whose agent was stopped, so that it is handed back again."""
+    state = read_state(workspace)
+    write_state(workspace, replace(state, returning={**state.returning, "name": secrets.token_hex(6)}))
+
+
+def finish_return(workspace: Workspace) -> Workspace:
+    """Bring the rebased work into the worktree, once; from then on the agent or a person changes it."""
+    state = read_state(workspace)
+    if state.returning.get("is_placed"):
+        return workspace
+    onto, tip, tree = (str(state.returning[name]) for name in ("onto", "tip", "tree"))
+    with open_git(workspace, seconds=GIT_SECONDS) as git:
+        stage_changes(git)
+        git.run("read-tree", "--reset", "-u", tree)
+        git.run("update-ref", f"refs/heads/{workspace.branch}", tip)
+        git.run("symbolic-ref", "HEAD", f"refs/heads/{workspace.branch}")
+        with contextlib.suppress(OSError):
+            shutil.copy2(workspace.index, workspace.git_dir / "index")
+    workspace = write_metadata(replace(workspace, base=onto))
+    write_state(workspace, replace(state, tip=tip, baseline=tree, returning={**state.returning, "is_placed": True}))
+    return workspace
+
+
+def end_return(workspace: Workspace, tip: str) -> None:
+    """Record that the agent or a person changed the work: `tip` is its new state."""
+    write_state(workspace, replace(read_state(workspace), returning={}, tip=tip))
+
+
+def unresolved(workspace: Workspace, commit: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Those of `files` that still contain conflict markers."""
+    if not files:
+        return ()
+    pathspecs = [f":(top,literal){path}" for path in files]
+    code, told = git_of(workspace).code("grep", "-l", "-z", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *pathspecs)
+    return tuple(os.fsdecode(name).partition(":")[2] for name in told.split(b"\0") if name) if not code else ()
+
+
+def newest_tip(workspace: Workspace, commits: Sequence[str]) -> str:
+    """The last commit of the task: the one it was rebased to, or a later one of these."""
+    git, tip = git_of(workspace), read_state(workspace).tip or workspace.base
+    for commit in commits:
+        with contextlib.suppress(GitFailed):  # a commit that was rebased and pruned
+            if git.asks("merge-base", "--is-ancestor", tip, commit):
+                tip = commit
+    return tip
+
+
+# ---- a separate tree for acceptance commands
+
+
+@contextlib.contextmanager
+def fresh_worktree(workspace: Workspace, commit: str) -> Iterator[Path]:
+    """A temporary worktree of `commit`; yields the folder in it that is the project's root. The caller has locked the queue."""
+    folder = work_root(workspace.root) / f"{FRESH}{commit[:12]}-{os.getpid()}"
+    _remove_fresh(workspace)
+    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+        git_of(workspace).run("worktree", "add", "--quiet", "--detach", str(folder), commit)
+    try:
+        yield folder / workspace.below if workspace.below else folder
+    finally:
+        with contextlib.suppress(RemitError, OSError):
+            _remove_fresh(workspace)
+
+
+def _remove_fresh(workspace: Workspace) -> None:
+    """Remove the temporary worktree, also one of a killed process: only one merge runs at a time."""
+    left = list(work_root(workspace.root).glob(f"{FRESH}*"))
+    if not left:
+        return
+    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+        git = git_of(workspace)
+        for folder in left:
+            try:
+                git.run("worktree", "remove", "--force", "--force", str(folder))
+            except GitFailed:
+                shutil.rmtree(folder, ignore_errors=True)
+                git.run("worktree", "prune")

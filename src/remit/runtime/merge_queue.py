@@ -1,0 +1,399 @@
+"""The merge queue: candidates are merged one after the other, each rebased on the current branch, accepted on the merged tree, then
+fast-forwarded.
+
+One queue per repository at a time, also across processes. If acceptance is slow, waiting candidates are accepted together; a failing batch
+is split until the failing candidate is found. A failing candidate is tried once more, since tests can be flaky, and that is recorded."""
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from remit.core.errors import ErrorInfo, RemitError, Unavailable
+from remit.runtime.deps import AcceptanceRules, WorkspaceRules
+from remit.runtime.landing import (
+    Rebased,
+    changed_names,
+    fresh_worktree,
+    head_of,
+    move_branch,
+    only_board_changed,
+    rebase,
+    remember_candidate,
+)
+from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptance
+from remit.runtime.workspace_setup import run_setup, share_files
+from remit.runtime.workspaces import Workspace
+from remit.system.files import file_lock
+from remit.system.threads import off_loop
+
+QUEUE_LOCK = "remit-queue.lock"
+TURN_LOCK = "remit-queue-next.lock"
+"""Held by the process that is next in the queue, so that processes merge in turn."""
+SLOW_SECONDS = 5.0
+"""Acceptance time from which waiting candidates are batched."""
+BATCH = 8
+MOVES = 5
+"""How often a candidate is rebased again because the branch moved."""
+POLL_SECONDS = 0.2
+DIRTY_SECONDS = 5.0
+"""How long to wait for uncommitted work of the user to be committed."""
+T = TypeVar("T")
+LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """The work of one task to merge."""
+
+    workspace: Workspace
+    tip: str
+    accept: tuple[str, ...] = ()
+    """Commands of the task and its plan, beside those of the project."""
+    stop_at: float
+    """Monotonic: acceptance commands stop then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """The outcome of a candidate."""
+
+    state: str
+    commit: str = ""
+    """The commit under which it was merged."""
+    rebased: Rebased | None = None
+    """If not merged: its work on top of the branch."""
+    error: ErrorInfo | None = None
+    output: str = ""
+    """The end of the failing command's output."""
+    notes: tuple[str, ...] = ()
+    """Notes to keep: a flaky command, a blocking file."""
+    told: str = ""
+    """How it was merged, in a sentence."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    candidate: Candidate
+    landing: "asyncio.Future[Landing]" = field(repr=False)
+    files: frozenset[str] = frozenset()
+    """Files that it changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Result of the acceptance commands on one commit."""
+
+    failed: Check | None = None
+    error: ErrorInfo | None = None
+    seconds: float = 0.0
+    commands: tuple[str, ...] = ()
+    """That exited 0."""
+    flaky: str = ""
+    """How they had failed before."""
+
+    @property
+    def is_met(self) -> bool:
+        return self.error is None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (self.flaky,) if self.flaky else ()
+
+
+class MergeQueue:
+    """The merge queue of one project in this process."""
+
+    def __init__(self, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, is_accepting: bool = True) -> None:
+        """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
+        self._root = root
+        self._rules = rules
+        self._acceptance = acceptance
+        self._is_accepting = is_accepting
+        self._waiting: list[_Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._slow = 0.0
+        """Duration of the last acceptance."""
+        self._reserved: dict[str, frozenset[str]] = {}
+        """Files in which an agent resolves a conflict, by its worktree; the oldest first."""
+        self._turn = asyncio.Lock()
+        """One landing of this process at a time."""
+        self._exclusive = asyncio.Lock()
+        self._owner = ""
+        """The worktree whose agent has its last turn: nothing else lands, in other processes neither."""
+        self._news = asyncio.Event()
+        self._base = asyncio.Lock()
+        self._base_proof: Proof | None = None
+
+    async def land(self, candidate: Candidate) -> Landing:
+        """Wait until it is merged or cannot be. Cancellation removes it from the queue."""
+        files = await off_loop(changed_names, candidate.workspace, candidate.tip)
+        waiting = _Waiting(candidate, asyncio.get_running_loop().create_future(), files)
+        self._waiting.append(waiting)
+        self._news.set()
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        try:
+            return await waiting.landing
+        except asyncio.CancelledError:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            raise
+
+    def reserve(self, workspace: Workspace, files: Sequence[str]) -> None:
+        """Block merges that change these files while an agent resolves a conflict in them."""
+        self._reserved[workspace.session_id] = frozenset(files)
+
+    def release(self, workspace: Workspace) -> None:
+        self._reserved.pop(workspace.session_id, None)
+        self._news.set()
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+        """While its agent has its last turn: nothing else lands, so that what it is given stays true. Bounded by its deadline."""
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(TimeoutError, Unavailable):
+                async with asyncio.timeout(max(0.0, stop_at - time.monotonic())):
+                    await self._exclusive.acquire()
+                held.callback(self._exclusive.release)
+                async with self._turn:
+                    await self._lock(held, workspace, stop_at)
+                    self._owner = workspace.session_id
+            try:
+                yield
+            finally:
+                if self._owner == workspace.session_id:
+                    self._owner = ""
+                self._news.set()
+
+    def _free(self) -> list[_Waiting]:
+        """Candidates that may be merged now, without those that would invalidate work an agent is changing."""
+        if self._owner:
+            return [one for one in self._waiting if one.candidate.workspace.session_id == self._owner]
+        free = []
+        for one in self._waiting:
+            own = one.candidate.workspace.session_id
+            earlier = itertools.takewhile(lambda name, own=own: name != own, self._reserved)  # type: ignore[misc]
+            if not any(self._reserved[name] & one.files for name in earlier):
+                free.append(one)
+        return free
+
+    async def base_proof(self, workspace: Workspace, stop_at: float) -> Proof:
+        """The project's commands on its current branch: run once, since only accepted work is merged later."""
+        if not self._rules.accept:
+            return Proof()
+        async with self._base:
+            if self._base_proof is None or not self._base_proof.is_met:
+                async with self._held(workspace, stop_at):
+                    head = await off_loop(head_of, workspace)
+                    self._base_proof = await self._prove(workspace, head, (), stop_at)
+            return self._base_proof
+
+    async def _work(self) -> None:
+        while self._waiting:
+            self._news.clear()
+            free = self._free()
+            if not free:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), 1.0)
+                self._expire()
+                continue
+            batch = free[:1]
+            try:
+                async with self._held(batch[0].candidate.workspace, batch[0].candidate.stop_at):
+                    batch = self._free()[: BATCH if self._slow >= SLOW_SECONDS else 1]
+                    self._waiting = [one for one in self._waiting if one not in batch]
+                    await self._land(batch)
+            except (RemitError, OSError) as error:
+                self._waiting = [one for one in self._waiting if one not in batch]
+                _tell(batch, _failed(error))
+            except Exception as error:  # noqa: BLE001 - the queue must continue, and its waiters must receive the error
+                self._waiting = [one for one in self._waiting if one not in batch]
+                for one in batch:
+                    if not one.landing.done():
+                        one.landing.set_exception(error)
+
+    def _expire(self) -> None:
+        """Fail candidates whose time ended while they waited."""
+        late = [one for one in self._waiting if time.monotonic() >= one.candidate.stop_at]
+        self._waiting = [one for one in self._waiting if one not in late]
+        _tell(
+            late,
+            Landing(
+                state=WAITS, error=_error("MERGE_WAITING", "The time ended while the queue waited for another agent to change its work.")
+            ),
+        )
+
+    @contextlib.asynccontextmanager
+    async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+        """The queue of the repository, also against other processes."""
+        async with self._turn:
+            with contextlib.ExitStack() as held:
+                await self._lock(held, workspace, stop_at)
+                yield
+
+    async def _lock(self, held: contextlib.ExitStack, workspace: Workspace, stop_at: float) -> None:
+        """Lock out other processes, in turn with them; not if an exclusive merge of this one has the lock."""
+        with contextlib.ExitStack() as turn:
+            for name, stack in ((TURN_LOCK, turn), (QUEUE_LOCK, held)):
+                while not self._owner:
+                    try:
+                        await off_loop(stack.enter_context, file_lock(workspace.common_dir / name, timeout=POLL_SECONDS))
+                        break
+                    except Unavailable:
+                        if time.monotonic() >= stop_at:
+                            raise Unavailable("Another process was landing its work until the time was up.") from None
+
+    async def _land(self, batch: Sequence[_Waiting]) -> None:
+        """Merge a batch if it is accepted, else split it."""
+        batch = [one for one in batch if not one.landing.done()]
+        if not batch:
+            return
+        for _ in range(MOVES):
+            head, stacked = await self._stack(batch)
+            if not stacked:
+                return
+            batch = [one for one, _ in stacked]
+            tip = stacked[-1][1].tip
+            workspace = batch[-1].candidate.workspace
+            proof = Proof()
+            if tip != head:
+                commands = tuple(dict.fromkeys(command for one in batch for command in one.candidate.accept))
+                stop_at = max(one.candidate.stop_at for one in batch)
+                proof = await self._prove(workspace, tip, commands, stop_at)
+                if not proof.is_met and len(batch) > 1:
+                    half = len(batch) // 2
+                    await self._land(batch[:half])
+                    await self._land(batch[half:])
+                    return
+                if not proof.is_met and time.monotonic() < stop_at:
+                    again = await self._prove(workspace, tip, commands, stop_at)
+                    if again.is_met and proof.error is not None:
+                        again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
+                    proof = again
+                if not proof.is_met:
+                    _tell(batch, _red(proof, stacked[-1][1]))
+                    return
+            if await self._move(head, stacked, proof):
+                return
+        _tell(
+            batch, Landing(state=WAITS, error=_error("MERGE_WAITING", f"{workspace.onto} moved {MOVES} times while the work was accepted."))
+        )
+
+    async def _stack(self, batch: Sequence[_Waiting]) -> tuple[str, list[tuple[_Waiting, Rebased]]]:
+        """Stack the candidates on the branch. One that conflicts with the branch is answered; one that conflicts only with another
+        candidate waits."""
+        workspace = batch[0].candidate.workspace
+        head = onto = await off_loop(head_of, workspace)
+        stacked: list[tuple[_Waiting, Rebased]] = []
+        for one in batch:
+            rebased = await off_loop(rebase, one.candidate.workspace, one.candidate.tip, onto)
+            if rebased.is_clean:
+                stacked.append((one, rebased))
+                onto = rebased.tip
+            elif onto == head:
+                _tell([one], _conflict(rebased, workspace.onto))
+            else:
+                self._waiting.insert(0, one)
+        return head, stacked
+
+    async def _prove(self, workspace: Workspace, commit: str, commands: Sequence[str], stop_at: float) -> Proof:
+        """Run the project's and the given commands in a temporary worktree of `commit`."""
+        if not self._is_accepting or not (commands or self._rules.accept):
+            return Proof()
+        began = time.monotonic()
+        with contextlib.ExitStack() as held:
+            folder = await off_loop(held.enter_context, fresh_worktree(workspace, commit))
+            try:
+                await off_loop(share_files, folder, self._root, self._rules)
+                async for proof in self._proofs(folder, commands, stop_at):
+                    if proof.error is not None:
+                        failed = next(check for check in proof.checks if not check.is_met)
+                        return Proof(failed=failed, error=proof.error, seconds=time.monotonic() - began)
+            finally:
+                await off_loop(held.close)
+        self._slow = time.monotonic() - began
+        return Proof(seconds=self._slow, commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
+
+    async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
+        yield await run_setup(folder, self._root, self._rules, self._acceptance, seconds=stop_at - time.monotonic())
+        for wanted, is_asked_here in ((self._rules.accept, True), (commands, False)):
+            site = AcceptanceSite(folder=folder, root=self._root, rules=self._acceptance, is_asked_here=is_asked_here)
+            yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
+
+    async def _move(self, head: str, stacked: Sequence[tuple[_Waiting, Rebased]], proof: Proof) -> bool:
+        """Move the branch to the accepted work; False: it moved meanwhile, so rebase and accept again."""
+        workspace = stacked[-1][0].candidate.workspace
+        until = time.monotonic() + DIRTY_SECONDS
+        while True:
+            for one, rebased in stacked:
+                await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
+            moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
+            if moved.is_done:
+                for one, rebased in stacked:
+                    _tell([one], _landed(workspace.onto, rebased, proof, len(stacked)))
+                return True
+            if moved.is_outdated:
+                now = await off_loop(head_of, workspace)
+                if not await off_loop(only_board_changed, workspace, head, now):
+                    return False
+                again = await self._stack([one for one, _ in stacked])
+                if [one for one, _ in again[1]] != [one for one, _ in stacked]:
+                    return False
+                head, stacked = again
+            elif time.monotonic() >= until:
+                files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
+                error = _error("MERGE_WAITING", f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}.")
+                _tell([one for one, _ in stacked], Landing(state=WAITS, error=error, notes=proof.notes))
+                return True
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+
+async def _to_end(work: "Coroutine[object, object, T]") -> T:
+    """Wait for the branch to be moved, even if the waiter is cancelled."""
+    moving = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(moving)
+    except asyncio.CancelledError:
+        await asyncio.wait({moving})
+        raise
+
+
+def _tell(waiting: Sequence[_Waiting], landing: Landing) -> None:
+    for one in waiting:
+        if not one.landing.done():
+            one.landing.set_result(landing)
+
+
+def _error(code: str, message: str, advice: str = "") -> ErrorInfo:
+    return ErrorInfo(type="merge_conflict", code=code, message=message, recoverable=True, recommendation=advice)
+
+
+def _landed(onto: str, rebased: Rebased, proof: Proof, count: int) -> Landing:
+    accepted = f"accepted by {', '.join(f'`{one}`' for one in proof.commands)}" if proof.commands else "no acceptance command was run"
+    together = f", together with {count - 1} more" if proof.commands and count > 1 else ""
+    told = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
+    return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, told=told)
+
+
+def _red(proof: Proof, rebased: Rebased) -> Landing:
+    assert proof.error is not None
+    message = f"The work is not accepted on top of the project's branch. {proof.error.message}"
+    output = proof.failed.output_tail if proof.failed is not None else ""
+    return Landing(state=RED, rebased=rebased, error=_error("MERGE_RED", message, proof.error.recommendation), output=output)
+
+
+def _conflict(rebased: Rebased, onto: str) -> Landing:
+    names = ", ".join(rebased.conflicts[:10])
+    message = f"It cannot be rebased on {onto}: both sides changed the same lines ({names})."
+    return Landing(state=CONFLICT, rebased=rebased, error=_error("MERGE_CONFLICT", message))
+
+
+def _failed(error: Exception) -> Landing:
+    message = error.message if isinstance(error, RemitError) else str(error)
+    return Landing(state=WAITS, error=_error("MERGE_WAITING", f"The work could not be merged: {message}", getattr(error, "advice", "")))

@@ -1,0 +1,114 @@
+"""Many writers on one repository: main is never red, nothing is lost or done twice, whatever conflicts and whoever is killed."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import writers
+
+from remit import Remit
+from support.lab import rounds
+from support.repository import git
+
+pytestmark = pytest.mark.timeout(7200 if os.environ.get("LAB") else 240)
+SCRIPT = Path(writers.__file__)
+
+
+def statuses(root: Path) -> dict[int, str]:
+    entries = json.loads((root / "specs/state.json").read_bytes())["active_projects"]
+    return {entry["project_number"]: entry["status"] for entry in entries}
+
+
+def landed(root: Path) -> Counter[int]:
+    """How often the work of each task is on main."""
+    subjects = git(root, "log", "--format=%s", "main").splitlines()
+    return Counter(int(subject.split()[1].rstrip(":")) for subject in subjects if ": Change " in subject)
+
+
+def states_of_main(root: Path) -> list[str]:
+    return list(dict.fromkeys(git(root, "log", "-g", "--format=%H", "main").split()))
+
+
+def red_states(root: Path, folder: Path) -> list[str]:
+    """Commits that main pointed to and whose test suite fails."""
+    red = []
+    folder.mkdir(exist_ok=True)
+    git(root, "worktree", "add", "-q", "--detach", str(folder / "state"), "main")
+    for commit in states_of_main(root):
+        git(folder / "state", "checkout", "-q", "--detach", commit)
+        if subprocess.run(["python3", "-B", "-m", "unittest", "-q", "test_items"], cwd=folder / "state", capture_output=True).returncode:
+            red.append(commit)
+    return red
+
+
+async def states_on_record(root: Path) -> set[str]:
+    """Of the delegations whose work is on main."""
+    sessions = git(root, "log", "--grep=: Change ", "--format=%(trailers:key=Session,valueonly)", "main").split()
+    async with Remit.open(root, recover=False) as remit:
+        return {str((await remit.describe(session)).state) for session in sessions}
+
+
+def check(root: Path, folder: Path, count: int, seed: int) -> None:
+    """Board, git and record agree; main was never red; what did not land is on its branch and named on the board."""
+    board, on_main = statuses(root), landed(root)
+    completed = {number for number, status in board.items() if status == "completed"}
+    assert len(board) == count
+    assert set(on_main) == completed
+    assert set(on_main.values()) <= {1}, "landed once each"
+    # A worktree that was being made when its process was killed has a branch without work.
+    branches = git(root, "branch", "--no-merged", "main", "--list", "remit/*", "--format=%(refname:short)").split()
+    assert len(branches) == count - len(completed), "the others are on their branches"
+    assert all(board[number] in ("partial", "implementing") for number in board if number not in completed)
+    assert red_states(root, folder) == []
+    assert git(root, "status", "--porcelain").strip() == ""
+    assert asyncio.run(states_on_record(root)) == {"completed"}
+    possible = {number for number in board if writers.kind_of(number, seed) != "bad"}
+    assert completed <= possible
+    assert len(completed) >= 0.95 * len(possible), f"{len(completed)} of {len(possible)} landed"
+
+
+def test_scripted_writers_land_all_that_one_after_the_other_could(tmp_path: Path) -> None:
+    count, seed = rounds(8, lab=1000), 18
+    root = tmp_path / "repository"
+    writers.make_repository(root, count)
+    began = time.monotonic()
+    numbers = list(range(1, count + 1))
+    for first in range(0, count, 200):
+        asyncio.run(writers.implement_all(root, numbers[first : first + 200], width=20, wait=rounds(1, lab=4), seed=seed))
+    seconds = time.monotonic() - began
+    check(root, tmp_path / "states", count, seed)
+    if rounds(0, lab=1):
+        alone = tmp_path / "alone"
+        writers.make_repository(alone, 20)
+        began = time.monotonic()
+        asyncio.run(writers.implement_all(alone, list(range(1, 21)), width=1, wait=4, seed=seed))
+        assert (time.monotonic() - began) / 20 >= 3 * seconds / count, "at least three times as fast as one at a time"
+
+
+def test_the_orchestrator_killed_at_any_moment_leaves_one_outcome_and_two_at_once_share_the_rest(tmp_path: Path) -> None:
+    kills, count, seed = rounds(3, lab=100), rounds(5, lab=60), 7
+    root, chance = tmp_path / "repository", random.Random(seed)
+    writers.make_repository(root, count)
+    command = [sys.executable, str(SCRIPT), str(root), "4", "0.1", str(seed)]
+    for _ in range(kills):
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            running.wait(timeout=chance.uniform(0.8, 4.0))
+        except subprocess.TimeoutExpired:
+            os.kill(running.pid, signal.SIGKILL)
+            running.wait()
+        assert set(landed(root).values()) <= {1}
+    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [running.communicate(timeout=rounds(200, lab=1000))[0] for running in at_once]
+    assert [running.returncode for running in at_once] == [0, 0]
+    assert not [words for words in told if "is being worked on" in words], "each waits for what the other one implements"
+    subprocess.run(command, check=True, capture_output=True, timeout=200)  # turns of a killed hand-back count as used up
+    check(root, tmp_path / "states", count, seed)

@@ -1,0 +1,574 @@
+"""Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
+
+import asyncio
+import json
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from implement_stage import returned
+from landing_stage import GREEN, Writer, branches, made_board, status, writes
+
+from remit import Context, Limits, ParallelOptions, Remit, agent, implement_parallel
+from remit.board.implement import comment_on_work, implement, merge_work
+from remit.board.parallel import ready_tasks
+from remit.board.task_landing import LandingOptions
+from remit.core.errors import Refused, Unavailable
+from support import cli
+from support.repository import git
+
+PLAN = """# Plan
+
+### Phase 1: Read rows [NOT STARTED]
+- **Goal**: rows come out
+
+### Phase 2: Write CSV [NOT STARTED]
+- **Goal**: a file goes in
+"""
+
+
+def log(root: Path) -> list[str]:
+    return git(root, "log", "--reverse", "--format=%s").splitlines()
+
+
+def clean(root: Path) -> bool:
+    return git(root, "status", "--porcelain").strip() == ""
+
+
+@pytest.mark.parametrize("merge", [True, "queue"])
+async def test_an_agent_that_names_no_file_has_one_verdict_in_record_git_and_board(tmp_path: Path, merge: Any) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=merge)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        outcome = await implement(remit, board, 1)
+        record = await remit.describe(outcome.session_id)
+    assert outcome.status == "completed", outcome
+    assert outcome.artifacts[0].path == "new.txt"
+    assert str(record.state) == "completed"
+    assert record.result.extra["workspace"]["changed"] == ["new.txt"]
+    accepted = f"accepted by `{GREEN}`" if merge == "queue" else "no acceptance command was run"
+    for shown in (("show", "1"), ("show", outcome.session_id), ("history", "--task", "1")):
+        told = " ".join(cli.run(*shown, cwd=tmp_path).stdout.split())
+        assert "Merged into main as " in told
+        assert accepted in told
+    assert status(board) == "completed"
+    assert log(tmp_path) == ["begin", "task 1: Task 1", "task 1: complete implementation"]
+    assert git(tmp_path, "show", "HEAD:new.txt") == "new\n"
+    assert clean(tmp_path)
+    assert branches(tmp_path) == ["main"]
+    assert not list((tmp_path / ".remit/work").glob("sess_*"))
+
+
+async def test_an_agent_that_changed_nothing_is_failed_everywhere_and_nothing_is_merged(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path, accept=()), Writer(lambda *_: returned(), merge=True)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        outcome = await implement(remit, board, 1)
+        record = await remit.describe(outcome.session_id)
+    assert (outcome.status, str(record.state), status(board)) == ("failed", "failed", "implementing")
+    assert "changed no file" in outcome.errors[0].message
+    assert log(tmp_path) == ["begin"]
+
+
+async def test_a_second_run_that_changed_nothing_is_not_completed_with_the_old_diff(tmp_path: Path) -> None:
+    def half(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "half.txt").write_text("half\n")
+        return returned(status="partial")
+
+    board, writer = made_board(tmp_path, accept=()), Writer(half, lambda *_: returned(), writes("half.txt", "whole\n"), merge=True)
+    assert (await writer.implement(board)).status == "partial"
+    second = await writer.implement(board)
+    assert (second.status, status(board)) == ("failed", "implementing")
+    assert "changed nothing in this run" in second.errors[0].message
+    assert (await writer.implement(board)).status == "completed"
+    assert git(tmp_path, "show", "HEAD:half.txt") == "whole\n"
+
+
+async def test_a_task_lands_once_with_a_commit_for_each_phase(tmp_path: Path) -> None:
+    board = made_board(tmp_path, plans={1: PLAN})
+    heads: list[str] = []
+
+    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        heads.append(git(tmp_path, "log", "-1", "--format=%s").strip())
+        (folder / f"part{more['phase']}.txt").write_text("x\n")
+        (folder / "__pycache__").mkdir(exist_ok=True)
+        (folder / "__pycache__/x.pyc").write_text("x")
+        return returned()
+
+    outcome = await Writer(doing).implement(board)
+    assert outcome.status == "completed", outcome
+    assert heads == ["begin", "begin"], "nothing is merged between phases"
+    assert log(tmp_path) == ["begin", "task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1: complete implementation"]
+    assert "__pycache__" not in git(tmp_path, "ls-tree", "-r", "--name-only", "HEAD")
+    trailers = git(tmp_path, "log", "--format=%(trailers:key=Session,valueonly)").split()
+    assert len(trailers) == 3
+    assert clean(tmp_path)
+
+
+async def test_red_work_goes_back_to_its_session_with_the_output_and_lands_when_fixed(tmp_path: Path) -> None:
+    """Green alone, red together: the file `a` and another one's `b`."""
+    board = made_board(tmp_path, accept=("test ! -e a -o ! -e b || { echo both of them; exit 1; }",))
+
+    def first(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "a").write_text("a")
+        (tmp_path / "b").write_text("b")
+        git(tmp_path, "add", "b")
+        git(tmp_path, "commit", "-q", "-m", "theirs")
+        return returned()
+
+    def second(_ctx: Context, folder: Path, _more: Any) -> Any:
+        assert (folder / "b").exists(), "it works on the merged state"
+        (folder / "a").unlink()
+        (folder / "c").write_text("c")
+        return returned()
+
+    writer = Writer(first, second)
+    outcome = await writer.implement(board)
+    assert outcome.status == "completed", outcome
+    assert "both of them" in writer.asked[1]["task"]
+    assert writer.resumed == [None, {"vendor": "scripted", "turn": 1}]
+    assert set(git(tmp_path, "ls-tree", "--name-only", "HEAD").split()) >= {"b", "c"}
+    assert clean(tmp_path)
+
+
+async def test_work_that_stays_red_is_partial_and_never_on_the_branch(tmp_path: Path) -> None:
+    board = made_board(tmp_path, accept=("test ! -e a -o ! -e b",))
+
+    def first(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "a").write_text("a")
+        (tmp_path / "b").write_text("b")
+        git(tmp_path, "add", "b")
+        git(tmp_path, "commit", "-q", "-m", "theirs")
+        return returned()
+
+    writer = Writer(first, writes("c"))
+    outcome = await writer.implement(board)
+    assert (outcome.status, outcome.errors[0].code, status(board)) == ("partial", "MERGE_RED", "partial")
+    assert len(writer.asked) == 2, "its agent did not pass its own acceptance"
+    assert "a" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
+    (folder,) = (tmp_path / ".remit/work").glob("sess_*")
+    (folder / "a").unlink()  # a person fixes it there
+    again = await writer.implement(board)
+    assert again.status == "completed", again
+    assert len(writer.asked) == 2
+    assert "c" in git(tmp_path, "ls-tree", "--name-only", "main").split()
+
+
+async def test_a_conflict_goes_back_with_both_sides(tmp_path: Path) -> None:
+    board = made_board(tmp_path)
+
+    def first(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "README").write_text("Mine.\n")
+        (tmp_path / "README").write_text("Theirs.\n")
+        git(tmp_path, "commit", "-q", "-a", "-m", "theirs")
+        return returned()
+
+    def second(_ctx: Context, folder: Path, _more: Any) -> Any:
+        text = (folder / "README").read_text()
+        assert "Mine." in text
+        assert "Theirs." in text
+        assert "<<<<<<<" in text
+        (folder / "README").write_text("Theirs and mine.\n")
+        return returned()
+
+    writer = Writer(first, second)
+    outcome = await writer.implement(board)
+    assert outcome.status == "completed", outcome
+    assert "README" in writer.asked[1]["task"]
+    assert git(tmp_path, "show", "main:README") == "Theirs and mine.\n"
+    assert clean(tmp_path)
+
+
+async def test_a_conflict_that_is_not_resolved_stays_on_its_branch(tmp_path: Path) -> None:
+    board = made_board(tmp_path)
+
+    def first(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "README").write_text("Mine.\n")
+        (tmp_path / "README").write_text("Theirs.\n")
+        git(tmp_path, "commit", "-q", "-a", "-m", "theirs")
+        return returned()
+
+    writer = Writer(first, writes("other.txt"))
+    outcome = await writer.implement(board)
+    assert (outcome.status, outcome.errors[0].code, status(board)) == ("partial", "MERGE_CONFLICT", "partial")
+    assert git(tmp_path, "show", "main:README") == "Theirs.\n"
+    (folder,) = (tmp_path / ".remit/work").glob("sess_*")
+    (folder / "README").write_text("Resolved by a person.\n")
+    assert (await writer.implement(board)).status == "completed"
+    assert git(tmp_path, "show", "main:README") == "Resolved by a person.\n"
+    assert len(writer.asked) == 2
+
+
+async def test_commits_of_the_user_and_of_the_board_meanwhile_do_not_stop_it(tmp_path: Path) -> None:
+    board = made_board(tmp_path, 2)
+
+    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "new.txt").write_text("new\n")
+        (tmp_path / "theirs.txt").write_text("x\n")
+        git(tmp_path, "add", "theirs.txt")
+        git(tmp_path, "commit", "-q", "-m", "theirs")
+        (tmp_path / "uncommitted.txt").write_text("x\n")
+        (tmp_path / "README").write_text("Being edited.\n")
+        return returned()
+
+    assert (await Writer(doing).implement(board)).status == "completed"
+    assert (tmp_path / "README").read_text() == "Being edited.\n"
+    assert git(tmp_path, "log", "--format=%s", "--", "new.txt").strip() == "task 1: Task 1"
+    assert log(tmp_path)[1] == "theirs"
+
+
+async def test_uncommitted_work_in_the_way_is_waited_for_and_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.runtime.merge_queue.DIRTY_SECONDS", 0.3)
+    board, writer = made_board(tmp_path), Writer(writes("README", "Mine.\n"), merge=False)
+    (tmp_path / "README").write_text("Being edited.\n")
+    outcome = await writer.implement(board, landing=LandingOptions(mode="queue"))  # as --parallel does
+    assert (outcome.status, outcome.errors[0].code) == ("partial", "MERGE_WAITING")
+    assert "README" in outcome.errors[0].message
+    assert (tmp_path / "README").read_text() == "Being edited.\n"
+    git(tmp_path, "checkout", "README")
+    assert (await writer.implement(board)).status == "completed", "what the queue began lands by it, however its agent is declared"
+    assert len(writer.asked) == 1
+    assert (tmp_path / "README").read_text() == "Mine.\n"
+
+
+async def test_a_branch_that_was_rewritten_meanwhile_gets_the_commits_of_the_task_alone(tmp_path: Path) -> None:
+    board = made_board(tmp_path)
+
+    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+        git(tmp_path, "rm", "-q", "shared.txt")
+        git(tmp_path, "commit", "-q", "--amend", "-m", "begun otherwise")
+        (folder / "new.txt").write_text("new\n")
+        return returned()
+
+    outcome = await Writer(doing).implement(board)
+    assert outcome.status == "completed", outcome
+    assert log(tmp_path) == ["begun otherwise", "task 1: Task 1", "task 1: complete implementation"]
+    assert git(tmp_path, "ls-tree", "--name-only", "main").split() == [".gitignore", "README", "new.txt", "specs"]
+
+
+async def test_another_branch_checked_out_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    board = made_board(tmp_path)
+
+    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+        git(tmp_path, "switch", "-q", "-c", "other")
+        (folder / "new.txt").write_text("new\n")
+        return returned()
+
+    assert (await Writer(doing).implement(board)).status == "completed"
+    assert git(tmp_path, "show", "main:new.txt") == "new\n"
+    assert not (tmp_path / "new.txt").exists()
+    assert git(tmp_path, "branch", "--show-current").strip() == "other"
+
+
+async def test_without_an_acceptance_command_the_queue_refuses_with_the_line_to_add(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path, accept=()), Writer(writes("new.txt"))
+    with pytest.raises(Refused) as refused:
+        await writer.implement(board)
+    assert 'accept = ["make test"]' in refused.value.advice
+    assert "--no-accept" in refused.value.advice
+    assert status(board) == "planned"
+    assert (await writer.implement(board, landing=LandingOptions(is_accepting=False))).status == "completed"
+
+
+async def test_a_red_branch_stops_before_anything_runs(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"))
+    (tmp_path / "broken").write_text("x")
+    git(tmp_path, "add", "broken")
+    git(tmp_path, "commit", "-q", "-m", "break it")
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"accept": [GREEN]}}) as remit:
+        with pytest.raises(Refused) as refused:
+            await implement(remit, board, 1)
+    assert "main itself fails its acceptance commands" in refused.value.message
+    assert branches(tmp_path) == ["main"]
+    assert (status(board), writer.asked) == ("planned", [])
+
+
+async def test_set_up_has_a_network_and_runs_what_agents_wrote_in_the_sandbox(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reach = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
+        (tmp_path / "setup.sh").write_text(f'exec {sys.executable} -I -c "{reach}"\n')
+        hostile = writes("setup.sh", f"touch {outside}/owned; mkdir -p .git/hooks; true\n")
+        board, writer = made_board(tmp_path, tasks=2), Writer(hostile, writes("new.txt"))
+        async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"setup": ["sh setup.sh"]}}) as remit:
+            outcomes = [await implement(remit, board, number) for number in (1, 2)]
+    assert [outcome.status for outcome in outcomes] == ["completed", "completed"], outcomes
+    assert "owned" in git(tmp_path, "show", "HEAD:setup.sh")
+    assert list(outside.iterdir()) == []
+
+
+async def test_set_up_that_fails_says_so_before_anything_runs(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"))
+    settings = {"workspace": {"setup": ["echo no compiler; exit 3"]}}
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
+        with pytest.raises(Unavailable) as refused:
+            await implement(remit, board, 1)
+    assert refused.value.message.startswith("[workspace] setup: `echo no compiler; exit 3` exited 3. Its output ended: no compiler")
+    assert "accept_in" in refused.value.advice
+    assert writer.asked == []
+
+
+async def test_flaky_acceptance_is_run_once_more_and_that_is_on_record(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    board, writer = made_board(tmp_path, accept=()), Writer(writes("new.txt"))
+    count = tmp_path_factory.mktemp("outside") / "count"
+    count.write_text("")
+    flaky = f"echo x >> {count}; test $(wc -l < {count}) -ne 2"  # the base, then red, then green
+    settings = {"workspace": {"accept": [flaky]}, "accept_in": "host"}
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
+        outcome = await implement(remit, board, 1)
+    assert outcome.status == "completed", outcome
+    assert any(words.startswith("Flaky:") for words in outcome.warnings)
+
+
+async def test_work_that_is_not_to_be_merged_is_named_with_the_command_that_merges_it(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
+    outcome = await writer.implement(board)
+    assert (outcome.status, status(board)) == ("partial", "partial")
+    assert "remit workspaces 1 --merge" in outcome.next_steps
+    assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
+
+
+async def test_protected_files_do_not_land(tmp_path: Path) -> None:
+    board = made_board(tmp_path)
+
+    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+        (folder / "new.txt").write_text("new\n")
+        (folder / "remit.toml").write_text("model = 'evil'\n")
+        (folder / "specs/state.json").write_text("{}")
+        return returned()
+
+    outcome = await Writer(doing).implement(board)
+    assert outcome.status == "completed", outcome
+    assert "remit.toml" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
+    assert any("remit.toml" in words for words in outcome.warnings)
+    assert status(board) == "completed"
+
+
+# ---- a delegation that belongs to no task
+
+
+@pytest.mark.parametrize("accept", [GREEN, "test ! -e new.txt -o ! -e theirs.txt"])
+async def test_a_delegation_is_merged_by_the_queue_only_if_the_merged_tree_is_green(tmp_path: Path, accept: str) -> None:
+    made_board(tmp_path)
+
+    @agent("writer", workspace="worktree", merge="queue")
+    async def writer(ctx: Context) -> str:
+        (ctx.workspace / "new.txt").write_text("new\n")
+        (tmp_path / "theirs.txt").write_text("x\n")
+        git(tmp_path, "add", "theirs.txt")
+        git(tmp_path, "commit", "-q", "-m", "theirs")
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[writer], settings={"workspace": {"accept": [accept]}}) as remit:
+        result = await remit.delegate("writer")
+    is_green = accept == GREEN
+    assert [str(result.status), *(error.code for error in result.errors)] == (["completed"] if is_green else ["partial", "MERGE_RED"])
+    assert ("new.txt" in git(tmp_path, "ls-tree", "--name-only", "main").split()) is is_green
+
+
+async def test_a_delegation_is_not_merged_by_the_queue_without_acceptance(tmp_path: Path) -> None:
+    made_board(tmp_path)
+
+    @agent("writer", workspace="worktree", merge="queue")
+    async def writer(ctx: Context) -> str:
+        (ctx.workspace / "new.txt").write_text("new\n")
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[writer]) as remit:
+        result = await remit.delegate("writer")
+    assert str(result.status) == "partial"
+    assert "[workspace] accept" in result.errors[0].message
+    assert log(tmp_path) == ["begin"]
+
+
+# ---- several at once
+
+
+async def test_tasks_run_at_once_by_their_dependencies_and_a_failing_one_stops_only_those_that_need_it(tmp_path: Path) -> None:
+    board = made_board(tmp_path, 5)
+    with board.change() as draft:
+        draft.state = draft.state.with_tasks(
+            (replace(draft.state.task(3), dependencies=(1,)), replace(draft.state.task(5), dependencies=(4,)))
+        )
+    began: list[int] = []
+    both = asyncio.Event()
+
+    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        number = more["number"]
+        began.append(number)
+        if {1, 2} <= set(began):
+            both.set()
+        await asyncio.wait_for(both.wait(), 30)
+        if number == 4:
+            return returned(status="failed")
+        if number == 3:
+            assert (folder / "new1.txt").exists(), "what it depends on is merged"
+        (folder / f"new{number}.txt").write_text("new\n")
+        return returned()
+
+    writer = Writer(doing)
+    assert ready_tasks(board) == (1, 2, 3, 4, 5)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        outcome = await implement_parallel(remit, board, [1, 2, 3, 4, 5], ParallelOptions(width=4))
+    assert outcome.data["completed"] == [1, 2, 3]
+    assert outcome.data["not_begun"] == [5]
+    assert (outcome.status, status(board, 4), status(board, 5)) == ("partial", "implementing", "planned")
+    assert began.index(3) > began.index(1)
+    assert clean(tmp_path)
+
+
+async def test_tasks_whose_plans_name_the_same_file_do_not_run_at_once(tmp_path: Path) -> None:
+    plan = "# Plan\n\n### Phase 1: Edit [NOT STARTED]\n- **Tasks**: change `src/app.py`\n"
+    board, at_once, most = made_board(tmp_path, 2, plans={1: plan, 2: plan}), [0], [0]
+
+    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        await asyncio.sleep(0.2)
+        at_once[0] -= 1
+        (folder / f"new{more['number']}.txt").write_text("new\n")
+        return returned()
+
+    async with Remit.open(tmp_path, agents=Writer(doing).agents(), recover=False) as remit:
+        outcome = await implement_parallel(remit, board, [1, 2], ParallelOptions(width=4))
+    assert outcome.status == "completed", outcome
+    assert most == [1]
+
+
+async def test_the_time_and_the_budget_of_all_tasks_are_kept(tmp_path: Path) -> None:
+    board = made_board(tmp_path, 3)
+    async with Remit.open(tmp_path, agents=Writer(writes("x.txt")).agents(), recover=False) as remit:
+        outcome = await implement_parallel(remit, board, [1, 2, 3], ParallelOptions(width=1, budget=Limits(delegations=1)))
+        late = await implement_parallel(remit, board, [3], ParallelOptions(width=1, timeout_all=0.5))
+    assert any(error.code == "BUDGET_EXCEEDED" for error in outcome.errors)
+    assert len(outcome.data["completed"]) <= 1
+    assert late.data["not_begun"] == [3]
+    assert "the time limit for all tasks was reached" in late.summary
+
+
+async def test_waiting_candidates_are_accepted_together_and_a_red_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.runtime.merge_queue.SLOW_SECONDS", 0.0)
+    board = made_board(tmp_path, 4, accept=("true",))
+
+    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        (folder / f"part{more['number']}").write_text("x")
+        return returned()
+
+    settings = {"workspace": {"accept": ["test $(ls part* 2> /dev/null | grep -c '[13]') -lt 2"]}}  # 1 and 3 do not go together
+    writer = Writer(doing)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
+        outcome = await implement_parallel(remit, board, [1, 2, 3, 4], ParallelOptions(width=4))
+    assert len(outcome.data["completed"]) == 3
+    assert [error.code for error in outcome.errors] == ["MERGE_RED"]
+    on_main = {name for name in git(tmp_path, "ls-tree", "--name-only", "main").split() if name.startswith("part")}
+    assert on_main in ({"part1", "part2", "part4"}, {"part2", "part3", "part4"})
+
+
+# ---- set-up of worktrees
+
+
+async def test_a_worktree_is_set_up_once_and_what_was_shared_is_not_committed(tmp_path: Path) -> None:
+    board = made_board(tmp_path, plans={1: PLAN})
+    (tmp_path / ".git/info/exclude").write_text("secret.env\nmodules/\nmade.txt\n")
+    (tmp_path / "secret.env").write_text("key")
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/one").write_text("1")
+    settings = {
+        "workspace": {"setup": ["echo made >> made.txt"], "copy": ["secret.env"], "link": ["modules"], "accept": ["test -s modules/one"]}
+    }
+    seen: list[str] = []
+
+    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        seen.append((folder / "made.txt").read_text() + (folder / "secret.env").read_text() + (folder / "modules/one").read_text())
+        (folder / f"part{more['phase']}.txt").write_text("x\n")
+        return returned()
+
+    async with Remit.open(tmp_path, agents=Writer(doing).agents(), recover=False, settings=settings) as remit:
+        outcome = await implement(remit, board, 1)
+    assert outcome.status == "completed", outcome
+    assert seen == ["made\nkey1", "made\nkey1"]
+    names = git(tmp_path, "ls-tree", "--name-only", "main").split()
+    assert not {"secret.env", "modules", "made.txt"} & set(names)
+
+
+async def test_a_set_up_that_fails_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"))
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"setup": ["echo no; exit 3"]}}) as remit:
+        with pytest.raises(Unavailable, match="exited 3"):
+            await implement(remit, board, 1)
+    assert (status(board), writer.asked, branches(tmp_path)) == ("planned", [], ["main"])
+
+
+# ---- looking at the work, commenting on it, merging and discarding it
+
+
+async def test_comments_go_to_the_session_of_the_agent_and_the_work_is_merged_by_hand(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), writes("new.txt", "better\n"), merge=False)
+    await writer.implement(board)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        outcome = await comment_on_work(remit, board, 1, ["new.txt:1 say it better"])
+        assert outcome.status == "completed", outcome
+        assert "new.txt:1 say it better" in writer.asked[1]["task"]
+        assert writer.resumed[1] == {"vendor": "scripted", "turn": 1}
+        assert status(board) == "partial"
+        assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
+        assert (await comment_on_work(remit, board, 1, ["better still"])).status == "partial", "its agent changed nothing"
+        merged = await merge_work(remit, board, 1)
+        assert len(writer.asked) == 3, "a person takes it as it is"
+    assert (merged.status, status(board)) == ("completed", "completed")
+    assert git(tmp_path, "show", "main:new.txt") == "better\n"
+    assert clean(tmp_path)
+
+
+async def test_a_person_takes_work_as_it_is_whatever_its_agent_said(tmp_path: Path) -> None:
+    board = made_board(tmp_path, 2)
+
+    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        if more["number"] == 1:
+            (folder / "new.txt").write_text("new\n")
+        return returned(status="failed")
+
+    writer = Writer(doing)
+    for number in (1, 2):
+        assert (await writer.implement(board, number)).status == "failed"
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        merged = await merge_work(remit, board, 1)
+        with pytest.raises(Refused, match="no work that could be merged"):
+            await merge_work(remit, board, 2)
+    assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
+    assert git(tmp_path, "show", "main:new.txt") == "new\n"
+    assert clean(tmp_path)
+
+
+async def test_the_list_names_the_task_and_its_work_can_be_shown_and_discarded(tmp_path: Path) -> None:
+    board = made_board(tmp_path, plans={1: PLAN})
+
+    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        (folder / f"part{more['phase']}.txt").write_text("x\n")
+        return returned()
+
+    await Writer(doing, merge=False).implement(board)
+    (listed,) = json.loads(cli.run("workspaces", "--json", cwd=tmp_path).stdout)["workspaces"]
+    assert (listed["task"], listed["agent"], listed["state"], listed["changed_files"]) == (1, "task-executor", "partial", 2)
+    assert "+++ b/part2.txt" in cli.run("workspaces", "1", "--diff", cwd=tmp_path).stdout
+    assert cli.run("workspaces", "1", "--remove", "--yes", cwd=tmp_path).code == 0
+    assert branches(tmp_path) == ["main"]
+    assert "[NOT STARTED]" in (tmp_path / "specs/001_task_1/plans/implementation-001.md").read_text()
+    outcome = await Writer(doing, merge=True).implement(board)
+    assert outcome.status == "completed", outcome
+    assert (tmp_path / "part1.txt").exists()
+
+
+async def test_a_worktree_that_a_killed_process_did_not_remove_goes_with_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
+    with monkeypatch.context() as killed:
+        killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))
+        await writer.implement(board)
+    assert len(branches(tmp_path)) == 2
+    assert (await writer.implement(board, 2)).status == "completed"
+    assert branches(tmp_path) == ["main"]

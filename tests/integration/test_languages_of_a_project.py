@@ -1,0 +1,37 @@
+"""Routing by language: a task names one that the project has, or that one of its agents is for; a command that has no route says why."""
+
+from pathlib import Path
+
+from remit import Remit, agent
+from support import cli
+
+
+@agent("ferris", languages=("rust",), operations=("implement",))
+async def ferris(task: str) -> str:
+    return task
+
+
+def test_a_task_of_an_unknown_language_is_not_recorded(tmp_path: Path) -> None:
+    refused = cli.run("task", "Fix it", "--language", "pyhton", cwd=tmp_path)
+    assert refused.code == 2
+    assert "This project has no language 'pyhton'. Did you mean python?" in refused.stderr
+    assert not (tmp_path / "specs").exists()
+    assert cli.run("task", "Fix it", "--language", "python", cwd=tmp_path).code == 0
+    (tmp_path / "remit.toml").write_text('languages = ["general", "ada"]\n')
+    assert cli.run("task", "Fix it", "--language", "ada", cwd=tmp_path).code == 0
+    assert cli.run("task", "Fix it", "--language", "python", cwd=tmp_path).code == 2
+
+
+async def test_a_command_for_a_task_of_an_unknown_language_is_refused_unless_an_agent_is_for_it(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[ferris]) as remit:
+        refused = await remit.delegate("/implement", task={"task_number": 1, "language": "cobol"}, parameters={"task": "x"})
+        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
+        assert "the setting `languages`" in refused.errors[0].recommendation
+        assert (await remit.delegate("/implement", task={"task_number": 1, "language": "rust"}, parameters={"task": "x"})).ok
+
+
+async def test_a_command_that_cannot_be_routed_says_why(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path) as remit:
+        for command, words in (("/todo", "/todo delegates nothing."), ("/reserch", "Unknown command /reserch.")):
+            refused = await remit.delegate(command)
+            assert (refused.errors[0].code, refused.errors[0].message) == ("INVALID_TARGET", words)
