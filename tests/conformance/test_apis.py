@@ -129,7 +129,7 @@ async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["A
     (root / ".remit" / "agents").mkdir(parents=True)
     (root / ".remit" / "policy.cedar").write_text(POLICY)
     shutil.copy(agents.__file__, root / ".remit" / "agents" / "apis.py")
-    (root / "remit.toml").write_text("builtin_agents = []\n[slots_per_agent]\nnarrow = 1\n")
+    (root / "remit.toml").write_text('builtin_agents = ["compose"]\n[slots_per_agent]\nnarrow = 1\n')
     opened: asyncio.Future[ApiClient] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
     client = asyncio.create_task(_connect(root, opened, stop))

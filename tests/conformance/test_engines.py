@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,27 @@ from remit import Remit
 from remit.stores import MemoryStore
 from remit.testing.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
 from support.memory_engine import MemoryEngine
+from support.postgres import new_schema, postgres_server
 
 
-@pytest.fixture(params=["sqlite", "sqlite-power", "memory", "memory-engine"])
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with postgres_server() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["sqlite", "sqlite-power", "memory", "memory-engine", "postgres"])
 def open_remit(request: pytest.FixtureRequest) -> OpenRemit:
-    store = MemoryStore()
+    store, schema = MemoryStore(), new_schema()
+    url = request.getfixturevalue("postgres") if request.param == "postgres" else ""
 
     def open_one(root: Path, agents: list[Any], **settings: Any) -> AbstractAsyncContextManager[Remit]:
         if request.param == "memory":
             return Remit.open(root, agents=agents, settings=settings, store=store)
         if request.param == "memory-engine":
             return Remit.open(root, agents=agents, settings=settings, store=MemoryStore(), engine=MemoryEngine)
+        if request.param == "postgres":
+            return Remit.open(root, agents=agents, settings={**settings, "store": {"url": url, "schema": schema}})
         durability = "power" if request.param == "sqlite-power" else "process"
         return Remit.open(root, agents=agents, settings=settings, durability=durability)
 

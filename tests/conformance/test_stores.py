@@ -1,15 +1,28 @@
 """Every store keeps every promise of `remit.testing.store_suite`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remit.stores import MemoryStore, SqliteStore
 from remit.testing.store_suite import STORE_CHECKS, Check, OpenStore
+from support.postgres import new_schema, postgres_server
 
 
-@pytest.fixture(params=["sqlite", "sqlite-power", "memory"])
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    with postgres_server() as server:
+        yield server.url
+
+
+@pytest.fixture(params=["sqlite", "sqlite-power", "memory", "postgres"])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    if request.param == "postgres":
+        from remit.stores.postgres import PostgresStore
+
+        url, schema = request.getfixturevalue("postgres"), new_schema()
+        return lambda: PostgresStore(url, schema=schema)
     if request.param == "memory":
         first = MemoryStore()
         return lambda: MemoryStore(beside=first)

@@ -14,7 +14,8 @@ from typing import Any
 
 from remit.core.agents import Isolation
 from remit.core.budget import Budget, Limits
-from remit.core.context import Context, Handle, SettledHandle, final_event
+from remit.core.cache import CACHE_KEYS
+from remit.core.context import Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, OutOfTime, Stopped
 from remit.core.events import LAST, Event, EventKind
@@ -27,11 +28,11 @@ from remit.runtime import accept, reply
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.engine import EngineConfig, LiveHandle, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
-from remit.runtime.local_context import LocalBackend, LocalRun
+from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.partial_work import collect_partial_work
 from remit.runtime.perform import perform
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
-from remit.runtime.work import Output
+from remit.runtime.result_cache import ResultCache
 
 CHILDREN_SECONDS = 0.9
 
@@ -103,7 +104,6 @@ class MemoryRun(LocalRun):
         self.store.apply([StartDelegation(self.delegation.session_id, now, tuple(self.submission.step_times))])
         self.started_at = self.last_heard = self.engine.loop.time()
         self.started_wall = now
-        self.ctx = Context(LocalBackend(self))
         self.engine.bus.started(self.delegation, now)
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
@@ -179,7 +179,7 @@ class MemoryRun(LocalRun):
         if self.parent is not None:
             self.parent.add_failure(result)
         if own := self.own_errors(result.errors):
-            self.deps.note_errors(self.delegation, own, self.trace)
+            self.deps.note_errors(self.delegation, own, result.traceback)
         self.done.set_result(result)
         self.engine.bus.ended(self.delegation, result, now, tokens, cost, steps)
         self.engine.spawn(self._notify())
@@ -227,7 +227,7 @@ class MemoryRun(LocalRun):
 
     def must_be_alive(self) -> None:
         if self.is_settled or self.remaining() < -0.6:
-            raise Stopped(f"The delegation {self.delegation.session_id} has ended.", advice="Its agent must not go on.")
+            raise Stopped(f"The delegation {self.delegation.session_id} has ended.", advice="Its agent must stop.")
 
     # ---- for its agent and its context
 
@@ -345,6 +345,7 @@ class MemoryEngine:
         for middleware in reversed(config.middleware):
             self.perform = partial(lambda outer, inner, work: outer(work, inner), middleware, self.perform)
         self.is_closed = False
+        self.cache = ResultCache(self, config)
 
     @property
     def owner(self) -> Owner:
@@ -353,6 +354,8 @@ class MemoryEngine:
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
+        if submission.cache is not None:
+            return await self.cache.run(submission)
         found = self._refused(submission) if submission.refusal is not None else self._submit(submission)
         if isinstance(found, Return):
             return found
@@ -366,6 +369,8 @@ class MemoryEngine:
             raise
 
     async def start(self, submission: Submission) -> Handle:
+        if submission.cache is not None:
+            return await self.cache.start(submission)
         if submission.refusal is not None:
             return SettledHandle(await self.refuse(submission))
         found = self._submit(submission)
@@ -384,8 +389,10 @@ class MemoryEngine:
         holder = None if delegation.key is None else store.by_key(delegation.key)
         if holder is not None:
             ours, theirs = (accept.normalised_call(one.agent, one.parameters) for one in (delegation, holder))
-            if ours != theirs:
-                raise Misused("This idempotency key belongs to another call.", advice="Use one key for one call.")
+            if ours != theirs and not (delegation.key or "").startswith(CACHE_KEYS):
+                error = _error("This idempotency key belongs to another call.", "INVALID_PARAMETERS", "Use one key for one call.")
+                submission.refusal = reply.refused_return(delegation, error)
+                return self._refused(submission)
             return holder.result if holder.result is not None else (self.runs[holder.session_id], False)
         run = MemoryRun(submission, self)
         if not self._has_room(delegation.agent) and len(self.waiting) >= self.config.options.queue_limit:
@@ -411,16 +418,23 @@ class MemoryEngine:
         refusal, delegation = submission.refusal, submission.delegation
         assert refusal is not None
         if refusal.metadata.session_id == delegation.session_id:
-            now, store = self.config.deps.clock.wall(), self.config.store
-            submission.step_times[12] = now
-            begin = BeginDelegation(delegation._replace(key=None), State.QUEUED, self.owner.owner_id, None, submission.step_times)
-            steps = tuple(submission.step_times)
-            store.apply([begin, SettleDelegation(delegation.session_id, State.REFUSED, now, refusal, steps, 0, 0.0, 0)])
             self.config.deps.note_errors(delegation, refusal.errors, "")
-            self.bus.ended(delegation, refusal, now, 0, 0.0, steps)
+            self._record(submission, refusal, None)
         if isinstance(submission.caller, MemoryRun):
             submission.caller.add_failure(refusal)
         return refusal
+
+    async def record(self, submission: Submission, result: Return) -> Return:
+        self._record(submission, result, self.config.deps.clock.wall())
+        return result
+
+    def _record(self, submission: Submission, result: Return, started_at: float | None) -> None:
+        delegation, now = submission.delegation, self.config.deps.clock.wall()
+        submission.step_times[12] = now
+        begin = BeginDelegation(delegation._replace(key=None), State.QUEUED, self.owner.owner_id, started_at, submission.step_times)
+        steps = tuple(submission.step_times)
+        self.config.store.apply([begin, SettleDelegation(delegation.session_id, state_of(result), now, result, steps, 0, 0.0, 0)])
+        self.bus.ended(delegation, result, now, 0, 0.0, steps)
 
     async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
         run = self.runs.get(session_id)

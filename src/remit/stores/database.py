@@ -1,4 +1,4 @@
-"""The SQLite database: opened, migrated and checked, its errors made into ours, and what is done on the side (checkpoints, pruning)."""
+"""The SQLite database: opens, migrates and checks it, converts its errors, and does maintenance (checkpoints, pruning)."""
 
 import contextlib
 import os
@@ -12,25 +12,25 @@ from typing import Literal
 from remit.core.errors import Unavailable
 
 APPLICATION_ID = 0x52454D54
-"""`REMT`, in the header of every database of ours."""
-VERSION = 2
-"""The newest migration; `schema.sql` is what all migrations up to it lead to."""
+"""`REMT`, in the header of every database of remit."""
+VERSION = 3
+"""The newest migration; `schema.sql` is the result of all migrations up to it."""
 BUSY_SECONDS = 5.0
 PAGE_BYTES = 2048
-"""Half the usual: a commit of one delegation writes five or six whole pages, and that is what it costs."""
+"""Half the usual: a commit of one delegation writes five or six whole pages, which is its main cost."""
 
 Durability = Literal["process", "power"]
 
 
 def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """A connection in autocommit mode for any thread; its user sees to it that only one uses it at a time."""
+    """A connection in autocommit mode for any thread; its user ensures that only one uses it at a time."""
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA wal_autocheckpoint=0")  # moved off the hot path: see `housekeeping`
     return connection
 
 
 def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
-    """The one that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
+    """The connection that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
     connection = connect(path)
     connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
     connection.execute("SELECT 1 FROM owners LIMIT 1").fetchone()  # waits for a process that opens or closes the file
@@ -45,7 +45,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def try_begin(connection: sqlite3.Connection) -> bool:
-    """Take the write lock; False at once when another connection holds it."""
+    """Take the write lock; False at once if another connection has it."""
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -71,7 +71,7 @@ def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> N
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """End a transaction that failed; after some errors (a full disk) SQLite has done so itself."""
+    """Roll back a failed transaction; after some errors (a full disk) SQLite has done so itself."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
@@ -80,7 +80,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 
 def prepare(path: Path) -> None:
-    """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
+    """Create the database, or migrate an older one. Safe if several processes do it at once."""
     with translating_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # SQLite gives its other files the permissions of this one
@@ -88,7 +88,7 @@ def prepare(path: Path) -> None:
         connection = connect(path)
         try:
             if _version(connection, path) < VERSION:
-                connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # heeded by an empty file only
+                connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # only effective for an empty file
                 _bring_up_to_date(connection, path)
             _enter_wal_mode(connection)
         finally:
@@ -96,7 +96,7 @@ def prepare(path: Path) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema version; 0 for an empty file. Reads only, and all of it from one moment: another process may be making it."""
+    """The schema version; 0 for an empty file. A consistent read: another process may be creating it."""
     statement = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id, pragma_user_version"
     application, version, tables = connection.execute(statement).fetchone()
     if application != APPLICATION_ID and (application or version or tables):
@@ -112,7 +112,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     begin(connection)
     try:
-        version = _version(connection, path)  # again, under the lock: another process may have been quicker
+        version = _version(connection, path)  # again, under the lock: another process may have been faster
         names = ["schema.sql"] if version == 0 else migrations_after(version)
         for name in names if version < VERSION else ():
             for statement in statements_of(name):
@@ -130,7 +130,7 @@ def migrations_after(version: int) -> list[str]:
 
 
 def statements_of(name: str) -> Iterator[str]:
-    """The statements of a file, one by one: `executescript` would commit what came before it."""
+    """The statements of a file, one by one: `executescript` would commit earlier ones."""
     statement = ""
     for line in files("remit.stores").joinpath("sql", name).read_text(encoding="utf-8").splitlines(keepends=True):
         statement += line
@@ -140,7 +140,7 @@ def statements_of(name: str) -> Iterator[str]:
 
 
 def _enter_wal_mode(connection: sqlite3.Connection) -> None:
-    """The switch needs the file alone for a moment and does not wait for it by itself."""
+    """The switch needs exclusive access for a moment and does not wait for it by itself."""
     end = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -162,7 +162,7 @@ def unavailable(message: str, advice: str) -> Unavailable:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Another connection holds the lock: extended codes included, hence the low byte."""
+    """Another connection has the lock: the low byte covers extended codes."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -189,7 +189,7 @@ def replaced(path: Path) -> Unavailable:
 
 
 def to_unavailable(error: Exception, path: Path) -> Unavailable:
-    """The `Unavailable` that says what `error` means and what to do."""
+    """`Unavailable` with the meaning of `error` and advice."""
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return unavailable(f"The store at {path} is closed.", "Open it again.")
     code = getattr(error, "sqlite_errorcode", None) or 0
@@ -203,7 +203,7 @@ def to_unavailable(error: Exception, path: Path) -> Unavailable:
 _KINDS = {
     sqlite3.SQLITE_BUSY: (
         "is locked by another process",
-        "Try again; if it lasts, see which process holds it (fuser {path}).",
+        "Try again; if it lasts, see which process uses it (fuser {path}).",
     ),
     sqlite3.SQLITE_FULL: (
         "could not be written: the disk is full",

@@ -1,12 +1,14 @@
-"""What is read from the SQLite database: one delegation, its tree and its history, what was spent, and what the dead left."""
+"""Queries on the SQLite database: one delegation, its tree and its history, spending, and work of dead processes."""
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from remit.core.adaptive import RunSample
 from remit.core.events import Event, EventKind, events_of_steps
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending
+from remit.core.result import StopReason
 from remit.core.states import LIVE, State
 from remit.stores.rows import COLUMNS, from_json_text, record_of, unpack_times
 
@@ -22,6 +24,24 @@ def get(connection: sqlite3.Connection, session_id: str) -> Record | None:
 
 def by_key(connection: sqlite3.Connection, key: str) -> Record | None:
     return _one(connection, f"{SELECT} WHERE key=?", key)
+
+
+AFTER_PREFIX = chr(0x10FFFF)
+
+
+def keys(connection: sqlite3.Connection, prefix: str, most: int) -> dict[str, str]:
+    statement = "SELECT key, session_id FROM delegations WHERE key>=? AND key<? ORDER BY key DESC LIMIT ?"
+    return dict(connection.execute(statement, (prefix, prefix + AFTER_PREFIX, most)))
+
+
+def drop_keys(connection: sqlite3.Connection, prefix: str) -> int:
+    return connection.execute("UPDATE delegations SET key=NULL WHERE key>=? AND key<?", (prefix, prefix + AFTER_PREFIX)).rowcount
+
+
+def newest_by_agent(connection: sqlite3.Connection, after: int) -> dict[str, int]:
+    """From the beginning by the agent index; later by number, because few are new."""
+    how = "NOT INDEXED" if after else "INDEXED BY delegations_by_agent"
+    return dict(connection.execute(f"SELECT agent, max(id) FROM delegations {how} WHERE id>? GROUP BY agent", (after,)))
 
 
 def tree(connection: sqlite3.Connection, root_id: str) -> list[Record]:
@@ -51,13 +71,14 @@ def events(connection: sqlite3.Connection, session_id: str, after: int, most: in
 
 def heads(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, Head]:
     statement = (
-        "SELECT status, owner, (SELECT max(number) FROM events e WHERE e.session_id=d.session_id) FROM delegations d WHERE session_id=?"
+        "SELECT status, owner, (SELECT max(number) FROM events e WHERE e.session_id=d.session_id), queue "
+        "FROM delegations d WHERE session_id=?"
     )
     found = {}
     for session_id in session_ids:
         row = connection.execute(statement, (session_id,)).fetchone()
         if row is not None:
-            found[session_id] = Head(State(row[0]), row[1], row[2] or 0)
+            found[session_id] = Head(State(row[0]), row[1], row[2] or 0, row[3])
     return found
 
 
@@ -76,7 +97,7 @@ def last_sign(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dic
 
 
 def newest_of(created_at: float, step_times: Sequence[float | None], said_at: float | None) -> float:
-    """The newest sign of life among what is known; a delegation that has said nothing was at least created."""
+    """The newest known sign of life; at least its creation."""
     return max(created_at, *(at for at in (*step_times, said_at) if at is not None))
 
 
@@ -90,11 +111,14 @@ def _one(connection: sqlite3.Connection, statement: str, value: str) -> Record |
     return None if row is None else record_of(row)
 
 
-DURATIONS_KEPT = 1000
+DURATIONS_KEPT = 400
+EVENTS_READ = 20_000
+"""For all runs of an agent whose silences are examined."""
+SAMPLED = (State.COMPLETED.value, State.TIMEOUT.value)
 SETTLED = frozenset(state.value for state in State if state not in LIVE)
 
 FIRST_PAIR = "SELECT agent, status FROM delegations ORDER BY agent, status LIMIT 1"
-# Not one comparison of pairs: for that SQLite would walk through all the rows of the pair it stands on.
+# Not one comparison of pairs: SQLite would scan all rows of the current pair.
 NEXT_STATUS = "SELECT agent, status FROM delegations WHERE agent=? AND status>? ORDER BY status LIMIT 1"
 NEXT_AGENT = "SELECT agent, status FROM delegations WHERE agent>? ORDER BY agent, status LIMIT 1"
 PLACE = "SELECT created_at, id FROM delegations WHERE session_id=?"
@@ -102,11 +126,11 @@ BY_ID = f"SELECT {COLUMNS} FROM delegations WHERE id=?"
 
 Pair = tuple[str, str]
 Place = tuple[float, int]
-"""When it was created and its number: what history is ordered by."""
+"""Creation time and number: the order of history."""
 
 
 def pairs(connection: sqlite3.Connection, agent: str | None = None, statuses: Iterable[str] | None = None) -> list[Pair]:
-    """The agents and states that occur, found by leaping from one to the next in the index."""
+    """The existing agents and states, found by skipping through the index."""
     wanted = None if statuses is None else frozenset(statuses)
     if agent is not None:
         return [(agent, status) for status in (wanted if wanted is not None else tuple(State))]
@@ -120,7 +144,7 @@ def pairs(connection: sqlite3.Connection, agent: str | None = None, statuses: It
 
 
 def live(connection: sqlite3.Connection) -> list[Record]:
-    """Queued and running, in the order they were recorded."""
+    """Queued and running, in recording order."""
     statement = f"SELECT id, {COLUMNS} FROM delegations WHERE agent=? AND status=?"
     rows = [row for pair in pairs(connection, statuses=LIVE) for row in connection.execute(statement, pair)]
     rows.sort(key=lambda row: row[0])
@@ -135,14 +159,14 @@ def history(connection: sqlite3.Connection, query: HistoryQuery) -> list[Record]
             return []
     values = _values(query, before)
     places: list[Place] = []
-    if query.root_id is not None:  # the root by its own id, the rest by the tree's index: a tree is small, so all else just filters
+    if query.root_id is not None:  # the root by its own id, the rest by the tree's index: a tree is small, so other conditions just filter
         for driver in (("session_id=:root", "+parent_id IS NULL"), ("root_id=:root", "parent_id IS NOT NULL")):
             places += connection.execute(_newest(query, *driver, plus="+"), values)
     elif query.task_number is not None:
         places += connection.execute(_newest(query, "task_number=:task"), values)
     elif query.conversation is not None:
         places += connection.execute(_newest(query, "conversation=:conversation"), values)
-    elif query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # what is live is found sooner by its state
+    elif query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # live ones are found faster by their state
         places += connection.execute(_newest(query, "principal=:principal"), values)
     else:
         statement = _newest(query, "agent=:agent", "status=:status")
@@ -180,7 +204,7 @@ _FILTERS = {
 
 
 def _newest(query: HistoryQuery, *driver: str, plus: str = "") -> str:
-    """The statement whose index is chosen by `driver`. A unary plus keeps the other columns from choosing one; `plus`: of the time too."""
+    """The statement whose index is chosen by `driver`. A unary plus keeps other columns from choosing one; `plus`: also the time."""
     conditions = list(driver)
     for bound, text in (("since", "created_at>=:since"), ("until", "created_at<=:until")):
         if getattr(query, bound) is not None:
@@ -199,30 +223,52 @@ def _newest(query: HistoryQuery, *driver: str, plus: str = "") -> str:
 # ---- figures
 
 
-def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
-    """Seconds from start to outcome of the newest runs that were started, newest first."""
+def durations(connection: sqlite3.Connection, agent: str) -> list[RunSample]:
     statement = (
-        "SELECT created_at, id, settled_at - started_at FROM delegations WHERE agent=? AND status=? AND +started_at IS NOT NULL "
-        f"ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
+        "SELECT created_at, id, session_id, status, started_at, settled_at, context, chunk_count FROM delegations "
+        f"WHERE agent=? AND status=? AND +settled_at>+started_at ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
     )
-    runs = [run for status in SETTLED for run in connection.execute(statement, (agent, status))]
+    runs = [run for status in SAMPLED for run in connection.execute(statement, (agent, status))]
     runs.sort(reverse=True)
-    return [seconds for _, _, seconds in runs[:DURATIONS_KEPT]]
+
+    def signs(session_id: str) -> list[float]:
+        said = connection.execute("SELECT at FROM events WHERE session_id=? AND kind!='notice' ORDER BY number", (session_id,))
+        return [at for (at,) in said]
+
+    return samples_of([run[2:] for run in runs[:DURATIONS_KEPT]], signs)
+
+
+def samples_of(runs: Sequence[Sequence[Any]], signs: Callable[[str], list[float]]) -> list[RunSample]:
+    """From rows with session, status, start, end, context and number of events, newest first. If there are many
+    events, not all are read."""
+    found, left = [], EVENTS_READ
+    for session_id, status, started_at, settled_at, context, chunk_count in runs:
+        left -= chunk_count
+        heard = signs(session_id) if chunk_count and left >= 0 else []
+        silences = [after - before for before, after in zip([started_at, *heard], [*heard, settled_at], strict=True)] if heard else [None]
+        seconds, timeout = settled_at - started_at, from_json_text(context)["timeout_seconds"]
+        largest = max((one for one in silences if one is not None), default=None)
+        found.append(RunSample(seconds, status == State.COMPLETED.value, timeout, largest, silences[-1]))
+    return found
 
 
 def tally(connection: sqlite3.Connection, since: float | None, until: float | None = None) -> "Tally":
-    """Row by row: what is summed up needs no room, however many there are."""
+    """Row by row, in constant memory."""
     from remit.core.metrics import Tally
 
     total_spending = Tally()
-    columns = "SELECT settled_at - created_at, tokens, cost FROM delegations WHERE agent=? AND status=?"
+    # Only for failures: most rows need not be parsed as JSON.
+    reason = (
+        f"CASE WHEN status IN ('{State.FAILED}', '{State.BLOCKED}') AND json_valid(result) THEN json_extract(result, '$.stop_reason') END"
+    )
+    columns = f"SELECT settled_at - created_at, tokens, cost, {reason} FROM delegations WHERE agent=? AND status=?"
     limits = {"created_at>=?": since, "created_at<?": until}
     given = [limit for limit in limits.values() if limit is not None]
     statement = " AND ".join([columns, *(condition for condition, limit in limits.items() if limit is not None)])
     for agent, status in pairs(connection):
         state = State(status)
-        for seconds, tokens, cost in connection.execute(statement, (agent, status, *given)):
-            total_spending.add(agent, state, seconds, tokens, cost)
+        for seconds, tokens, cost, why in connection.execute(statement, (agent, status, *given)):
+            total_spending.add(agent, state, seconds, tokens, cost, is_unavailable=why == StopReason.UNAVAILABLE)
     return total_spending
 
 
@@ -251,7 +297,7 @@ KEEP = (
 
 
 def drawn(connection: sqlite3.Connection, principal: str) -> Spending:
-    """All of it from one moment."""
+    """A consistent read."""
     connection.execute("BEGIN")
     try:
         parts = [_of(row) for row in (*connection.execute(SUMMED, (principal,)), *connection.execute(FORGOTTEN, (principal,)))]
@@ -274,7 +320,7 @@ def total_spending(parts: Sequence[Spending]) -> Spending:
 
 
 def keep_drawn(connection: sqlite3.Connection, root_id: str) -> None:
-    """Before its tree is forgotten."""
+    """Before its tree is pruned."""
     for principal, *row in connection.execute(OF_TREE, (root_id,)).fetchall():
         connection.execute(KEEP, (principal, *_of(row)))
 
@@ -316,6 +362,14 @@ def take_over(connection: sqlite3.Connection, session_ids: Sequence[str], of: st
     return taken
 
 
+def claim(connection: sqlite3.Connection, session_id: str, ticket: int, owner: str) -> Record | None:
+    before = get(connection, session_id)
+    moved = connection.execute(
+        "UPDATE delegations SET owner=?1, ticket=?2 WHERE session_id=?3 AND ticket<?2 AND settled_at IS NULL", (owner, ticket, session_id)
+    )
+    return before if moved.rowcount == 1 else None
+
+
 def requeue(connection: sqlite3.Connection, session_id: str, owner: str) -> None:
     connection.execute(
         "UPDATE delegations SET status='queued', started_at=NULL, attempt=attempt+1 WHERE session_id=? AND owner=? AND settled_at IS NULL",
@@ -334,7 +388,7 @@ _OF_OWNER = "FROM cancel_requests c JOIN delegations d ON d.session_id=c.session
 
 
 def has_cancels(connection: sqlite3.Connection, owner_id: str) -> bool:
-    """Asked often, answered nearly always with no: hence a question before the transaction."""
+    """Called often, usually false: hence a query before the transaction."""
     return connection.execute(f"SELECT 1 {_OF_OWNER} LIMIT 1", (owner_id,)).fetchone() is not None
 
 
@@ -344,7 +398,7 @@ def take_cancels(connection: sqlite3.Connection, owner_id: str) -> list[CancelRe
     for number, session_id, reason, source, at in rows.fetchall():
         taken.append(CancelRequest(session_id=session_id, reason=reason, source=source, at=at))
         connection.execute("DELETE FROM cancel_requests WHERE id=?", (number,))
-    # What was asked of delegations that have since ended has become void.
+    # Requests for delegations that have ended are void.
     connection.execute(
         "DELETE FROM cancel_requests WHERE EXISTS (SELECT 1 FROM delegations d "
         "WHERE d.session_id=cancel_requests.session_id AND d.settled_at IS NOT NULL)"
@@ -356,7 +410,7 @@ def take_cancels(connection: sqlite3.Connection, owner_id: str) -> list[CancelRe
 
 
 def token(connection: sqlite3.Connection) -> str | None:
-    """What binds it to the user who made it (`system.ownership`); None: nothing does."""
+    """Binds it to the user who created it (`system.ownership`); None: unbound."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name='installation'").fetchone() is None:
         return None
     found = connection.execute("SELECT token FROM installation").fetchone()
@@ -364,7 +418,7 @@ def token(connection: sqlite3.Connection) -> str | None:
 
 
 def set_token(connection: sqlite3.Connection, token: str) -> None:
-    """No part of the schema: older versions of remit ignore the table."""
+    """Not part of the schema: older versions of remit ignore the table."""
     connection.execute("CREATE TABLE IF NOT EXISTS installation (token TEXT NOT NULL)")
     connection.execute("DELETE FROM installation")
     connection.execute("INSERT INTO installation VALUES (?)", (token,))

@@ -1,9 +1,9 @@
-"""Delegations as rows: what is written for each event of a delegation, and how a row is read back."""
+"""Delegations as rows: what is written for each event, and how a row is read back."""
 
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
+from remit.core.deadline import LONGEST_SECONDS
 from remit.core.delegation import CallerInfo, Delegation, TaskContext, caller_info_from
 from remit.core.events import STEPS
 from remit.core.record import (
@@ -28,7 +29,17 @@ from remit.core.record import (
     Write,
     WriteResult,
 )
-from remit.core.redaction import ALL_FREE, REDACTED, SECRETS_REMOVED, Shape, has_known_secrets, is_harmless, redact_json, redact_parameters
+from remit.core.redaction import (
+    ALL_FREE,
+    REDACTED,
+    SECRETS_REMOVED,
+    Shape,
+    has_known_secrets,
+    is_harmless,
+    may_have_secrets,
+    redact_json,
+    redact_parameters,
+)
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
 from remit.stores.database import is_busy, roll_back, try_begin
@@ -39,12 +50,25 @@ _NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
 _INT64 = 2**63 - 1
 _COMPLETED, _FINISHED, _CLAIMED, _NORMAL = Status.COMPLETED, StopReason.FINISHED, Evidence.CLAIMED, Priority.NORMAL
 _CONTEXT_OURS: Shape = dict.fromkeys(
-    ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes", "came")
+    (
+        "depth",
+        "path",
+        "timeout_seconds",
+        "caller",
+        "priority",
+        "deadline_at",
+        "command",
+        "limits",
+        "idle_seconds",
+        "resumes",
+        "came",
+        "limits_reason",
+    )
 )
 _ARTIFACT_OURS: Shape = dict.fromkeys(("evidence", "size", "sha256", "mtime"))
 _RESULT_OURS: Shape = {**dict.fromkeys(("seconds", "status", "stop_reason", "evidence")), "artifacts": _ARTIFACT_OURS}
 EVENT_OURS: Shape = {"state": None, **_ARTIFACT_OURS}
-"""What we say ourselves, in our own words, and read again: no secret is looked for there (see `core.redaction`)."""
+"""Remit's own fields, which are read again: not searched for secrets (see `core.redaction`)."""
 
 
 class Row(NamedTuple):
@@ -70,24 +94,33 @@ class Row(NamedTuple):
     result: str | None
     principal: str | None
     conversation: str | None
+    queue: str | None
+    ticket: int
 
 
 COLUMNS = ", ".join(Row._fields)
+TABLES = {
+    "delegations": COLUMNS,
+    "events": "session_id, number, at, kind, body",
+    "checkpoints": "session_id, at, value",
+    "drawn": "principal, delegations, tokens, cost, since",
+}
+"""The record, without data of running processes; the same names and columns in every store."""
 
 
 # ---- JSON
 
 
 def to_json_text(value: Any, ours: Shape = ALL_FREE) -> str:
-    """JSON of anything, without secrets but in what is `ours`: what JSON cannot hold is kept as its description, because one odd value
-    must not lose a whole group."""
+    """JSON of anything, without secrets except in `ours`: unsupported values become descriptions, because one odd value must not lose a
+    whole group."""
     try:
         return redact_json(value, to_json(value), ours=ours).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
         patient = _lenient_json(value, levels=3)
         try:
             return redact_json(json.loads(patient), patient.encode(), ours=ours).decode()
-        except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
+        except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair: no secret has one
             return patient
 
 
@@ -96,7 +129,7 @@ def _lenient_json(value: Any, levels: int) -> str:
         return json.dumps(value, default=_described, skipkeys=True)
     except (TypeError, ValueError, RecursionError):
         pass
-    if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields holds
+    if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields contains
         pairs = (f"{json.dumps(str(name))}: {_lenient_json(item, levels - 1)}" for name, item in value.items())
         return "{" + ", ".join(pairs) + "}"
     return json.dumps(f"<{type(value).__name__} that JSON cannot hold>")
@@ -109,7 +142,7 @@ def _described(value: Any) -> Any:
 def from_json_text(text: str) -> Any:
     try:
         return from_json(text)
-    except ValueError:  # lone surrogates and deep nesting: written by the patient way, read by it
+    except ValueError:  # lone surrogates and deep nesting: written and read by the slow path
         return json.loads(text)
 
 
@@ -130,8 +163,12 @@ def unpack_times(blob: bytes) -> StepTimes:
 
 
 def result_text(result: Return) -> str:
-    """The return without what its row says already and without what is usual: a short row is a cheap row."""
-    known: dict[str, Any] = {"summary": result.summary, "seconds": result.metadata.duration_seconds}
+    """The return without values of its row and defaults: a short row is cheaper."""
+    seconds = result.metadata.duration_seconds
+    is_bare = 0 <= seconds < LONGEST_SECONDS and _is_bare_result(result)
+    if is_bare and (start := _bare_result(result.summary)) and not has_known_secrets():
+        return f"{start}{float(seconds)!r}}}"
+    known: dict[str, Any] = {"summary": result.summary, "seconds": seconds}
     if result.data is not None:
         known["data"] = result.data
     if result.status is not _COMPLETED:
@@ -144,28 +181,46 @@ def result_text(result: Return) -> str:
         known["artifacts"] = [artifact.to_dict() for artifact in result.artifacts]
     if result.errors:
         known["errors"] = [error.to_dict() for error in result.errors]
-    if result.next_steps:
-        known["next_steps"] = result.next_steps
-    if result.warnings:
-        known["warnings"] = result.warnings
-    if result.extra:
-        known["extra"] = result.extra
+    known |= {name: value for name in ("next_steps", "warnings", "extra", "traceback") if (value := getattr(result, name))}
     if result.metadata.extra:
         known["metadata"] = result.metadata.extra
     return _redacted_result(known, result)
 
 
+def _is_bare_result(result: Return) -> bool:
+    """It completed, and has only a summary."""
+    return (
+        result.data is None
+        and result.status is _COMPLETED
+        and result.stop_reason is _FINISHED
+        and result.evidence is _CLAIMED
+        and not result.artifacts
+        and not result.errors
+        and not result.next_steps
+        and not result.warnings
+        and not result.extra
+        and not result.traceback
+        and not result.metadata.extra
+    )
+
+
+@lru_cache(maxsize=1024)
+def _bare_result(summary: str) -> str:
+    """Up to its seconds; empty if the summary may contain a secret, or values that JSON lacks."""
+    if not is_harmless(summary):
+        return ""
+    try:
+        return to_json({"summary": summary, "seconds": 0}).decode().removesuffix("0}")
+    except PydanticSerializationError:
+        return ""
+
+
 def _redacted_result(known: dict[str, Any], result: Return) -> str:
     """Without secrets, and with a warning where some were redacted."""
-    if len(known) == 2 and is_harmless(result.summary) and not has_known_secrets():
-        try:
-            return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
-        except PydanticSerializationError:
-            return to_json_text(known, _RESULT_OURS)
     text = to_json_text(known, _RESULT_OURS)
     if REDACTED not in text or SECRETS_REMOVED in result.warnings:
         return text
-    kept = from_json_text(text)  # our own words are added to what is clean already: no secret is looked for in them
+    kept = from_json_text(text)  # remit's own text is appended to redacted text and not searched
     return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), SECRETS_REMOVED]})
 
 
@@ -173,6 +228,7 @@ def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
     if row.result is None:
         return None
     known = from_json_text(row.result)
+    trace = known.pop("traceback", "")
     metadata = {
         **known.get("metadata", {}),
         "session_id": row.session_id,
@@ -181,7 +237,8 @@ def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
         "delegation_path": context["path"],
         "duration_seconds": known.pop("seconds"),
     }
-    return Return.from_dict({"status": "completed", "artifacts": (), **known.pop("extra", {}), **known, "metadata": metadata})
+    result = Return.from_dict({"status": "completed", "artifacts": (), **known.pop("extra", {}), **known, "metadata": metadata})
+    return replace(result, traceback=trace) if trace else result
 
 
 def _context_text(record: Record) -> str:
@@ -196,7 +253,7 @@ def _is_usual_deadline(record: Record) -> bool:
 def _context(
     of: Record | Delegation, depth: int, path: tuple[str, ...], timeout_seconds: float, deadline_at: float | None
 ) -> dict[str, Any]:
-    """What is never searched for; what is usual is left out."""
+    """Fields that are never searched; defaults are omitted."""
     context: dict[str, Any] = {"depth": depth, "path": path, "timeout_seconds": timeout_seconds}
     if of.parameters:
         context["parameters"] = _without_secrets(of.parameters)
@@ -206,18 +263,15 @@ def _context(
         context["priority"] = int(of.priority)
     if deadline_at is not None:
         context["deadline_at"] = deadline_at
-    if of.command is not None:
-        context["command"] = of.command
     if of.task is not None:
         context["task"] = of.task.to_dict()
     if of.accept:
         context["accept"] = of.accept
     if of.limits is not None:
         context["limits"] = of.limits.to_dict()
-    if of.idle_seconds is not None:
-        context["idle_seconds"] = of.idle_seconds
-    if of.resumes is not None:
-        context["resumes"] = of.resumes
+    for name in ("command", "idle_seconds", "resumes", "limits_reason"):
+        if (value := getattr(of, name)) is not None:
+            context[name] = value
     if of.caller_info is not None and (caller_info := _beyond_columns(of.caller_info)):
         context["came"] = caller_info
     return context
@@ -229,7 +283,7 @@ def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return redact_parameters(parameters)
+        return redact_parameters(parameters) if may_have_secrets(parameters) else parameters
     except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `to_json_text`)
         return parameters
 
@@ -248,7 +302,7 @@ def _task_of(given: Mapping[str, Any] | None) -> TaskContext | None:
 
 
 def row_of(record: Record) -> tuple[Any, ...]:
-    """A plain tuple in the order of `Row`: this is on the way of every delegation."""
+    """A plain tuple in the order of `Row`: used for every delegation."""
     live = record.state in LIVE
     settled_at = record.settled_at
     if settled_at is None and not live:
@@ -275,16 +329,18 @@ def row_of(record: Record) -> tuple[Any, ...]:
         None if record.result is None else result_text(record.result),
         None if record.caller_info is None else record.caller_info.principal,
         None if record.caller_info is None else record.caller_info.session,
+        record.queue,
+        record.ticket,
     )
 
 
 NEW_COLUMNS = "session_id, root_id, agent, status, owner, created_at, started_at, step_times, context"
 NEW_COUNT = NEW_COLUMNS.count(",") + 1
-"""The columns of a new delegation, and one more for a child: its parent. The others are constant, or NULL, which costs to be bound."""
+"""The columns of a new delegation, and one more for a child: its parent. The others are constant or NULL, which would cost to bind."""
 
 
 def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
-    """A delegation that begins, without a record made for it: every delegation passes here. The whole row if more than usual was said."""
+    """A new delegation, without creating a record: every delegation passes here. The whole row if it has more than the defaults."""
     delegation = begun.delegation
     lineage, task, caller_info = delegation.lineage, delegation.task, delegation.caller_info
     times = pack_times(begun.step_times)
@@ -294,7 +350,7 @@ def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
         context = to_json_text(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS)
     state, owner, started_at, created_at = begun.state._value_, begun.owner, begun.started_at, delegation.created_at
     new = (lineage.session_id, lineage.root_id, delegation.agent, state, owner, created_at, started_at, times, context)
-    if delegation.key is None and task is None and caller_info is None:
+    if delegation.key is None and task is None and caller_info is None and begun.queue is None:
         return new if lineage.parent_id is None else (*new, lineage.parent_id)
     return full_row(new)._replace(
         parent_id=lineage.parent_id,
@@ -302,20 +358,21 @@ def row_of_new(begun: BeginDelegation) -> tuple[Any, ...]:
         task_number=None if task is None else task.task_number,
         principal=None if caller_info is None else caller_info.principal,
         conversation=None if caller_info is None else caller_info.session,
+        queue=begun.queue,
     )
 
 
 def full_row(new: tuple[Any, ...]) -> Row:
-    """The whole row of a delegation that begins."""
+    """The whole row of a new delegation."""
     if isinstance(new, Row):
         return new
     session_id, root_id, agent, state, owner, created_at, started_at, times, context, *parent = new
     start = (session_id, root_id, parent[0] if parent else None, agent, state, owner, created_at, started_at)
-    return Row(*start, None, None, None, 1, 0, 0.0, 0, times, context, None, None, None)
+    return Row(*start, None, None, None, 1, 0, 0.0, 0, times, context, None, None, None, None, 0)
 
 
 def _is_bare(delegation: Delegation) -> bool:
-    """Nothing was asked for but the agent: then its context is that of every such call."""
+    """Only the agent was given: its context is that of every such call."""
     return (
         not delegation.parameters
         and delegation.priority is _NORMAL
@@ -324,6 +381,7 @@ def _is_bare(delegation: Delegation) -> bool:
         and delegation.idle_seconds is None
         and delegation.command is None
         and delegation.resumes is None
+        and delegation.limits_reason is None
         and not delegation.accept
         and delegation.caller_info is None
     )
@@ -331,12 +389,12 @@ def _is_bare(delegation: Delegation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _bare_context(depth: int, path: tuple[str, ...]) -> str:
-    """Up to the timeout, of which every child has its own: what its caller has left."""
+    """Up to the timeout, which differs for every child."""
     return to_json_text({"depth": depth, "path": path, "timeout_seconds": 0}, _CONTEXT_OURS).removesuffix("0}")
 
 
 def settlement_of(settled: SettleDelegation) -> tuple[Any, ...]:
-    """The columns an outcome sets, then the session id."""
+    """The columns that an outcome sets, then the session id."""
     return (
         settled.state._value_,
         settled.at,
@@ -377,6 +435,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
         resumes=context.get("resumes"),
+        limits_reason=context.get("limits_reason"),
         caller_info=_caller_info(row, context),
         step_times=unpack_times(row.step_times),
         result=result_of(row, context),
@@ -384,6 +443,8 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         cost=row.cost,
         attempt=row.attempt,
         chunk_count=row.chunk_count,
+        queue=row.queue,
+        ticket=row.ticket,
     )
 
 
@@ -393,13 +454,13 @@ def _caller_info(row: Row, context: Mapping[str, Any]) -> CallerInfo | None:
 
 
 def fit_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Columns SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), brought to the nearest it can hold."""
+    """Columns that SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), converted to the nearest valid value."""
     return tuple([_fit(value) for value in columns])
 
 
 def _fit(value: Any) -> Any:
     if value != value:
-        return 0.0  # SQLite would take it for NULL
+        return 0.0  # SQLite would store NULL
     if isinstance(value, int):
         return max(-_INT64, min(_INT64, value))
     if isinstance(value, str):
@@ -409,7 +470,7 @@ def _fit(value: Any) -> Any:
 
 NOTHING_MET = WriteResult()
 AT_ONCE = 16
-"""So many delegations that begin are written by one statement: what it costs to run one is shared by them."""
+"""New delegations per statement, which share its cost."""
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 _CONSTANT = "attempt, tokens, cost, chunk_count", "1, 0, 0.0, 0"
 INSERTS = {
@@ -417,7 +478,7 @@ INSERTS = {
     NEW_COUNT + 1: f"INSERT INTO delegations ({_CONSTANT[0]}, {NEW_COLUMNS}, parent_id) VALUES ({_CONSTANT[1]}{', ?' * (NEW_COUNT + 1)})",
     len(Row._fields): INSERT,
 }
-"""By the number of columns that are bound."""
+"""By the number of bound columns."""
 INSERTS_OF_MANY = {count: one + f", {one.partition(' VALUES ')[2]}" * (AT_ONCE - 1) for count, one in INSERTS.items()}
 START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
 SETTLE = (
@@ -426,7 +487,7 @@ SETTLE = (
 )
 START_OURS = START + " AND owner=?"
 SETTLE_OURS = SETTLE + " AND owner=?"
-# A number is used once: what was said first under it stands.
+# A number is used once: the first event with it is kept.
 SAY = "INSERT OR IGNORE INTO events (session_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?)"
 CHECKPOINT = (
     "INSERT INTO checkpoints (session_id, at, value) SELECT ?1, ?2, ?3 WHERE ?4 IS NULL "
@@ -438,7 +499,7 @@ Columns = tuple[Any, ...]
 
 
 class Group:
-    """The writes of one transaction, as rows by kind. `owner_id`, when known, keeps a superseded process from writing outcomes."""
+    """The writes of one transaction, as rows by kind. `owner_id`, if known, prevents a superseded process from writing outcomes."""
 
     __slots__ = ("checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
 
@@ -473,7 +534,7 @@ class Group:
             self.checkpoints.append((write.session_id, write.at, to_json_text(write.value), self.owner_id))
 
     def written_quickly(self, connection: sqlite3.Connection) -> bool:
-        """False: something clashed, and the transaction has been left unfinished."""
+        """False: a clash; the transaction is left open."""
         anyones = self.owner_id is None
         try:
             for count, rows in self.inserts.items():
@@ -496,28 +557,37 @@ class Group:
 
 
 def _insert_many(connection: sqlite3.Connection, count: int, rows: list[Columns]) -> list[Columns]:
-    """Insert as many as a statement for many takes; the rest is returned."""
+    """Insert as many as a multi-row statement takes; returns the rest."""
     even = len(rows) - len(rows) % AT_ONCE
     many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
     connection.executemany(INSERTS_OF_MANY[count], many)
     return rows[even:]
 
 
-def write_alone(connection: sqlite3.Connection, group: Group) -> bool:
-    """A group of one write: one statement, which commits itself. False, and nothing written: it clashed, or another process writes."""
+def write_alone(cursor: sqlite3.Cursor, write: Write, owner_id: str | None) -> bool:
+    """One statement, which commits itself. False, and nothing written: a clash, or another process writes."""
+    kind = type(write)
     try:
-        return group.written_quickly(connection)
+        if kind is BeginDelegation:
+            new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+            cursor.execute(INSERTS[len(new)], new)
+            return True
+        if kind is SettleDelegation and owner_id is not None:
+            cursor.execute(SETTLE_OURS, (*settlement_of(write), owner_id))  # type: ignore[arg-type]
+            return cursor.rowcount == 1
+        return Group((write,), owner_id).written_quickly(cursor.connection)
+    except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError):
+        return False
     except sqlite3.OperationalError as error:
-        if is_busy(error):
-            return False
-        raise
+        if not is_busy(error):
+            raise
+    return False
 
 
 def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> WriteResult | None:
-    """All of `group` into the transaction that has begun, and the commit. Any error undoes it all.
+    """Write all of `group` in the open transaction, and commit. Any error rolls back.
 
-    None, and nothing written: something clashed and another process was quicker to take the lock for the second attempt.
-    """
+    None, and nothing written: a clash, and another process took the lock before the second attempt."""
     try:
         if group.written_quickly(connection):
             connection.execute("COMMIT")
@@ -534,7 +604,7 @@ def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: S
 
 
 class _RowByRow:
-    """The slow way: each write by itself, in order, with what it met."""
+    """The slow path: each write separately, in order, with its conflicts."""
 
     def __init__(self, connection: sqlite3.Connection, owner_id: str | None) -> None:
         self.connection = connection
@@ -543,7 +613,7 @@ class _RowByRow:
         self.taken_keys: dict[str, str] = {}
         self.already_settled: list[str] = []
         self.not_recorded: set[str] = set()
-        """What follows of these belongs to the delegation that was not recorded, not to the one that has the id."""
+        """Later writes for these belong to the unrecorded delegation, not to the one that has the id."""
 
     def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:

@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 from urllib.parse import quote
 
+from remit.core.adaptive import RunSample
 from remit.core.errors import RemitError, Unavailable
 from remit.core.events import Event
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 from remit.stores import database, queries
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.queries import SETTLED, keep_drawn, pairs
-from remit.stores.rows import NOTHING_MET, Group, write_alone, write_in_transaction
+from remit.stores.rows import NOTHING_MET, TABLES, Group, write_alone, write_in_transaction
 from remit.system.ownership import DatabaseBinding
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ PLACE_CHECK_SECONDS = 0.05
 
 LARGE_LOG_BYTES = 64 * 1024 * 1024
 LOG_LOCK_SECONDS = 0.2
-"""How long emptying a large log may wait for writers and readers; it is tried again the next time."""
+"""Maximum wait to truncate a large log; retried later."""
 TREES_AT_ONCE = 200
 
 OLD_ROOTS = (
@@ -69,7 +70,7 @@ class Housekeeper:
             values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}
             while old := self._forget_some(values):
                 forgotten += old
-                time.sleep(0.001)  # a writer that waits looks again within about this time: let it in
+                time.sleep(0.001)  # a waiting writer retries within about this time: let it in
         return forgotten
 
     def _forget_some(self, values: dict[str, Any]) -> int:
@@ -95,13 +96,13 @@ class Housekeeper:
 
 
 class SqliteStore:
-    """The `Store` of an embedded engine. `durability`: what a delegation survives, the end of this process or of the power."""
+    """The `Store` of an embedded engine. `durability`: whether it survives the end of this process, or also a power failure."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
         self.path = Path(path).absolute()
         self._place = str(self.path)
         self.owner_id: str | None = None
-        """When set, outcomes are written only to delegations that are still this owner's."""
+        """If set, outcomes are written only to delegations that still belong to this owner."""
         self._lock: Lock | RLock = Lock()
         self._housekeeping_lock = Lock()
         self._readers: deque[sqlite3.Connection] = deque()
@@ -114,6 +115,7 @@ class SqliteStore:
         database.prepare(self.path)
         with database.translating_errors(self.path):
             self._writer = database.connect_writer(self.path, durability)
+            self._cursor = self._writer.cursor()
             self._identity = self._identity_now()
             self._housekeeper = Housekeeper(self.path, database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS))
 
@@ -141,16 +143,16 @@ class SqliteStore:
             return None
         try:
             self._check_place()
-            group = Group(writes, self.owner_id)
-            if len(writes) == 1 and write_alone(self._writer, group):
+            if len(writes) == 1 and write_alone(self._cursor, writes[0], self.owner_id):
                 return NOTHING_MET
+            group = Group(writes, self.owner_id)
             if not database.try_begin(self._writer):
                 return None
             return write_in_transaction(self._writer, group, writes)
         except sqlite3.Error as error:
             raise database.to_unavailable(error, self.path) from error
         except BaseException:
-            self._writer.rollback()  # a value that cannot be written must not keep everybody after it from writing
+            self._writer.rollback()  # one value that cannot be written must not block later writes
             raise
         finally:
             self._lock.release()
@@ -164,8 +166,14 @@ class SqliteStore:
     def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
         return self._transact(queries.take_over, session_ids, of, to)
 
+    def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
+        return self._transact(queries.claim, session_id, ticket, owner)
+
     def requeue(self, session_id: str, *, owner: str) -> None:
         self._transact(queries.requeue, session_id, owner)
+
+    def drop_keys(self, prefix: str) -> int:
+        return self._transact(queries.drop_keys, prefix)
 
     def request_cancel(self, request: CancelRequest) -> None:
         self._transact(queries.request_cancel, request)
@@ -182,6 +190,12 @@ class SqliteStore:
 
     def by_key(self, key: str) -> Record | None:
         return self._ask(queries.by_key, key)
+
+    def keys(self, prefix: str, most: int) -> dict[str, str]:
+        return self._ask(queries.keys, prefix, most)
+
+    def newest_by_agent(self, after: int) -> dict[str, int]:
+        return self._ask(queries.newest_by_agent, after)
 
     def tree(self, root_id: str) -> list[Record]:
         return self._ask(queries.tree, root_id)
@@ -210,7 +224,7 @@ class SqliteStore:
     def checkpoint(self, session_id: str) -> Any:
         return self._ask(queries.checkpoint, session_id)
 
-    def durations(self, agent: str) -> list[float]:
+    def durations(self, agent: str) -> list[RunSample]:
         return self._ask(queries.durations, agent)
 
     def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
@@ -223,7 +237,7 @@ class SqliteStore:
         return self._ask(queries.owners)
 
     def change_stamp(self) -> int:
-        """Asked of the writing connection, whose own commits do not count; while that one is at work, the last answer stands."""
+        """From the writing connection, whose own commits do not count; while it is busy, the last answer."""
         if self._lock.acquire(blocking=False):
             try:
                 (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
@@ -233,6 +247,10 @@ class SqliteStore:
             finally:
                 self._lock.release()
         return self._stamp
+
+    def watch(self, on_change: Callable[[Literal["cancel", "write"]], None]) -> Callable[[], None] | None:
+        """SQLite has no notification between processes."""
+        return None
 
     # ---- housekeeping
 
@@ -244,8 +262,20 @@ class SqliteStore:
         with self._housekeeping_lock, database.translating_errors(self.path):
             self._housekeeper.move_log()
 
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """All rows of one of `TABLES`, in write order."""
+        order = " ORDER BY id" if table == "delegations" else ""
+        with contextlib.closing(self._connect_reader()) as connection, database.translating_errors(self.path):
+            yield from connection.execute(f"SELECT {TABLES[table]} FROM {table}{order}")
+
+    def add_rows(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Rows of another store. Existing ones are kept."""
+        places = ", ".join("?" * len(TABLES[table].split(", ")))
+        statement = f"INSERT OR IGNORE INTO {table} ({TABLES[table]}) VALUES ({places})"
+        self._transact(sqlite3.Connection.executemany, statement, rows)
+
     def close(self) -> None:
-        """What is left in the write-ahead log moves into the file when the last process closes it."""
+        """The last process that closes the file checkpoints its write-ahead log."""
         with self._lock, self._housekeeping_lock, database.translating_errors(self.path):
             self._is_closed = True
             while self._readers:
@@ -297,7 +327,7 @@ class SqliteStore:
         return found.st_dev, found.st_ino
 
     def _check_place(self) -> None:
-        """What is written into a deleted file is lost without an error: a look now and then keeps us from it."""
+        """Writes to a deleted file are lost without an error: a periodic check prevents that."""
         now = time.monotonic()
         if now < self._place_checked_at + PLACE_CHECK_SECONDS or self._is_closed:
             return
@@ -311,7 +341,7 @@ class SqliteStore:
 
 
 class BoundStore(SqliteStore):
-    """The database of a project, whose log is the user's own from its opening to its closing."""
+    """The database of a project, whose log belongs to the user from opening to closing."""
 
     def __init__(self, binding: DatabaseBinding, durability: Durability) -> None:
         self._binding = binding
@@ -321,12 +351,12 @@ class BoundStore(SqliteStore):
 
     def close(self) -> None:
         super().close()
-        with contextlib.suppress(RemitError), self._binding.lock():  # then it is asked about, if the log stays
+        with contextlib.suppress(RemitError), self._binding.lock():  # then the user is asked, if the log stays
             self._binding.note_closed()
 
 
 def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteStore:
-    """The database of a project: made here, now or before. `adopts`: one that was not becomes the user's own. Raises `Refused`."""
+    """The database of a project: created here, now or before. `adopts`: accept one that was not. Raises `Refused`."""
     binding = DatabaseBinding(path)
     with binding.lock():
         expected = binding.token() or _bind(binding, durability, adopts=adopts)
@@ -342,7 +372,7 @@ def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteSto
 
 
 def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> str:
-    """A process that is killed in here leaves a new database empty and listed, and another one as it was."""
+    """A process killed in here leaves a new database empty and registered, and an existing one unchanged."""
     token = secrets.token_hex(16)
     if binding.has_content:
         if not adopts:
@@ -367,10 +397,10 @@ def open_read_only(path: Path) -> SqliteStore:
 
 
 class ReadOnlyStore(SqliteStore):
-    """Answers questions alone; SQLite itself refuses whatever would write."""
+    """Read only; SQLite itself refuses writes."""
 
     _shares_index = True
-    """Whether the index of the write-ahead log may be used, in which readers are entered."""
+    """Whether the index of the write-ahead log may be used, which registers readers."""
 
     def _open(self, durability: Durability) -> None:
         self._copies: TemporaryDirectory[str] | None = None
@@ -380,7 +410,7 @@ class ReadOnlyStore(SqliteStore):
             self._identity = self._identity_now()
             (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         if version != VERSION:
-            advice = "Open the project once where it can be written."
+            advice = "`remit trust` adopts it, and the next delegation or `remit recover` upgrades it, where it can be written."
             raise database.unavailable(f"{self.path} has schema {version}; this remit reads {VERSION}.", advice)
 
     def _find_address(self) -> str:
@@ -409,13 +439,13 @@ class ReadOnlyStore(SqliteStore):
 
 
 class ForeignStore(ReadOnlyStore):
-    """A database that was not made here: nothing beside it is used or written."""
+    """A database that was not created here: no file beside it is used or written."""
 
     _shares_index = False
 
 
 class _MemoryDatabase:
-    """One connection that several `MemoryStore`s share, as several processes share a file."""
+    """One connection shared by several `MemoryStore`s, like processes share a file."""
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -428,7 +458,7 @@ class MemoryStore(SqliteStore):
     """The same store without a file, for tests and for work that need not survive the process."""
 
     def __init__(self, beside: "MemoryStore | None" = None) -> None:
-        """`beside`: another store whose contents this one shares, the way two processes share a database."""
+        """`beside`: another store whose contents this one shares, like two processes share a database."""
         self._database: _MemoryDatabase = _MemoryDatabase() if beside is None else beside._database
         self._own_changes = 0
         super().__init__(":memory:")
@@ -436,6 +466,7 @@ class MemoryStore(SqliteStore):
     def _open(self, durability: Durability) -> None:
         self._lock = self._database.lock
         self._writer = self._database.connection
+        self._cursor = self._writer.cursor()
         self._housekeeper = Housekeeper(self.path, self._writer)
 
     def apply(self, writes: Sequence[Write]) -> WriteResult:

@@ -134,4 +134,4 @@ async def narrow(ctx: Context, mark: str, name: str) -> str:
 
 
 API_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)
-SETTINGS: dict[str, Any] = {"builtin_agents": [], "slots_per_agent": {"narrow": 1}}
+SETTINGS: dict[str, Any] = {"builtin_agents": ["compose"], "slots_per_agent": {"narrow": 1}}

@@ -84,6 +84,40 @@ async def agents_are_listed_by_name(stage: ApiStage) -> None:
     assert len(names) == len(set(names))
 
 
+# ---- compositions
+
+
+@_promise
+async def several_delegations_are_composed_in_one_request(stage: ApiStage) -> None:
+    api = await stage.client()
+    steps = [
+        {"call": "echo", "parameters": {"value": ["a b", "c"]}, "id": "texts"},
+        {"each": "text.count", "over": "texts#/value", "into": "text"},
+        {"parallel": [{"call": "echo", "parameters": {"value": {"$": "1"}}}, {"call": "ends", "parameters": {"how": "failed"}}], "need": 1},
+    ]
+    seen = await done(api, "compose", _operation="run", sequence=steps)
+    assert (seen.status, seen.data[1], seen.data[2][0]["value"], seen.data[2][1]) == ("completed", [2, 1], [2, 1], None), seen
+    assert seen.data[0]["depth"] == seen.data[2][0]["depth"] == 1
+
+
+@_promise
+async def a_composition_is_refused_before_anything_runs(stage: ApiStage) -> None:
+    api, mark = await stage.client(), f"composed-{secrets.token_hex(4)}"
+    before = {"call": "echo", "parameters": {"mark": mark}}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("INVALID_TARGET", {"call": "nobody"}),
+        ("INVALID_PARAMETERS", {"call": "text.count"}),
+        ("INVALID_PARAMETERS", {"call": "echo", "parameters": {"value": {"$": "3"}}}),
+        ("INVALID_PARAMETERS", {"call": "echo", "accept": ["true"]}),
+        ("INVALID_PARAMETERS", {"call": "echo", "key": "k"}),
+    ]
+    for code, step in wrong:
+        await _is_told(api, code, api.execute(asked("compose", _operation="run", sequence=[before, step])))
+    assert marks(stage.root, mark) == []
+    denied = await done(api, "compose", _operation="run", sequence=[{"call": "forbidden", "parameters": {"mark": mark}}])
+    assert (denied.status, denied.code, marks(stage.root, mark)) == ("failed", "POLICY_DENIED", []), denied
+
+
 # ---- refusals
 
 

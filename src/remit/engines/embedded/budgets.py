@@ -1,16 +1,20 @@
-"""Budgets that outlive a delegation tree or a process: of principals, and of trees that are recovered."""
+"""Budgets that outlive a delegation tree or a process: those of principals and of recovered trees."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import Clock
+from remit.core.delegation import CallerInfo, Delegation
 from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import State
-from remit.runtime.deps import Caller
 from remit.system.liveness import below
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.deps import Caller
 
 
 class PrincipalBudgets:
@@ -24,19 +28,23 @@ class PrincipalBudgets:
         self._loop = loop
         self._budgets: dict[str, Budget] = {}
         self._read_at: dict[str, float] = {}
-        """Wall clock: delegations created before it are counted."""
+        """Wall clock; delegations created before are counted."""
         self._reading = asyncio.Lock()
 
-    async def get(self, principal: str, limits: Limits | None = None) -> Budget:
-        """`limits`: those it has now; None: the latest."""
+    async def get(self, principal: str, limits: Limits | None = None, *, is_shared: bool = False) -> Budget:
+        """`limits`: its current limits; None: the latest. `is_shared`: other processes spend too, so their
+        recorded spending is read again."""
         budget = self._budgets.get(principal)
         if budget is None:
-            async with self._reading:  # two at once would have a budget each
+            async with self._reading:  # concurrent calls would create two budgets
                 budget = self._budgets.get(principal)
                 if budget is None:
                     budget = Budget(Limits(), opened_at=self._loop.time())
                     await self._read(principal, budget)
                     self._budgets[principal] = budget
+        elif is_shared:
+            async with self._reading:
+                await self._read(principal, budget)
         if limits is not None:
             budget.limits = limits
         return budget
@@ -54,7 +62,7 @@ class PrincipalBudgets:
         return budget
 
     async def _read(self, principal: str, budget: Budget) -> None:
-        """Never less than is known here: spending that is not written yet counts all the same."""
+        """Update from the store. Never decreases: spending that is not written yet still counts."""
         self._read_at[principal] = self._clock.wall()
         drawn = await off_loop(self._store.drawn, principal)
         budget.delegations = max(budget.delegations, drawn.delegations)
@@ -66,42 +74,85 @@ class PrincipalBudgets:
 
 
 def recovered_budget(
-    store: Store, record: Record, tree: list[Record], caller: Caller | None, limits: Limits, outer: Budget | None, opened_at: float
+    store: Store, record: Record, tree: list[Record], caller: "Caller | None", limits: Limits, outer: Budget | None, opened_at: float
 ) -> Budget:
     """The budget of a recovered delegation. Nothing is refilled: spending before the crash counts. Blocking.
 
-    `limits`: of a tree; `outer`: of its principal."""
+    `limits`: of the tree; `outer`: of its principal."""
     if caller is None:
         budget = Budget(limits, opened_at=opened_at, outer=outer)
         _draw(store, budget, tree)
+        nodes = lineage_of(record, tree)
     else:
         budget = caller.budget
         for scope in budget.scopes():
-            scope.delegations -= 1  # it was counted with its tree, and enters once more now
-    for narrower in (_callers_limits(record, caller), record.limits):
-        if narrower is not None:
-            budget = budget.narrowed(narrower, opened_at)
-            _draw(store, budget, below(tree, record.session_id))
+            scope.delegations -= 1  # already counted with its tree; it enters once more now
+        nodes = [record]
+    above = None if caller is None else caller.delegation.caller_info
+    for node in nodes:
+        for narrower in (_callers_limits(node, above), node.limits):
+            if narrower is not None:
+                # Its deadline has the wall clock of its callers: clocks of several machines are not compared.
+                budget = budget.narrowed(narrower, opened_at)
+                _draw(store, budget, below(tree, node.session_id))
+        above = node.caller_info
     return budget
 
 
+def lack_on_record(store: Store, delegation: Delegation, limits: Limits) -> str | None:
+    """Which limit of its tree a delegation passes that was recorded, counting what was recorded before it by any process. Blocking."""
+    tree = store.tree(delegation.lineage.root_id)
+    place = next(number for number, one in enumerate(tree) if one.session_id == delegation.session_id)
+    budget = recovered_budget(store, tree[place], tree[: place + 1], None, limits, None, 0.0)
+    for scope, node in zip(budget.scopes(), _scope_nodes(tree[place], tree), strict=True):
+        scope.alive = sum(not one.state.is_settled for one in below(tree[:place], node))
+    return budget.lacks(float("-inf"))
+
+
+def overspent_on_record(store: Store, delegation: Delegation, limits: Limits) -> str | None:
+    """Which limit on tokens or money of its tree was passed, counting what every process has recorded. Blocking."""
+    tree = store.tree(delegation.lineage.root_id)
+    record = next(one for one in tree if one.session_id == delegation.session_id)
+    budget = recovered_budget(store, record, tree, None, limits, None, 0.0)
+    return next((passed for scope in budget.scopes() if (passed := scope.overspent()) is not None), None)
+
+
+def _scope_nodes(record: Record, tree: list[Record]) -> list[str]:
+    """The sessions whose limits the scopes of `recovered_budget` are, innermost first."""
+    nodes, above = [tree[0].session_id], None
+    for node in lineage_of(record, tree):
+        nodes += [node.session_id for narrower in (_callers_limits(node, above), node.limits) if narrower is not None]
+        above = node.caller_info
+    return nodes[::-1]
+
+
+def lineage_of(record: Record, tree: list[Record]) -> list[Record]:
+    """Its callers from the root on, and itself."""
+    by_session = {one.session_id: one for one in tree}
+    nodes = [record]
+    while (parent := by_session.get(nodes[0].parent_id or "")) is not None:
+        nodes.insert(0, parent)
+    return nodes
+
+
 def spent_of(store: Store, record: Record) -> tuple[int, float]:
-    """Tokens and cost: on its record once it is settled, in its events before."""
+    """Tokens and cost: from its record once settled, else from its events."""
     if record.result is not None:
         return record.tokens, record.cost
     spent = [event.body for event in store.events(record.session_id) if event.kind is EventKind.SPENT]
     return (int(spent[-1]["tokens"]), float(spent[-1]["cost"])) if spent else (record.tokens, record.cost)
 
 
-def _callers_limits(record: Record, caller: Caller | None) -> Limits | None:
-    """The limits of an outside caller, where they begin to apply: below, they are inherited."""
-    above = None if caller is None or caller.delegation.caller_info is None else caller.delegation.caller_info.limits
-    return None if record.caller_info is None or record.caller_info.limits == above else record.caller_info.limits
+def _callers_limits(record: Record, above: CallerInfo | None) -> Limits | None:
+    """The limits of an external caller, where they first apply; children inherit them."""
+    inherited = None if above is None else above.limits
+    return None if record.caller_info is None or record.caller_info.limits == inherited else record.caller_info.limits
 
 
 def _draw(store: Store, budget: Budget, records: list[Record]) -> None:
-    """What these drew; the first enters again by itself, and refused ones have drawn nothing."""
+    """Count the spending of these records. The first enters again by itself; refused ones spent nothing."""
     budget.delegations = sum(record.state is not State.REFUSED for record in records) - 1
+    budget.alive = sum(record.queue is not None and not record.state.is_settled for record in records[1:])
     spent = [spent_of(store, record) for record in records]
     budget.tokens = sum(tokens for tokens, _ in spent)
     budget.cost = sum(cost for _, cost in spent)

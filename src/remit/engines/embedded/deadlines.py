@@ -1,4 +1,4 @@
-"""Deadlines and the watchdog: when to look at which delegation, and what to do when an agent blocks the event loop."""
+"""Deadlines and the watchdog: schedules checks of delegations, and stops agents that block the event loop."""
 
 import asyncio
 import ctypes
@@ -31,14 +31,14 @@ class Timed(Protocol):
         ...
 
     def look(self, now: float) -> None:
-        """Do what is due, and push the next moment to be looked at."""
+        """Do what is due and schedule the next check."""
         ...
 
 
 log = logging.getLogger("remit.engine")
 
 Entry = list[Any]
-"""[moment, number, Timed or None]: a list, so that it can be emptied where it stands."""
+"""[moment, number, Timed or None]: a list, so that it can be emptied in place."""
 
 
 class Deadlines:
@@ -60,7 +60,7 @@ class Deadlines:
         return entry
 
     def forget(self, entry: Entry) -> None:
-        """Nobody is to be looked at for this entry any more."""
+        """Cancel an entry."""
         entry[2] = None
         self._settled += 1
         if self._settled > 256 and self._settled * 2 > len(self._heap):
@@ -69,8 +69,8 @@ class Deadlines:
             self._settled = 0
 
     def earliest_end(self) -> float | None:
-        """The first hard deadline that must be kept; asked by the watchdog, from its own thread, while the loop stands still."""
-        # Each entry is read once: the loop may empty it between two looks.
+        """The first hard deadline; called by the watchdog from its own thread while the loop is blocked."""
+        # Each entry is read once: the loop may empty it between two reads.
         return min((timed.ends_at for entry in list(self._heap) if (timed := entry[2]) is not None), default=None)
 
     def close(self) -> None:
@@ -94,27 +94,27 @@ class Deadlines:
                 continue
             try:
                 timed.look(now)
-            except Exception:  # one that goes wrong must not keep the others from their deadlines
+            except Exception:  # one failure must not affect other deadlines
                 log.exception("A deadline could not be kept")
         if self._heap and self._heap[0][0] < self._timer_at:
             self._arm(self._heap[0][0])
 
 
 class RunTimer:
-    """The one moment at which the clock next concerns a delegation, its signs of life, and its soft deadline."""
+    """The next check of a delegation, its signs of life, and its soft deadline."""
 
-    __slots__ = ("_deadlines", "_entry", "_soft", "hand_in", "last_heard")
+    hand_in = False
+    """Whether its soft deadline has passed."""
+    last_heard = 0.0
+    _soft: asyncio.Event | None = None
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    def __init__(self, deadlines: Deadlines, at: float, run: Timed) -> None:
+        """Schedules a check of `run` at this time."""
         self._deadlines = deadlines
-        self._entry: Entry | None = None
-        self._soft: asyncio.Event | None = None
-        self.hand_in = False
-        """Its soft deadline has passed."""
-        self.last_heard = 0.0
+        self._entry: Entry | None = deadlines.push(at, run)
 
     def schedule(self, at: float, run: Timed) -> None:
-        """`run` is looked at then, and only then: what was scheduled before is cancelled."""
+        """Schedule a check of `run` at this time and cancel the earlier one."""
         if self._entry is not None:
             self._deadlines.forget(self._entry)
         self._entry = self._deadlines.push(at, run)
@@ -132,7 +132,7 @@ class RunTimer:
         self.release_waiters()
 
     def release_waiters(self) -> None:
-        """At its soft deadline, or when it is stopped."""
+        """Called at its soft deadline or when it is stopped."""
         if self._soft is not None:
             self._soft.set()
 
@@ -148,10 +148,10 @@ REPORT_SECONDS = 0.25
 _OURS = str(Path(__file__).parents[2])
 _AGENT_CODE = (str(Path(_OURS) / "testing"), str(Path(_OURS) / "builtin"))
 _HANDED_TO_AGENTS = ("agents/function.py", "core/jsonable.py", "runtime/perform.py", "runtime/receive.py", "runtime/validate.py")
-"""Where remit calls agents' code or reads agents' values, and changes nothing of its own meanwhile: may be interrupted."""
+"""Modules in which remit calls agents' code or reads agents' values without changing its own state: these may be interrupted."""
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(pydantic.__file__).parent), "<")
-"""Code that does what its caller asks: whose it is depends on who called it. `<`: what is frozen or made at run time."""
+"""Library code, which belongs to its caller. `<`: frozen or generated code."""
 _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 
@@ -159,11 +159,11 @@ _LOG = logging.getLogger("remit.watchdog")
 
 
 RESEND_SECONDS = 1.0
-"""A signal that was not handled for so long is sent again."""
+"""An unhandled signal is sent again after this long."""
 
 
 class BlockedLoop(BaseException):
-    """Raised inside an agent that blocks the event loop past a limit. Like a cancellation, not to be caught."""
+    """Raised in an agent that blocks the event loop beyond the limit. Like a cancellation, it must not be caught."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -182,9 +182,9 @@ class Watchdog:
         self._deadlines = deadlines
         self._limit = block_limit_seconds
         self._living = living
-        self._alive = 0
         self._beat_at = time.monotonic()
-        self._beating = False
+        self.is_awake = False
+        """True while delegations run; otherwise the watchdog sleeps."""
         self._wanted = threading.Event()
         self._closing = threading.Event()
         self._closed = False
@@ -196,23 +196,18 @@ class Watchdog:
         self._loop_thread = threading.get_ident()
         self._has_signal = False
         self._messages: dict[str, str] = {}
-        """How delegations blocked the loop that were stopped from another thread: such an exception carries no message."""
+        """How delegations that were stopped from another thread blocked the loop: such an exception carries no message."""
         self._signalled_at = 0.0
         """When a signal was sent that the loop's thread has not handled yet; 0: none."""
 
-    def started(self) -> None:
-        """An agent began to run."""
-        self._alive += 1
-        if not self._beating:
-            self._beating = True
-            self._beat_at = time.monotonic()
-            self._loop.call_later(LOOK_SECONDS, self._beat)
-            if self._thread is None:
-                self._begin()
-            self._wanted.set()
-
-    def ended(self) -> None:
-        self._alive -= 1
+    def wake(self) -> None:
+        """Called when an agent starts."""
+        self.is_awake = True
+        self._beat_at = time.monotonic()
+        self._loop.call_later(LOOK_SECONDS, self._beat)
+        if self._thread is None:
+            self._begin()
+        self._wanted.set()
 
     def take_message(self, running: "DelegationRun") -> str:
         return self._messages.pop(running.delegation.session_id, "")
@@ -222,7 +217,7 @@ class Watchdog:
         self._wanted.set()
         self._closing.set()
         if self._thread is not None:
-            self._thread.join(0.5)  # it ends at once; a signal it sent after we stopped listening would end the program
+            self._thread.join(0.5)  # it ends at once; a signal sent after the handler is gone would end the program
         if self._has_signal:
             self._has_signal = False
             _stop_listening(self)
@@ -234,20 +229,20 @@ class Watchdog:
 
     def _beat(self) -> None:
         self._beat_at = time.monotonic()
-        if self._alive > 0 and not self._closed:
+        if self._living() and not self._closed:
             self._loop.call_later(LOOK_SECONDS, self._beat)
         else:
-            self._beating = False
+            self.is_awake = False
             self._wanted.clear()
 
     def _watch(self) -> None:
-        """On its own thread: sleeps while no agent runs."""
+        """Runs on its own thread; sleeps while no agent runs."""
         while not self._closed:
             self._wanted.wait()
             self._closing.wait(LOOK_SECONDS)
             beat_at = self._beat_at
             blocked = self._turn_seconds(beat_at)
-            if blocked < REPORT_SECONDS or not self._beating or self._closed:
+            if blocked < REPORT_SECONDS or not self.is_awake or self._closed:
                 continue
             earliest = self._deadlines.earliest_end()
             overdue = earliest is not None and time.monotonic() > earliest + 0.1
@@ -257,7 +252,7 @@ class Watchdog:
                 self._reported_beat = beat_at
 
     def _turn_seconds(self, beat_at: float) -> float:
-        """How long the one task that runs now has had the loop: what others took before it is not held against it."""
+        """How long the current task has had the loop, without the time of earlier tasks."""
         turn = (beat_at, id(asyncio.current_task(self._loop)))
         now = time.monotonic()
         if turn != self._turn:
@@ -267,7 +262,7 @@ class Watchdog:
     def _look_inside(self, blocked: float, must_stop: bool) -> None:
         if self._has_signal:
             now = time.monotonic()
-            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up inside their handler
+            if now - self._signalled_at < RESEND_SECONDS:  # signals queue: on a busy machine they would pile up in their handler
                 return
             self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
             self._signalled_at = now
@@ -276,7 +271,7 @@ class Watchdog:
         self._look_from_outside(blocked, must_stop)
 
     def _look_from_outside(self, blocked: float, must_stop: bool) -> None:
-        """The loop is on another thread than the main one, and stands still while we hold the interpreter."""
+        """For a loop that is not on the main thread; it cannot run while this thread has the interpreter."""
         frame = sys._current_frames().get(self._loop_thread)
         task = asyncio.current_task(self._loop)
         if frame is None or task is None:
@@ -288,7 +283,7 @@ class Watchdog:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
             return
         if self._reported_beat == self._beat_at:
-            return  # said already
+            return  # already reported
         who = task.get_name() if running is None else running.delegation.agent
         _LOG.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
 
@@ -296,7 +291,7 @@ class Watchdog:
         self._signalled_at = 0.0
 
     def whose_turn(self) -> "DelegationRun | None":
-        """The delegation of ours whose code the loop is running now."""
+        """The delegation whose code the loop is running now."""
         current = CURRENT.get()
         running = None if current is None else self._living().get(current.delegation.session_id)
         return running if running is current else None
@@ -305,7 +300,7 @@ class Watchdog:
         return next((running for running in list(self._living().values()) if running.task is task), None)
 
     def interrupt(self, running: "DelegationRun", frame: FrameType | None) -> None:
-        """On the loop's thread, inside whatever blocks it."""
+        """Called on the loop's thread, inside the blocking code."""
         standing = _frame_of_agent(frame)
         if standing is None:
             return
@@ -321,7 +316,7 @@ class Watchdog:
 
 
 class _SignalHandler:
-    """Installed once for all watchdogs of this program whose loops run on the main thread."""
+    """Installed once for all watchdogs whose loops run on the main thread."""
 
     def __init__(self) -> None:
         self.watchdogs: list[Watchdog] = []
@@ -355,12 +350,12 @@ def _stop_listening(watchdog: Watchdog) -> None:
 
 
 def _is_pending() -> bool:
-    """A signal sent but not delivered yet would end the program once nobody handles it."""
+    """Whether a signal is sent but not delivered; without a handler it would end the program."""
     return _SIGNAL in signal.sigpending()
 
 
 def _is_between_turns(frame: FrameType) -> bool:
-    """Whether it stands at the jump back of a Python loop: there it meets an exception at once, and nowhere else."""
+    """Whether it is at the backward jump of a Python loop, the only place where it receives an exception at once."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
 
 
@@ -369,7 +364,7 @@ def _place(frame: FrameType) -> str:
 
 
 def _frame_of_agent(frame: FrameType | None) -> FrameType | None:
-    """Where the agent stands, if it is its code that blocks; None in remit's own code or the loop's: nothing may be raised in those."""
+    """The frame of the agent if its code blocks; None in remit's own code or the loop's, where nothing may be raised."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_AGENT_CODE):
@@ -382,3 +377,20 @@ def _frame_of_agent(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+# ---- tasks that cannot be stopped
+
+_ABANDONED = "remit-abandoned"
+
+
+def let_go(task: "asyncio.Task[None]") -> None:
+    """Hide the task from `asyncio.run`, which would wait for it for ever at the end of a program."""
+    asyncio._unregister_task(task)  # documented for extensions of asyncio
+    task.set_name(f"{_ABANDONED} {task.get_name()}")
+    logging.getLogger("asyncio").addFilter(_is_news)  # adding it twice has no effect
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False if it was already reported that an abandoned agent never ended."""
+    return _ABANDONED not in record.getMessage()

@@ -1,34 +1,29 @@
-"""A delegation in the embedded engine: one object with one state machine, from submission to outcome.
-
-What every engine knows of one is `runtime.local_context.LocalRun`; slots, deadlines and the journal belong to the engine.
-"""
+"""A delegation in the embedded engine: one object with one state machine. The engine owns slots, deadlines and the journal."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Isolation
-from remit.core.context import Context, Handle, SettledHandle, final_event
+from remit.core.context import Handle, SettledHandle
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, OutOfTime, Stopped, Unavailable
-from remit.core.events import LAST, Event, EventKind
+from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.record import AppendEvent, BeginDelegation, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Artifact, Return, StopReason, state_of
+from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
-from remit.engines.embedded.deadlines import BlockedLoop, RunTimer
+from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
+from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
 from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
-from remit.engines.embedded.outcome import Outcome, RunOutput
 from remit.runtime import reply
 from remit.runtime.accept import accept
 from remit.runtime.deps import RuntimeDeps, Submission
-from remit.runtime.engine import LiveHandle
-from remit.runtime.local_context import LocalBackend, LocalRun
-from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception
+from remit.runtime.local_context import LocalRun, Output
+from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception, format_traceback
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -38,15 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("remit.engine")
 
 CHILDREN_SECONDS = 0.9
-"""How long a caller that ends waits for its children to end."""
+"""How long an ending caller waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
-"""Within it the executor of a process agent has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
-may take 0.4 s, this must stay below the second that is promised."""
+"""Time for SIGTERM, grace and kill of a process agent. With the harvest of up to 0.4 s it must stay below the promised second."""
 LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 OVERDUE_SECONDS = 0.6
-"""So long after its deadline an agent has had its grace: its calls are refused, even if nothing else can stop it."""
-_ABANDONED = "remit-abandoned"
+"""After this long past its deadline the calls of an agent are refused, even if nothing else can stop it."""
 _AT_DEADLINE = Stop(reason=StopReason.DEADLINE, source="its deadline")
 
 
@@ -54,18 +47,18 @@ class Phase(IntEnum):
     RECORDING = auto()
     """Submitted; being written to the journal."""
     QUEUED = auto()
-    """On record; waits for a slot."""
+    """Recorded; waits for a slot."""
     STARTING = auto()
-    """Has a slot; that is being written to the journal."""
+    """Has a slot; being written to the journal."""
     RUNNING = auto()
     STOPPING = auto()
-    """Its agent was cancelled and has its grace."""
+    """Its agent was cancelled and has its grace period."""
     CONCLUDING = auto()
-    """Its return is being made: nothing changes it any more."""
+    """Its return is being built and cannot change any more."""
     DRAINING = auto()
     """Stopped here without an outcome: the next process continues it."""
     SETTLED = auto()
-    """Its outcome is being written or is on record; or this process has no more to do with it."""
+    """Its outcome is being written or recorded, or this process has given it up."""
 
 
 RECORDING, QUEUED, STARTING, RUNNING, STOPPING, CONCLUDING, DRAINING, SETTLED = Phase
@@ -82,20 +75,142 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 _STOPPABLE = frozenset({RECORDING, QUEUED, STARTING, RUNNING})
 
 
+class Outcome:
+    """The return of a delegation, or the error in its place. Set once."""
+
+    __slots__ = ("_done", "_loop", "_recorded", "error", "result", "waiter")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.result: Return | None = None
+        self.error: Exception | None = None
+        self.waiter: asyncio.Future[Return] | None = None
+        """Future of the one caller that waits in `run`. Cancelling that caller cancels this future only."""
+        self._done: asyncio.Future[Return] | None = None
+        self._recorded: asyncio.Future[str | None] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    @property
+    def done(self) -> "asyncio.Future[Return]":
+        """For observers. A task that may be cancelled must not await it directly; use `asyncio.wait` or `shield`."""
+        if self._done is None:
+            self._done = self._loop.create_future()
+            if self.result is not None:
+                self._done.set_result(self.result)
+            elif self.error is not None:
+                self._done.set_exception(self.error)
+        return self._done
+
+    def get(self) -> Return:
+        """The return that the caller got, or raises its error."""
+        if self.result is None:
+            assert self.error is not None
+            raise self.error
+        return self.result
+
+    def set(self, result: Return) -> None:
+        if self.result is not None or self.error is not None:
+            return
+        self.result = result
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(result)
+        if self._done is not None and not self._done.done():
+            self._done.set_result(result)
+        if self._recorded is not None:
+            self.set_recorded()
+
+    def fail(self, error: Exception) -> None:
+        """Set an error: it could not be recorded, so nothing ran."""
+        if self.is_known:
+            return
+        self.error = error
+        for future in (self.waiter, self._done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # retrieved: an unused handle is not an error
+        self.set_recorded()
+
+    def set_recorded(self, holder: str | None = None) -> None:
+        """Mark it as recorded; `holder`: the session that has its idempotency key, if another one does."""
+        if self._recorded is not None and not self._recorded.done():
+            self._recorded.set_result(holder)
+
+    def yield_key(self, holder: str) -> bool:
+        """Another delegation has its key: inform the caller that started it. False: the caller waits for the return instead."""
+        if self._recorded is None:
+            return False
+        self.set_recorded(holder)
+        self.fail(Unavailable("Another delegation has its key.", advice="Ask again with the same key."))
+        return True
+
+    async def wait_recorded(self) -> str | None:
+        """Wait until it is recorded. Returns the session that has its key, if another one does. Does not depend on its caller."""
+        holder: str | None = None
+        if not self.is_known:
+            self._recorded = self._loop.create_future()
+            try:
+                holder = await self._recorded
+            except asyncio.CancelledError:
+                self._recorded = self._loop.create_future()  # for observers: the other future ended with its caller
+                raise
+        if holder is None and self.error is not None:
+            raise self.error
+        return holder
+
+    async def wait_recorded_or_done(self) -> None:
+        await asyncio.wait([self.done if self._recorded is None else self._recorded], timeout=1.0)
+
+
+class RunOutput(Output):
+    """Output of a delegation, with its followers."""
+
+    __slots__ = ("_news", "on_record")
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self.on_record = BEFORE_RUN
+        """Number of the last recorded event: readers get no more."""
+        self._news: asyncio.Event | None = None
+
+    def restore(self, events: list[Event], count: int) -> None:
+        super().restore(events, count)
+        self.on_record = BEFORE_RUN + count
+
+    def written(self, _problem: object = None) -> None:
+        """Called in order, once per event. An unwritten event can be read nevertheless."""
+        self.on_record += 1
+        self.notify()
+
+    async def wait_news(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        await self._news.wait()
+
+    def notify(self) -> None:
+        """Wake the followers; each waits on the event current at its time."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+
 class DelegationRun(LocalRun):
-    """One delegation that this engine queues or runs. `submit` begins it; `_settle` writes its outcome; `_finish` answers its caller."""
+    """One delegation that this engine queues or runs. `submit` starts it, `_settle` writes its outcome, `_finish` answers its caller."""
 
     # Defaults of attributes that most delegations never set.
     stopped_by: Stop | None = None
     task: "asyncio.Task[None] | None" = None
-    children: "dict[str, DelegationRun] | None" = None
+    children: "dict[str, Node] | None" = None
+    callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
     tokens: int = 0
     cost: float = 0.0
     replay: "Replay | None" = None
-    """The children of a run before a crash, or of a run that this one resumes."""
+    """The children of a run before a crash, or of a resumed run."""
     _output: RunOutput | None = None
     _later: tuple[str, ...] = ()
-    """Notices that are not said yet."""
+    """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
         super().__init__(submission, engine.config, engine.bus)
@@ -104,7 +219,6 @@ class DelegationRun(LocalRun):
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
         self.phase = RECORDING
         self.outcome = Outcome(engine.loop)
-        self.timer = RunTimer(engine.deadlines)
         if submission.earlier is not None:
             self.replay = submission.earlier.replay
 
@@ -129,7 +243,7 @@ class DelegationRun(LocalRun):
 
     @property
     def closing(self) -> str | None:
-        """Why it may not delegate any more: it, or a caller above it, is being stopped or has ended."""
+        """Why it may not delegate any more: it or a caller above it is being stopped or has ended."""
         node: DelegationRun | None = self
         while node is not None:
             if node.stopped_by is not None:
@@ -139,7 +253,11 @@ class DelegationRun(LocalRun):
             node = node.parent
         return None
 
-    def below(self) -> "Iterator[DelegationRun]":
+    def ancestors(self) -> list[Delegation]:
+        *_, root = self.above()
+        return [*super().ancestors(), *root.callers_elsewhere]
+
+    def below(self) -> "Iterator[Node]":
         """Itself and its live children, at every depth."""
         yield self
         for child in list((self.children or {}).values()):
@@ -148,38 +266,46 @@ class DelegationRun(LocalRun):
     # ---- from submission to the start of its agent
 
     def submit(self) -> None:
-        """Take a slot or a place in the queue, and be recorded."""
-        engine = self._engine
-        if not engine.scheduler.acquire(self):
-            if engine.scheduler.is_full:
+        """Take a slot or a place in the queue, and record it."""
+        engine, scheduler = self._engine, self._engine.scheduler
+        has_slot = scheduler.acquire(self)
+        if not has_slot:
+            if scheduler.is_full:
                 self._refuse_queue_full()
                 return
-            engine.scheduler.reserve(self)
+            scheduler.reserve(self)
         engine.register(self)
-        self.timer.schedule(self.delegation.deadline.soft_at, self)
-        self._record(at_once=self.outcome.waiter is not None and engine.scheduler.is_alone)
+        self.timer = RunTimer(engine.deadlines, self.delegation.deadline.soft_at, self)
+        self._record(has_slot, at_once=self.outcome.waiter is not None and scheduler.is_alone)
 
     def resubmit(self) -> None:
-        """It was recorded by a dead process and taken over: queued again, not recorded again."""
+        """Queue a delegation taken over from a dead process, without recording it again."""
         self._engine.scheduler.reserve(self)
         self._engine.register(self)
-        self.timer.schedule(self.delegation.deadline.soft_at, self)
+        self.timer = RunTimer(self._engine.deadlines, self.delegation.deadline.soft_at, self)
         self._on_recorded(None)
 
-    def _record(self, *, at_once: bool = False) -> None:
+    def _record(self, has_slot: bool, *, at_once: bool = False) -> None:
         engine, steps, owner_id = self._engine, self.submission.step_times, self.config.owner.owner_id
-        steps[5] = now = engine.deps.clock.wall()
-        if engine.scheduler.has_slot(self):
+        steps[5] = now = self.config.deps.clock.wall()
+        state, started_at = (State.RUNNING, now) if has_slot else (State.QUEUED, None)
+        if has_slot:
             steps[6] = now
-            begin = BeginDelegation(self.delegation, State.RUNNING, owner_id, now, steps)
-        else:
-            begin = BeginDelegation(self.delegation, State.QUEUED, owner_id, None, steps)
+        begin = tuple.__new__(BeginDelegation, (self.delegation, state, owner_id, started_at, steps, None))  # as in `_settle`
         engine.journal.write(begin, self._on_recorded, at_once=at_once)
 
     def _on_recorded(self, problem: Problem) -> None:
         if problem is not None:
             self._not_recorded(problem)
-            return
+        elif self.submission.is_admitted:
+            self.begin(None)
+        else:
+            self._engine.admit(self)
+
+    def begin(self, refusal: Stop | None) -> None:
+        """It is on record. `refusal`: why it must not run."""
+        if refusal is not None and self.stopped_by is None:
+            self.stopped_by = refusal
         try:
             if self.stopped_by is not None:
                 self._settle_unstarted()
@@ -190,12 +316,13 @@ class DelegationRun(LocalRun):
                 self.publish_steps(State.QUEUED)
                 self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
-            self.outcome.set_recorded()  # last: a caller of `start` continues after the agent has begun
+            if self.outcome.waiter is None:
+                self.outcome.set_recorded()  # last: a caller of `start` continues after the agent has started
 
     def _not_recorded(self, problem: Problem) -> None:
-        if isinstance(problem, Clash):  # its id was taken: nothing has run under it, so it gets another
+        if isinstance(problem, Clash):  # its id was taken and nothing has run under it: draw another
             self._engine.redraw(self)
-            self._record()
+            self._record(self._engine.scheduler.has_slot(self))
             return
         self._move(SETTLED)
         self._release()
@@ -245,12 +372,12 @@ class DelegationRun(LocalRun):
         self._move(RUNNING)
         self.started_at = self.timer.last_heard = engine.loop.time()
         if self.attempt == 1:
-            self.started_wall = engine.deps.clock.wall()  # a resumed run is measured by its first start
-        self.ctx = Context(LocalBackend(self))
+            self.started_wall = self.config.deps.clock.wall()  # a resumed run is measured from its first start
         if self.delegation.idle_seconds is not None:
             self.timer.schedule(self._next_look(), self)  # silence is counted from here
         self.task = engine.loop.create_task(self._perform(), context=engine.context_for(self))
-        engine.watchdog.started()
+        if not engine.watchdog.is_awake:
+            engine.watchdog.wake()
         if engine.bus.has_listeners:
             self.publish_steps(State.RUNNING)
             engine.bus.started(self.delegation, engine.deps.clock.wall())
@@ -258,7 +385,7 @@ class DelegationRun(LocalRun):
     # ---- performing
 
     async def _perform(self) -> None:
-        """The body of its task: perform, and end it one way or the other."""
+        """The body of its task: perform and end it."""
         late: Return | None = None
         crash: BaseException | None = None
         try:
@@ -269,7 +396,9 @@ class DelegationRun(LocalRun):
                 task.uncancel()
         except BlockedLoop as blocked:
             detail = blocked.message or self._engine.watchdog.take_message(self)
-            self.stopped_by = self.stopped_by or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail)
+            self.stopped_by = self.stopped_by or Stop(
+                reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(blocked)
+            )
         except OutOfTime as early:
             self.stopped_by = self.stopped_by or self._stop_of(early)
         except KeyboardInterrupt:
@@ -280,10 +409,12 @@ class DelegationRun(LocalRun):
             return  # abandoned, or drained
         try:
             if self.stopped_by is None and late is not None:
-                self._move(CONCLUDING)  # it has its answer: not even its deadline takes it away
+                self._move(CONCLUDING)  # it has its answer, which even its deadline does not take away
                 if self.children:
                     await self.end_children()
-                self._settle(self._with_overrun(late))
+                if self._engine.loop.time() > self.delegation.deadline.hard_at + LATE_SECONDS:
+                    late = self._with_overrun(late)
+                self._settle(late)
             else:
                 self.stopped_by = self.stopped_by or self._stop_by_itself(crash)
                 await self._conclude(late)
@@ -293,12 +424,10 @@ class DelegationRun(LocalRun):
 
     def _with_overrun(self, late: Return) -> Return:
         overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
-        if overrun <= LATE_SECONDS:
-            return late
         return replace(late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked."))
 
     def _report_fault(self, error: Exception) -> None:
-        """An error of remit's own: its caller must not wait for ever. On record it lives, and the next process settles it."""
+        """An error of remit itself: its caller must not wait for ever. Its record stays live, and the next process settles it."""
         if self.phase is not SETTLED:
             self.phase = SETTLED
             self._release()
@@ -317,12 +446,12 @@ class DelegationRun(LocalRun):
         if crash is None:
             return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
         detail = f"{self.delegation.agent} ended the program: {describe_exception(crash)}."
-        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
+        return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail, traceback=format_traceback(crash))
 
     # ---- stopping
 
     def stop(self, why: Stop) -> None:
-        """Begin to end it and everything below it. Decided once; never waits."""
+        """Start to end it and everything below it. Takes effect once; never waits."""
         if self.stopped_by is not None or self.phase not in _STOPPABLE:
             return
         self.stopped_by = why
@@ -336,13 +465,13 @@ class DelegationRun(LocalRun):
             assert self.task is not None
             self.task.cancel()
             self.timer.schedule(self._engine.loop.time() + self._grace(), self)
-        elif self.phase is RECORDING:  # answered in any case, and settled when it is on record
+        elif self.phase is RECORDING:  # answered in any case, and settled once it is recorded
             self.timer.schedule(self._engine.loop.time() + UNRECORDED_SECONDS, self)
         else:
             self._settle_unstarted()
 
-    def _stop_of_child(self, child: "DelegationRun", why: Stop) -> Stop:
-        """A child whose own deadline has come as well was stopped by that; any other by its caller's end."""
+    def _stop_of_child(self, child: Node, why: Stop) -> Stop:
+        """A child whose own deadline has passed was stopped by that; any other by the end of its caller."""
         if why.reason is StopReason.DEADLINE and child.delegation.deadline.hard_at <= self._engine.loop.time() + 0.001:
             return why
         if why.reason is StopReason.CANCELLED:
@@ -356,7 +485,7 @@ class DelegationRun(LocalRun):
         return seconds + (0.1 if isolation is Isolation.THREAD else 0.0)
 
     async def end_children(self) -> None:
-        """No child outlives its caller; bounded, like every wait."""
+        """Stop all children: none outlives its caller. Bounded."""
         children = list((self.children or {}).values())
         source = f"the end of its caller {self.delegation.agent}"
         for child in children:
@@ -374,7 +503,7 @@ class DelegationRun(LocalRun):
         return at if idle is None or not self.started_at else min(at, self.timer.last_heard + idle)
 
     def look(self, now: float) -> None:
-        """Its soft or hard deadline, its idle limit, or the end of its grace."""
+        """Handle its soft or hard deadline, its idle limit, or the end of its grace period."""
         self.timer.fired()
         if self.stopped_by is not None:
             self._give_up()
@@ -389,15 +518,16 @@ class DelegationRun(LocalRun):
         if now >= deadline.soft_at and not self.timer.hand_in:
             self.timer.reach_soft_deadline()
             if self.started_at:
-                self.notice(f"Soft deadline: {self.remaining():.1f} s left to hand in what there is.")
+                self.notice(f"Soft deadline: {self.remaining():.1f} s left to return the result so far.")
         self.timer.schedule(max(self._next_look(), now), self)
 
     def _give_up(self) -> None:
-        """Its grace is over: its agent is left behind, and its caller gets its answer."""
+        """The grace period is over: abandon its agent and answer its caller."""
         if self.phase is RECORDING:
             assert self.stopped_by is not None
             left = PartialWork(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
-            self._answer(reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=0.0))
+            self.outcome.set(reply.stopped_return(self.delegation, self.stopped_by, left, duration_seconds=0.0))
+            self._notify()
         elif self.phase is STOPPING:
             assert self.task is not None
             if not self.is_abandoned:
@@ -409,11 +539,11 @@ class DelegationRun(LocalRun):
 
     @property
     def is_abandoned(self) -> bool:
-        """Its agent could not be stopped and still runs."""
+        """Whether its agent could not be stopped and still runs."""
         return self.delegation.session_id in self._engine.abandoned()
 
     def abandon(self, what: str) -> Callable[[], None]:
-        """Its agent could not be stopped: listed until the returned function is called."""
+        """Record that its agent could not be stopped, until the returned function is called."""
         gone = self._engine.note_abandoned(self.delegation.session_id, what)
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
         return gone
@@ -427,7 +557,7 @@ class DelegationRun(LocalRun):
         return "killed" if self.agent.spec.isolation is Isolation.PROCESS else "stopped"
 
     async def cancel_tree(self, reason: str, source: str) -> list[dict[str, Any]]:
-        """Cancel it and everything below it; how each node ended."""
+        """Cancel it and everything below it. Returns how each node ended."""
         nodes = list(self.below())
         self.stop(Stop(reason=StopReason.CANCELLED, source=source, detail=reason))
         await asyncio.wait([node.outcome.done for node in nodes], timeout=CHILDREN_SECONDS * 3)
@@ -443,7 +573,7 @@ class DelegationRun(LocalRun):
     # ---- settling
 
     async def _conclude(self, late: Return | None) -> None:
-        """Collect its partial work and settle. Whatever goes wrong here, the caller gets its answer."""
+        """Collect its partial work and settle. The caller gets its answer whatever fails here."""
         from remit.runtime.partial_work import collect_partial_work
 
         if self.phase is not CONCLUDING:
@@ -456,7 +586,8 @@ class DelegationRun(LocalRun):
                 await self.end_children()
             foreign = self._engine.artifacts_of_others(self)
             left = await collect_partial_work(self, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
+            left = await self._engine.keep_partial_work(self, left)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
             left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
         if why.reason is StopReason.CANCELLED:
             self.say(EventKind.CANCEL, {"state": self.cancel_state(), "source": why.source, "reason": why.detail})
@@ -471,22 +602,24 @@ class DelegationRun(LocalRun):
         self._settle(reply.stopped_return(self.delegation, self.stopped_by, NOTHING_LEFT, duration_seconds=0.0))
 
     def _settle(self, result: Return) -> None:
-        """The outcome: written, then told. Once."""
+        """Write the outcome, then report it. Once."""
         if self._later:
             self._say_later()
         self._move(SETTLED)
         self.result = result
         engine, steps = self._engine, self.submission.step_times
-        steps[11] = steps[12] = now = engine.deps.clock.wall()
+        steps[11] = steps[12] = now = self.config.deps.clock.wall()
         said = 0 if self._output is None else self._output.count
-        session_id, state = self.delegation.lineage.session_id, state_of(result)
-        settle = SettleDelegation(session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
+        session_id = self.delegation.lineage.session_id
+        is_usual = result.status is Status.COMPLETED and result.stop_reason is StopReason.FINISHED
+        state = State.COMPLETED if is_usual else state_of(result)
+        fields = (session_id, state, now, result, tuple(steps), self.tokens, self.cost, said)
+        settle = tuple.__new__(SettleDelegation, fields)  # bypasses its Python constructor
         is_alone = engine.scheduler.is_alone
-        self._release()
-        if self.started_at:
-            engine.watchdog.ended()
+        self.timer.cancel()
+        engine.scheduler.leave(self)
         if result.errors and (own := self.own_errors(result.errors)):
-            engine.deps.note_errors(self.delegation, own, self.trace)
+            engine.deps.note_errors(self.delegation, own, result.traceback)
         engine.journal.write(settle, self._on_settled, at_once=is_alone)
 
     def _on_settled(self, problem: Problem) -> None:
@@ -500,7 +633,7 @@ class DelegationRun(LocalRun):
         self._finish(result)
 
     async def _finish_as_recorded(self, ours: Return) -> None:
-        """Another process took the delegation over and recorded an outcome first: that one counts."""
+        """Another process took the delegation over and recorded an outcome first: use that one."""
         try:
             record = await off_loop(self._engine.store.get, self.delegation.session_id)
         except Unavailable:
@@ -513,20 +646,18 @@ class DelegationRun(LocalRun):
         engine.unregister(self)
         if self.parent is not None:
             self.parent.add_failure(result)
-        self._answer(result)
+        self.outcome.set(result)
+        if self._output is not None:
+            self._output.notify()
         if engine.bus.has_listeners:
             self.publish_steps(self.state)
             engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
-        # Each closes a circle (task, context, backend): opened here, so that memory is freed at once, not by the collector.
+        # Each is part of a reference cycle (task, context, backend): break it here, so that memory is freed at once.
         self.task = None
-        self.ctx = None  # type: ignore[assignment]
-
-    def _answer(self, result: Return) -> None:
-        self.outcome.set(result)
-        self._notify()
+        self._ctx = None
 
     def fail(self, error: Exception) -> None:
-        """There is no return to come from this process."""
+        """This process will not produce a return."""
         self.outcome.fail(error)
         self._notify()
 
@@ -541,7 +672,7 @@ class DelegationRun(LocalRun):
         return self.stopped_by is None and self.phase in (QUEUED, STARTING, RUNNING)
 
     def drain(self, notice: str) -> "asyncio.Task[None] | None":
-        """From here on nothing ends it: neither its task, which is cancelled, nor the clock."""
+        """From here on nothing settles it: its task is cancelled, and its timers are ignored."""
         self.notice(notice)
         self._move(DRAINING)
         if self.task is not None:
@@ -549,7 +680,7 @@ class DelegationRun(LocalRun):
         return self.task
 
     def hand_over(self, notice: str) -> None:
-        """This process has no more to do with it; on record it lives."""
+        """This process gives it up; its record stays live."""
         self._move(SETTLED)
         self._release()
         self._engine.unregister(self)
@@ -574,13 +705,13 @@ class DelegationRun(LocalRun):
         overdue = self._engine.loop.time() - self.delegation.deadline.hard_at
         if overdue > OVERDUE_SECONDS or self.phase not in (RUNNING, STOPPING):
             raise Stopped(
-                f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must not go on."
+                f"The delegation {self.delegation.session_id} of {self.delegation.agent} has ended.", advice="Its agent must stop."
             )
 
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
-        """A numbered event: kept, written with the next group, and given to those who follow."""
+        """Emit a numbered event: kept, written with the next group, and sent to followers."""
         engine = self._engine
-        if kind is not EventKind.NOTICE:  # our own notices are no sign of its life
+        if kind is not EventKind.NOTICE:  # remit's own notices are not a sign of life
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
         engine.journal.write(AppendEvent(event), self.output.written)
@@ -589,7 +720,7 @@ class DelegationRun(LocalRun):
         self._notify()
 
     def notice_later(self, message: str) -> None:
-        """From a signal handler, inside its agent: said when the agent lets the loop go, and before its outcome in any case."""
+        """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
         self._later = (*self._later, message)
         self._engine.loop.call_soon_threadsafe(self._say_later)
 
@@ -599,7 +730,7 @@ class DelegationRun(LocalRun):
             self.notice(message)
 
     def heard(self) -> None:
-        """A sign of life: its own, and of every caller that waits for it."""
+        """Note a sign of life, for it and for every caller that waits for it."""
         now = self._engine.loop.time()
         for node in self.above():
             node.timer.last_heard = now
@@ -612,6 +743,7 @@ class DelegationRun(LocalRun):
         passed = self.budget.charge(tokens=tokens, cost=cost)
         self.tokens += tokens
         self.cost += cost
+        self._engine.on_spent(self)
         return self.tokens, self.cost, passed
 
     async def save_checkpoint(self, value: Any) -> None:
@@ -631,7 +763,7 @@ class DelegationRun(LocalRun):
             if self.replay is not None:
                 child = await self._replayed(request)
                 if child is not None:
-                    return await asyncio.shield(child.outcome.done) if isinstance(child, DelegationRun) else child
+                    return child if isinstance(child, Return) else await asyncio.shield(child.outcome.done)
             return await engine.run(accept(request, self, deps or engine.deps))
         finally:
             engine.scheduler.take_back(self)
@@ -639,119 +771,22 @@ class DelegationRun(LocalRun):
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle:
         self.must_be_alive()
         child = None if self.replay is None else await self._replayed(request)
-        if isinstance(child, DelegationRun):
-            return LocalHandle(child, self)
-        if child is not None:
+        if isinstance(child, Return):
             return SettledHandle(child)
+        if child is not None:
+            return self._engine.handle_of(child).waited_for_by(self)
         handle = await self._engine.start(accept(request, self, deps or self._engine.deps))
-        return handle.waited_for_by(self) if isinstance(handle, LocalHandle) else handle
+        if isinstance(handle, LocalHandle):
+            return handle.waited_for_by(self)
+        return handle if isinstance(handle, SettledHandle) else WaitedHandle(handle, self)
 
-    async def _replayed(self, request: Request) -> "DelegationRun | Return | None":
-        """What became of this call in the run before: its recorded return, or the child itself, which continues."""
+    async def _replayed(self, request: Request) -> "Node | Return | None":
+        """The result of this call in the earlier run: its recorded return, or the child itself, which continues."""
         record = self.replay.take(request) if self.replay is not None else None
         if record is None:
             return None
         if record.result is None:
-            return await self._engine.recovery.resume(record, self)
+            return await self._engine.continue_child(record, self)
         self.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
         self.add_failure(record.result)
         return record.result
-
-
-class LocalHandle(LiveHandle):
-    __slots__ = ("_caller", "_run")
-
-    def __init__(self, run: DelegationRun, caller: DelegationRun | None = None) -> None:
-        self._run = run
-        self._caller = caller
-        """The delegation that waits with this handle: it lends its slot meanwhile."""
-
-    def waited_for_by(self, caller: DelegationRun) -> "LocalHandle":
-        return LocalHandle(self._run, caller)
-
-    @property
-    def session_id(self) -> str:
-        return self._run.delegation.session_id
-
-    @property
-    def delegation(self) -> Delegation:
-        return self._run.delegation
-
-    @property
-    def is_queued(self) -> bool:
-        return self._run.engine.scheduler.is_waiting(self._run)
-
-    async def result(self) -> Return:
-        """The return. A waiter that is cancelled does not end the delegation."""
-        done = self._run.outcome.done
-        if done.done():
-            return done.result()
-        with self._waiting():
-            return await asyncio.shield(done)
-
-    async def result_within(self, seconds: float) -> Return | None:
-        """The return if it comes within `seconds`. The first waiter is told directly: a shield would tell it two turns later."""
-        outcome, loop = self._run.outcome, self._run.engine.loop
-        if outcome.is_known or outcome.waiter is not None or self._caller is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    return await self.result()
-            return None
-        waiter: asyncio.Future[Return] = loop.create_future()
-        outcome.waiter = waiter
-        timer = loop.call_later(seconds, _time_out, waiter)
-        try:
-            return await waiter
-        except TimeoutError:
-            return None
-        finally:
-            timer.cancel()
-            outcome.waiter = None
-
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """A caller that waits for its child lends its slot."""
-        caller = self._caller
-        if caller is None:
-            yield
-            return
-        caller.engine.scheduler.lend(caller)
-        try:
-            yield
-        finally:
-            caller.engine.scheduler.take_back(caller)
-
-    async def stream(self) -> AsyncIterator[Event]:
-        run, position = self._run, 0
-        while True:
-            events = run.output.events
-            while position < len(events):
-                yield events[position]
-                position += 1
-            if run.outcome.result is not None:
-                yield final_event(run.outcome.result, LAST + run.output.count, run.deps.clock.wall())
-                return
-            if run.outcome.error is not None:
-                raise run.outcome.error
-            with self._waiting():
-                await run.output.wait_news()
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return list(await self._run.cancel_tree(reason, "its caller"))
-
-
-def _time_out(waiter: "asyncio.Future[Return]") -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
-
-
-def let_go(task: "asyncio.Task[None]") -> None:
-    """`asyncio.run` waits at the end of a program until every task it knows has ended: for this one that would be forever."""
-    asyncio._unregister_task(task)  # documented for those who extend asyncio
-    task.set_name(f"{_ABANDONED} {task.get_name()}")
-    logging.getLogger("asyncio").addFilter(_is_news)  # adding it twice has no effect
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """That an abandoned agent never ended has been reported already."""
-    return _ABANDONED not in record.getMessage()

@@ -1,18 +1,18 @@
 """The embedded engine: runs delegations on one event loop and records them in a store that other processes may share.
 
-The life of a delegation is in `delegation_run`; here are its parts and what they share.
-"""
+`delegation_run` implements the life of a delegation; this module connects the parts."""
 
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget, Limits
+from remit.core.cache import CACHE_KEYS
 from remit.core.context import Handle, RecordedHandle, SettledHandle
 from remit.core.delegation import Lineage
 from remit.core.errors import ErrorInfo, Misused, Unavailable
@@ -21,47 +21,51 @@ from remit.core.lifecycle import OUTCOMES, LifecycleKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Owner, Record, RecordDelegation
 from remit.core.redaction import is_redacted
-from remit.core.result import Return, StopReason
+from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.budgets import PrincipalBudgets
-from remit.engines.embedded.deadlines import Deadlines, Watchdog
-from remit.engines.embedded.delegation_run import DelegationRun, LocalHandle, let_go
+from remit.engines.embedded.deadlines import Deadlines, Watchdog, let_go
+from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.events import EventStreams, known
+from remit.engines.embedded.handles import LocalHandle, Node
 from remit.engines.embedded.journal import Clash, Journal, Problem
 from remit.engines.embedded.maintenance import Maintenance
 from remit.engines.embedded.peers import PeerProcesses
 from remit.engines.embedded.recovery import Recovery
-from remit.engines.embedded.replay import earlier_run, refuse_resume, refused_meanwhile
+from remit.engines.embedded.replay import earlier_run, refused_for, refused_meanwhile
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
 from remit.runtime.accept import normalised_call, redraw_session_id
-from remit.runtime.deps import CURRENT, Submission
-from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered
+from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
+from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
 from remit.runtime.perform import perform
-from remit.runtime.reply import Stop
-from remit.runtime.work import Work
+from remit.runtime.reply import PartialWork, Stop
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.local_context import Work
+    from remit.runtime.result_cache import ResultCache
 
 STOP_SECONDS = 1.5
 """How long drained agents have to end."""
 CLOSE_SECONDS = 3.0
 CLEARING_SECONDS = 1.0
 """How long closing waits for workspaces that are being removed. Maintenance removes the rest."""
-DRAINED = "Handed over: its orchestrator was told to stop. It continues when the project is served or opened again."
+_NO_QUEUE = 'Set [engine] kind = "temporal" and project = "NAME" in remit.toml to spread work over several processes.'
+DRAINED = "Handed over: its orchestrator is stopping. It continues when the project is served or opened again."
 
 
 class EmbeddedEngine:
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.deps = config.deps
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
         self._neutral = contextvars.copy_context()
         self._neutral.run(CURRENT.set, None)
         self._runs: dict[str, DelegationRun] = {}
         self._declaring: set[DelegationRun] = set()
-        """Those that declared artifacts."""
+        """Delegations that declared artifacts."""
         self._abandoned: dict[str, str] = {}
         self._tasks: dict[asyncio.Task[Any], bool] = {}
         """Background tasks; True: closing waits for it."""
@@ -73,6 +77,7 @@ class EmbeddedEngine:
             queue_limit=options.queue_limit,
             ageing_seconds=options.ageing_seconds,
             start=DelegationRun.start_from_queue,
+            on_free=self.free_slot_listener(),
         )
         self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, self.live)
         self.bus = LifecycleBus(config.listeners)
@@ -92,6 +97,10 @@ class EmbeddedEngine:
         )
 
     @property
+    def deps(self) -> RuntimeDeps:
+        return self.config.deps
+
+    @property
     def owner(self) -> Owner:
         return self.config.owner
 
@@ -99,9 +108,15 @@ class EmbeddedEngine:
     def store(self) -> Store:
         return self.config.store
 
+    def free_slot_listener(self) -> Callable[[], None] | None:
+        """Called when a slot becomes free, for engines that take work from a queue."""
+        return None
+
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
+        if submission.cache is not None:
+            return await self._result_cache.run(submission)
         if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
@@ -113,14 +128,19 @@ class EmbeddedEngine:
             raise
 
     async def start(self, submission: Submission) -> Handle:
+        if submission.cache is not None:
+            return await self._result_cache.start(submission)
         if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
-            # Whole, even if its caller leaves. Not a task that closing cancels: the caller would be cancelled by that.
+            # Completes even if its caller leaves. Not a task that closing cancels, because that would cancel the caller.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
         run = self._submit(submission, None)
         holder = await run.outcome.wait_recorded()
         if holder is None:
             return LocalHandle(run)
-        record = await self._holder(run, holder)
+        try:
+            record = await self._holder(run, holder)
+        except Misused as fault:
+            return SettledHandle(await self._refuse_key(run, fault))
         if record.result is not None:
             return SettledHandle(record.result)
         ours = self._runs.get(holder)
@@ -134,23 +154,39 @@ class EmbeddedEngine:
         run.submit()
         return run
 
+    async def continue_child(self, record: Record, caller: DelegationRun) -> Node:
+        """Continue a child of an earlier attempt of `caller` that has not ended."""
+        return await self.recovery.resume(record, caller)
+
+    async def keep_partial_work(self, run: DelegationRun, left: PartialWork) -> PartialWork:
+        """Of a delegation that was stopped here, before its outcome is recorded."""
+        return left
+
+    async def find_partial_work(self, record: Record, left: PartialWork) -> PartialWork:
+        """Of a delegation whose process was lost. `left`: what is here."""
+        return left
+
+    def handle_of(self, node: Any) -> LocalHandle:
+        return LocalHandle(node)
+
     async def _read_earlier(self, submission: Submission) -> bool:
-        """Read what the run left that `submission` resumes; False, with a refusal in the submission, if it cannot be resumed."""
+        """Read the run that `submission` resumes; False, with a refusal in the submission, if it cannot be resumed."""
         try:
             submission.earlier = await off_loop(earlier_run, self.store, submission)
         except Misused as fault:
-            submission.refusal = refuse_resume(submission, fault)
+            submission.refusal = refused_for(submission, fault)
             return False
         submission.earlier.note_facts(submission, self.deps)
         submission.refusal = refused_meanwhile(submission, self.deps, self.loop.time())
         return submission.refusal is None
 
     async def refuse(self, submission: Submission) -> Return:
-        """Recorded as refused, unless it was answered from memory: then it is on record already."""
+        """Record a refusal, unless it was answered from memory and so is already recorded."""
         refusal = submission.refusal
         assert refusal is not None
         if refusal.metadata.session_id == submission.delegation.session_id:
-            refusal = await self._record_refusal(submission, refusal)
+            submission.step_times[12] = self.deps.clock.wall()
+            refusal = await self._record_unrun(submission, refusal)
             self.deps.note_errors(submission.delegation, refusal.errors, "")
             if self.bus.has_listeners:
                 self.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
@@ -159,37 +195,60 @@ class EmbeddedEngine:
             submission.caller.add_failure(refusal)
         return refusal
 
-    async def _record_refusal(self, submission: Submission, refusal: Return) -> Return:
-        submission.step_times[12] = now = self.deps.clock.wall()
+    async def record(self, submission: Submission, result: Return) -> Return:
+        if self.is_closed:
+            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
+        steps = submission.step_times
+        steps[5] = steps[11] = steps[12] = self.deps.clock.wall()
+        result = await self._record_unrun(submission, result)
+        if self.bus.has_listeners:
+            self.bus.steps(submission.delegation, state_of(result), steps)
+            self.bus.started(submission.delegation, submission.delegation.created_at)
+            self.bus.ended(submission.delegation, result, self.deps.clock.wall(), 0, 0.0, steps)
+        return result
+
+    @cached_property
+    def _result_cache(self) -> "ResultCache":
+        from remit.runtime.result_cache import ResultCache
+
+        return ResultCache(self, self.config)
+
+    async def _record_unrun(self, submission: Submission, result: Return) -> Return:
         written: asyncio.Future[Problem] = self.loop.create_future()
-        record = _record_of_refusal(submission, refusal, self.owner.owner_id, now)
-        self.journal.write(RecordDelegation(record), lambda problem: None if written.done() else written.set_result(problem))
-        problem = await written
+        record = _settled_record(submission, result, self.owner.owner_id)
+        then = lambda problem: None if written.done() else written.set_result(problem)  # noqa: E731
+        self.journal.write(RecordDelegation(record), then, at_once=not self._runs)  # nothing would join its group
+        problem = written.result() if written.done() else await written
         if isinstance(problem, Clash):
             redraw_session_id(submission, self.deps.policy)
-            metadata = refusal.metadata._replace(session_id=submission.delegation.session_id)
-            return await self._record_refusal(submission, replace(refusal, metadata=metadata))
+            metadata = result.metadata._replace(session_id=submission.delegation.session_id)
+            return await self._record_unrun(submission, replace(result, metadata=metadata))
         if isinstance(problem, Unavailable):
-            return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))
-        return refusal
+            return replace(result, warnings=(*result.warnings, f"Not recorded: {problem}"))
+        return result
 
     # ---- idempotency keys
 
     async def _holder(self, asked: DelegationRun, session_id: str) -> Record:
-        """The delegation that holds the key of `asked`. Raises `Misused` if that is another call."""
+        """The delegation that has the key of `asked`. Raises `Misused` if it is a different call."""
         record = await off_loop(self.store.get, session_id)
         delegation = asked.delegation
         if record is None:
-            raise Unavailable("The delegation with this key has gone.", advice="Try again.")
-        if normalised_call(record.agent, record.parameters) != normalised_call(delegation.agent, delegation.parameters):
+            raise Unavailable("The delegation with this key no longer exists.", advice="Try again.")
+        ours, theirs = (normalised_call(one.agent, one.parameters) for one in (delegation, record))
+        if ours != theirs and not (delegation.key or "").startswith(CACHE_KEYS):
             raise Misused(
                 f"This idempotency key (messageId in A2A) belongs to another call ({record.agent}, {session_id}).",
                 advice="Use one key for one call.",
             )
         return record
 
+    async def _refuse_key(self, asked: DelegationRun, fault: Misused) -> Return:
+        asked.submission.refusal = refused_for(asked.submission, fault)
+        return await self.refuse(asked.submission)
+
     async def answer_from_holder(self, asked: DelegationRun, session_id: str) -> None:
-        """Answer the caller of `asked` with the return of the delegation that holds its key."""
+        """Answer the caller of `asked` with the return of the delegation that has its key."""
         outcome = asked.outcome
         try:
             record = await self._holder(asked, session_id)
@@ -197,7 +256,9 @@ class EmbeddedEngine:
                 outcome.set(record.result if record.result is not None else await self.streams.outcome(session_id))
         except TimeoutError:
             outcome.set(_still_running(asked, record))
-        except (Unavailable, Misused) as error:
+        except Misused as fault:
+            outcome.set(await self._refuse_key(asked, fault))
+        except Unavailable as error:
             outcome.fail(error)
         finally:
             outcome.fail(Unavailable("The orchestrator was closed while it was waited for.", advice="Ask again with the same key."))
@@ -209,7 +270,7 @@ class EmbeddedEngine:
         if run is not None and force:
             nodes = frozenset(node.delegation.session_id for node in run.below())
             cancelling = self.spawn(run.cancel_tree(reason, source))
-            await asyncio.sleep(0)  # it is cancelled first, so that its death is not a crash
+            await asyncio.sleep(0)  # cancelled first, so that its death does not count as a crash
             self.config.kill(nodes)
             ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
             return ended
@@ -224,7 +285,7 @@ class EmbeddedEngine:
         return await self._peers.wait_cancelled(record)
 
     def _on_cancel_request(self, request: CancelRequest) -> None:
-        """Of another process."""
+        """Handle a request of another process."""
         run = self._runs.get(request.session_id)
         if self.recovery.has(request.session_id):
             self.recovery.note_cancel(request)
@@ -274,13 +335,21 @@ class EmbeddedEngine:
     def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
         self.scheduler.limit(agent, slots, is_default=is_default)
 
+    def admit(self, run: DelegationRun) -> None:
+        """Begin what was recorded, if it is within a budget that other processes share."""
+        raise NotImplementedError("The processes of this engine share no budgets.")
+
+    def on_spent(self, run: DelegationRun) -> None:
+        """Where its budget is shared with other processes, whether that is spent is looked up."""
+
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
-        return await self.budgets.get(principal, limits)
+        """Other processes of the project spend too: what they recorded is read each time, if there is a limit."""
+        return await self.budgets.get(principal, limits, is_shared=limits is not None and limits != Limits())
 
     # ---- its own life
 
     async def open(self, *, recover: bool = True) -> Recovered:
-        """Enrolled and reachable by other processes before anything runs."""
+        """Register and become reachable by other processes before anything runs."""
         self._peers.open()
         self.spawn(self._peers.answer_wakeups())
         await self.journal.call(lambda store: store.enrol(self.owner))
@@ -301,22 +370,36 @@ class EmbeddedEngine:
         task.add_done_callback(self._tasks.pop)
         return task
 
+    async def work(self, agents: Collection[str] | None = None) -> None:
+        raise Misused(
+            "The embedded engine runs delegations in the process that creates them, so there is no queue to take work from.",
+            advice=_NO_QUEUE,
+        )
+
+    async def workers(self) -> list[WorkerInfo]:
+        raise Misused("The embedded engine has no workers.", advice=_NO_QUEUE)
+
     async def drain(self) -> list[str]:
-        """Nothing of them runs when this returns, except code that cannot be stopped: it ends with the process, and no longer counts."""
+        """When this returns, nothing of them runs except code that cannot be stopped; it ends with the process and is ignored."""
         await self.recovery.shut()
         self.scheduler.shut()
         roots = [run for run in list(self._runs.values()) if run.parent is None and await self._can_continue_elsewhere(run)]
         nodes = [node for root in roots if root.can_be_drained for node in root.below() if node.can_be_drained]
-        tasks = [task for node in nodes if (task := node.drain(DRAINED)) is not None]
+        await self._leave(nodes, DRAINED)
+        return [root.delegation.session_id for root in roots if root in nodes]
+
+    async def _leave(self, nodes: Sequence[Node], notice: str) -> int:
+        """Stop these without an outcome; their records stay live. Returns the number of agents that could not be stopped."""
+        tasks = [task for node in nodes if (task := node.drain(notice)) is not None]
         _, stubborn = await asyncio.wait(tasks, timeout=STOP_SECONDS) if tasks else (set(), set())
         for task in stubborn:
             let_go(task)
         for node in nodes:
-            node.hand_over(DRAINED)
-        return [root.delegation.session_id for root in roots if root in nodes]
+            node.hand_over(notice)
+        return len(stubborn)
 
     async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
-        """It is resumable, has time left, and all of its parameters are on record."""
+        """Whether it is resumable, has time left, and all its parameters are recorded."""
         if not run.can_be_drained or not run.agent.spec.resumable or run.remaining() <= 0:
             return False
         record = await off_loop(self.store.get, run.delegation.session_id)
@@ -331,7 +414,7 @@ class EmbeddedEngine:
         if live:
             await asyncio.wait([run.outcome.done for run in live], timeout=CLOSE_SECONDS)
         await self.journal.close()
-        await asyncio.sleep(0)  # callers that were answered by that continue before their tasks are cancelled
+        await asyncio.sleep(0)  # callers answered by that continue before their tasks are cancelled
         for run in list(self._runs.values()):
             run.fail(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         if awaited := [task for task, is_awaited in self._tasks.items() if is_awaited]:
@@ -345,7 +428,7 @@ class EmbeddedEngine:
         self._peers.close(has_left=await self._leave_store())
 
     async def _leave_store(self) -> bool:
-        """Outcomes that are not written yet are found and settled by the next process."""
+        """Unregister. The next process settles outcomes that are not written."""
         if self.journal.owes or self._runs:
             return False
         with contextlib.suppress(Unavailable):
@@ -368,7 +451,7 @@ class EmbeddedEngine:
     def unregister(self, run: DelegationRun) -> None:
         session_id = run.delegation.lineage.session_id
         if self._runs.pop(session_id, None) is None:
-            return  # done already
+            return  # already done
         run.budget.leave()
         self._declaring.discard(run)
         parent = run.parent
@@ -391,7 +474,7 @@ class EmbeddedEngine:
         return context
 
     def note_abandoned(self, session_id: str, what: str) -> Callable[[], None]:
-        """Call the result when it has ended after all."""
+        """Call the result once it has ended."""
         self._abandoned[session_id] = what
 
         def gone() -> None:
@@ -400,14 +483,14 @@ class EmbeddedEngine:
         return gone
 
     def artifacts_of_others(self, run: DelegationRun) -> frozenset[str]:
-        """Files that other live delegations have declared."""
+        """Files declared by other live delegations."""
         return frozenset(path for other in self._declaring if other is not run for path in other.artifacts or ())
 
     def note_declared(self, run: DelegationRun) -> None:
         self._declaring.add(run)
 
     def remove_workspace_later(self, session_id: str, after: "asyncio.Future[Return] | None" = None) -> None:
-        """Remove a workspace without changes when its delegation has been answered."""
+        """Remove an unchanged workspace after its delegation was answered."""
         from remit.runtime.workspace_cleanup import remove_unchanged
 
         async def remove() -> None:
@@ -418,12 +501,12 @@ class EmbeddedEngine:
         self.spawn(remove(), is_awaited=True)
 
 
-def _wrapped(middleware: Middleware, inner: Perform, work: Work) -> Awaitable[Return]:
+def _wrapped(middleware: Middleware, inner: Perform, work: "Work") -> Awaitable[Return]:
     return middleware(work, inner)
 
 
 def _still_running(asked: DelegationRun, holder: Record) -> Return:
-    """A caller that gave less time than the holder has gets its answer by its own deadline; the holder continues."""
+    """Answer a caller whose deadline is earlier than that of the delegation with its key, which continues."""
     lineage = Lineage(holder.session_id, holder.root_id, holder.parent_id, holder.depth, holder.path)
     seconds = round(asked.delegation.deadline.timeout_seconds, 2)
     detail = f"{holder.agent} was delegated with the same key before and still runs after the {seconds:g} s it was waited for."
@@ -431,9 +514,10 @@ def _still_running(asked: DelegationRun, holder: Record) -> Return:
     return reply.stopped_return(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
 
 
-def _record_of_refusal(submission: Submission, refusal: Return, owner_id: str, settled_at: float) -> Record:
-    """Without its idempotency key: a refusal does not use it up."""
-    delegation = submission.delegation
+def _settled_record(submission: Submission, result: Return, owner_id: str) -> Record:
+    """The record of a delegation whose agent did not run. Without its idempotency key: a refusal does not consume it."""
+    delegation, settled_at = submission.delegation, submission.step_times[12]
+    state = state_of(result)
     lineage = delegation.lineage
     timeout_seconds = delegation.deadline.timeout_seconds
     return Record(
@@ -446,11 +530,12 @@ def _record_of_refusal(submission: Submission, refusal: Return, owner_id: str, s
         parameters=delegation.parameters,
         caller=delegation.caller,
         priority=delegation.priority,
-        state=State.REFUSED,
+        state=state,
         created_at=delegation.created_at,
         timeout_seconds=timeout_seconds,
         deadline_at=delegation.created_at + timeout_seconds,
         owner=owner_id,
+        started_at=None if state is State.REFUSED else settled_at,
         settled_at=settled_at,
         command=delegation.command,
         task=delegation.task,
@@ -459,5 +544,5 @@ def _record_of_refusal(submission: Submission, refusal: Return, owner_id: str, s
         idle_seconds=delegation.idle_seconds,
         caller_info=delegation.caller_info,
         step_times=tuple(submission.step_times),
-        result=refusal,
+        result=result,
     )

@@ -1,4 +1,4 @@
-"""Events of delegations: told to listeners in this process, watched for in the store, followed from any process."""
+"""Events of delegations: published to listeners in this process, polled in the store, followed from any process."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from remit.core.ports import Store
 from remit.core.record import Head, Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engines.embedded.peers import LOOK_SECONDS
+from remit.engines.embedded.peers import StoreChanges
 from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.1
-"""Of the time, at most, it looks. That it waits its turn behind others is not looking: it would be late when there is most to see."""
+"""Maximum share of time spent polling. Waiting for a thread does not count, because polling would be slowest under load."""
 OWNERS_SECONDS = 0.5
 FORGOTTEN = Head(State.REFUSED, "", 0)
-"""Whoever waits for it finds out by looking."""
+"""A waiter detects it on its next read."""
 
 Recover = Callable[[], Awaitable[Any]]
 Heads = Mapping[str, Head]
 
 
 class Watched:
-    """What several may wait for."""
+    """A delegation with waiters."""
 
     __slots__ = ("followers", "head", "news", "turn")
 
     def __init__(self) -> None:
         self.followers = 0
         self.head: Head | None = None
-        """As it was last seen; None: not looked at yet."""
+        """The last known state; None: not read yet."""
         self.turn = 0
         self.news = asyncio.Event()
 
@@ -63,11 +63,11 @@ class Watcher:
         self._stamp: int | None = None
         self._is_closed = False
         self.looks = 0
-        """How often it asked how far they are."""
+        """Number of polls."""
 
     @contextlib.contextmanager
     def watching(self, session_id: str) -> Iterator[Watched]:
-        """Look first at its turn, then at the store, then wait with `moved`: nothing falls in between."""
+        """Read its turn first, then the store, then wait with `moved`, so that no change is missed."""
         watched = self._watched.setdefault(session_id, Watched())
         watched.followers += 1
         try:
@@ -78,7 +78,7 @@ class Watcher:
                 del self._watched[session_id]
 
     async def moved(self, watched: Watched, turn: int) -> None:
-        """Until there may be something new since `turn`."""
+        """Wait until there may be something new since `turn`."""
         if self._is_closed:
             raise Unavailable("The orchestrator was closed meanwhile.", code="STOPPING", advice="Open the project again, and ask again.")
         if self._task is None or self._task.done():
@@ -87,7 +87,7 @@ class Watcher:
             await watched.news.wait()
 
     def tell(self, session_id: str) -> None:
-        """This process itself has changed it: that does not show as a change."""
+        """Report a change by this process, which the store does not signal."""
         watched = self._watched.get(session_id)
         if watched is not None:
             watched.tell()
@@ -102,21 +102,23 @@ class Watcher:
     async def _look_while_watched(self) -> None:
         loop = asyncio.get_running_loop()
         owners_at = loop.time() + OWNERS_SECONDS
+        changes = StoreChanges(self._store)
         try:
             while self._watched:
                 began, seconds = loop.time(), 0.0
-                with contextlib.suppress(Unavailable):  # the database is busy or gone: those who wait are told when they look themselves
+                with contextlib.suppress(Unavailable):  # the database is busy or gone: waiters get the error on their own read
                     seconds = await self._look()
                     if began >= owners_at:
                         owners_at = began + OWNERS_SECONDS
                         await self._mind_owners()
-                await asyncio.sleep(max(LOOK_SECONDS, seconds / SHARE))
+                await changes.wait(seconds / SHARE)
         finally:
+            changes.close()
             for watched in self._watched.values():
-                watched.tell()  # nobody waits for one that does not look any more
+                watched.tell()  # polling has ended, so nothing waits for it
 
     async def _look(self) -> float:
-        """How long the looking itself took."""
+        """Returns the duration of the poll."""
         stamp = self._store.change_stamp()
         is_same = stamp == self._stamp
         wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
@@ -133,32 +135,32 @@ class Watcher:
         return seconds
 
     async def _mind_owners(self) -> None:
-        """Recovered by this process it is told of by `tell`, by another one it shows."""
+        """Recover delegations of dead owners. This process reports its own recoveries with `tell`; those of others appear in the store."""
         recover = self._recover
         if recover is None:
             return
-        owners = {watched.head.owner for watched in self._watched.values() if watched.head is not None and watched.head.is_live}
+        owners = {watched.head.owner for watched in self._watched.values() if watched.head is not None and watched.head.is_recoverable}
         if owners and owners - await off_loop(living_owners, self._store, self._run_folder):
-            with contextlib.suppress(RemitError):  # closed, or the database is busy: seen again at the next turn
+            with contextlib.suppress(RemitError):  # closed, or the database is busy: seen at the next turn
                 await recover()
             for watched in self._watched.values():
-                watched.head = None  # looked at again, whoever has it now
+                watched.head = None  # checked again under its new owner
 
 
 def _timed(heads: Callable[[Sequence[str]], Heads], wanted: Sequence[str]) -> tuple[Heads, float]:
-    """With the time that this thread was at work for it."""
+    """The heads, with the thread time used."""
     began = time.thread_time()
     return heads(wanted), time.thread_time() - began
 
 
 FARTHEST = 2**53
-"""No event has so high a number, whatever a client says that it has seen."""
+"""Larger than any event number that a client may send."""
 AT_ONCE = 256
-"""Events read from the store at a time, at most."""
+"""Maximum events per read from the store."""
 FEW = 8
-"""At first, while nobody knows how large they are."""
+"""Events of the first read, while their size is unknown."""
 AT_ONCE_CHARACTERS = 64 * 1024
-"""About so much of them is held at a time for one that reads slowly: a thousand may."""
+"""Approximate buffer per slow reader; there may be a thousand."""
 
 Find = Callable[[str], "DelegationRun | None"]
 """The delegation of a session, if this process runs it."""
@@ -172,7 +174,7 @@ async def known(store: Store, session_id: str) -> Record:
 
 
 class EventStreams:
-    """Events and returns of delegations of any process: from memory if this process runs them, else from the store."""
+    """Events and returns of delegations in any process: from memory if this process runs them, else from the store."""
 
     def __init__(self, store: Store, run_folder: Path, find: Find = lambda _session_id: None, recover: Recover | None = None) -> None:
         """`recover`: resumes or settles the delegations of dead processes; None: another process does."""
@@ -184,7 +186,7 @@ class EventStreams:
         self.watcher.close()
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Events with a number above `after`, in order, each once; the last is always the return."""
+        """Events after number `after`, in order, each once; the last is the return."""
         after = min(max(after, 0), FARTHEST)
         ended: tuple[Return, int] | None = None
         with self.watcher.watching(session_id) as watched:
@@ -210,7 +212,7 @@ class EventStreams:
                 ours = self._find(session_id)
                 if ours is None:
                     await self.watcher.moved(watched, turn)
-                elif not ours.is_recorded:  # of this process, being recorded
+                elif not ours.is_recorded:  # in this process, being recorded
                     await ours.outcome.wait_recorded_or_done()
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
@@ -225,7 +227,7 @@ class EventStreams:
             return (await known(self._store, session_id)).result
 
     async def outcome(self, session_id: str) -> Return:
-        """The return, however long it takes."""
+        """The return, without a time limit."""
         with self.watcher.watching(session_id) as watched:
             while True:
                 turn = watched.turn
@@ -245,9 +247,9 @@ class EventStreams:
             events = await off_loop(self._store.events, record.session_id, after, most)
             size, is_last = sum(_size(event) for event in events), len(events) < most
             while events:
-                event = events.pop(0)  # nothing that was given out is kept
+                event = events.pop(0)  # events that were delivered are not kept
                 if is_waiting and event.number >= BEFORE_RUN:
-                    return  # notices from the queue come after the step by which it leaves it
+                    return  # notices from the queue follow the step that ends the wait
                 after = event.number
                 yield event
             if is_last:
@@ -256,7 +258,7 @@ class EventStreams:
 
 
 async def _from_memory(run: "DelegationRun", after: int) -> AsyncGenerator[Event, None]:
-    """Until it has ended: the last steps are read from the record."""
+    """Until it has ended; the last steps are read from the record."""
     while True:
         for event in _recorded_events(run, after):
             after = event.number
@@ -268,7 +270,7 @@ async def _from_memory(run: "DelegationRun", after: int) -> AsyncGenerator[Event
 
 
 def _recorded_events(run: "DelegationRun", after: int) -> Iterator[Event]:
-    """Its recorded events, one after the other; events that come meanwhile are given, too."""
+    """Its recorded events in order, including events that arrive meanwhile."""
     if after < BEFORE_RUN:
         before = tuple(None if at is None or at != at else at for at in run.submission.step_times[:BEFORE_RUN])
         yield from (step for step in events_of_steps(run.delegation.session_id, before, 0) if step.number > after)
@@ -286,5 +288,5 @@ def _number(event: Event) -> int:
 
 
 def _size(event: Event) -> int:
-    """About what it takes. Only its texts count in full."""
+    """Approximate size; only texts count in full."""
     return sum(len(value) if isinstance(value, str) else len(str(value)) for value in event.body.values())

@@ -1,9 +1,8 @@
-"""The journal: writes collected during one turn of the loop and committed together. Nobody hears of a write before it is durable.
+"""The journal: collects writes during one turn of the loop and commits them together. A write is reported only after it is durable.
 
-With durability "process" the commit is made in the loop, once per turn: no thread hop, about 20 µs. It moves to the writer thread
-when another process holds the lock, and stays there with "power", where each group costs an fsync. Whoever waits on a full or
-broken disk is told; outcomes are kept and tried again until they are written.
-"""
+With durability "process" the commit runs on the loop, once per turn: no thread hop, about 20 µs. It moves to the writer thread if another
+process has the lock, and always with "power", where each group costs an fsync. If the disk is full or broken, waiters get the error;
+outcomes are kept and retried until they are written."""
 
 import asyncio
 import logging
@@ -41,7 +40,7 @@ class KeyTaken:
 
 @dataclass(frozen=True, slots=True)
 class Overruled:
-    """Another outcome was recorded before this one, by a process that took the delegation over: that one stands."""
+    """A process that took the delegation over recorded another outcome first, which is kept."""
 
 
 Problem = Clash | KeyTaken | Overruled | Unavailable | None
@@ -57,7 +56,7 @@ class Journal:
         self._context = context
         self._in_loop = in_loop
         self._before = before
-        """Done before each group is written: what must be on disk before a delegation is on record, and so before it runs."""
+        """Called before each group that may record a delegation: writes what must be on disk before it runs."""
         self._writes: list[Write] = []
         self._thens: list[Then | None] = []
         self._armed: asyncio.Handle | None = None
@@ -65,7 +64,7 @@ class Journal:
         self._thread_busy = False
         self._calls: list[tuple[Callable[[Store], Any], asyncio.Future[Any]]] = []
         self._owed: list[tuple[Write, Then | None, float]] = []
-        """Outcomes and what was said, not written yet, and since when."""
+        """Unwritten outcomes and events, and since when."""
         self._error: Unavailable | None = None
         self._payment_armed = False
         self._was_call = False
@@ -73,22 +72,26 @@ class Journal:
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None, *, at_once: bool = False) -> None:
-        """`at_once`: commit now instead of at the end of the turn. Worth it only where nothing else can join the group."""
+        """`at_once`: commit now instead of at the end of the turn. Useful only if nothing else can join the group."""
         if self._closed:
             if then is not None:
                 self._loop.call_soon(_call, then, CLOSED, context=self._context)
             return
+        if at_once and self._armed is None and not self._thread_busy:  # nothing else waits then
+            self._commit([write], [then])
+            return
         self._writes.append(write)
         self._thens.append(then)
         if not at_once:
-            self._arm()
+            if self._armed is None:
+                self._arm()
             return
         if self._armed is not None:
             self._armed.cancel()
         self._flush()
 
     async def written(self, write: Write) -> None:
-        """Until it is durable. Raises `Unavailable` if it could not be written."""
+        """Wait until it is durable. Raises `Unavailable` if it could not be written."""
         written: asyncio.Future[None] = self._loop.create_future()
 
         def then(problem: Problem) -> None:
@@ -103,7 +106,7 @@ class Journal:
         await written
 
     def call(self, function: Callable[[Store], T]) -> "asyncio.Future[T]":
-        """Run `function` on the writer thread, between two groups: it alone has the writing side of the store."""
+        """Run `function` on the writer thread, between two groups: only that thread writes to the store."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             future.set_exception(CLOSED)
@@ -117,9 +120,9 @@ class Journal:
         return len(self._owed)
 
     async def drain(self, seconds: float) -> None:
-        """Until everything is written, at most `seconds`."""
+        """Wait until everything is written, at most `seconds`."""
         end = self._loop.time() + seconds
-        while (  # noqa: ASYNC110 - only at the very end; five conditions, no event worth its upkeep
+        while (  # noqa: ASYNC110 - only at shutdown; five conditions do not justify an event
             self._writes or self._calls or self._thread_busy or self._owed
         ) and self._loop.time() < end:
             await asyncio.sleep(0.005)
@@ -143,7 +146,7 @@ class Journal:
         if self._thread_busy:
             self._wait_with_patience()
             return
-        if self._calls and not (self._writes and self._was_call):  # in turns: neither keeps the other waiting
+        if self._calls and not (self._writes and self._was_call):  # alternating: neither delays the other
             self._was_call = True
             self._run_call(*self._calls.pop(0))
             return
@@ -152,27 +155,27 @@ class Journal:
         if not writes:
             return
         self._writes, self._thens = [], []
-        if self._in_loop:
-            try:
+        self._commit(writes, thens)
+
+    def _commit(self, writes: list[Write], thens: list[Then | None]) -> None:
+        applied = None
+        try:
+            if len(writes) > 1 or type(writes[0]) is not SettleDelegation:
                 self._before()
+            if self._in_loop:
                 applied = self.store.try_apply(writes)
-            except Exception as error:  # noqa: BLE001 - the boundary to the store: whatever it raises, those who wait are told
-                self._refused(writes, thens, _as_unavailable(error))
-                return
-            if applied is not None:
-                self._tell(writes, thens, applied)
-                self._go_on()
-                return
-        else:
-            try:
-                self._before()
-            except Unavailable as error:
-                self._refused(writes, thens, error)
-                return
-        self._hand_to_thread(writes, thens)
+        except Exception as error:  # noqa: BLE001 - any exception of the store is passed to the waiters
+            self._refused(writes, thens, _as_unavailable(error))
+            return
+        if applied is None:
+            self._hand_to_thread(writes, thens)
+            return
+        self._tell(writes, thens, applied)
+        if self._writes or self._calls:
+            self._arm()
 
     def _hand_to_thread(self, writes: list[Write], thens: list[Then | None]) -> None:
-        """Written there, however long it takes; those whose work is over wait for it only as long as their patience lasts."""
+        """Write on the thread, however long it takes; finished delegations wait for it only for a limited time."""
         impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
         def finished(future: Future[WriteResult]) -> None:
@@ -198,20 +201,20 @@ class Journal:
         self._on_thread(function, self.store, finished)
 
     def _on_thread(self, function: Callable[[Any], Any], argument: Any, finished: Callable[[Future[Any]], None]) -> None:
-        """One at a time: while the thread has the store, everything else waits for its turn."""
+        """One at a time: while the thread has the store, everything else waits."""
         self._thread_busy = True
-        future = self._thread.submit(function, argument)
 
-        def back() -> None:
+        def back(done: Future[Any]) -> None:
             self._thread_busy = False
-            finished(future)
+            finished(done)
             self._go_on()
 
-        def on_thread(_: Future[Any]) -> None:
+        def on_thread(done: Future[Any]) -> None:
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(back, context=self._context)
+                self._loop.call_soon_threadsafe(back, done, context=self._context)
 
-        future.add_done_callback(on_thread)
+        # Neither function refers to the future: a cycle would keep the delegations of the group until the next garbage collection.
+        self._thread.submit(function, argument).add_done_callback(on_thread)
 
     def _go_on(self) -> None:
         if self._writes or self._calls:
@@ -228,11 +231,11 @@ class Journal:
             if then is not None:
                 try:
                     then(_problem(writes[position], applied) if met else None)
-                except Exception:  # one that goes wrong must not leave the others of its group waiting
-                    log.exception("What follows a write went wrong")
+                except Exception:  # one failure must not leave the others of its group waiting
+                    log.exception("A callback after a write failed")
 
     def _wait_with_patience(self) -> None:
-        """The thread has the store: those who come meanwhile are answered when their patience ends, if it still has it then."""
+        """The thread has the store: answer new waiters when their time ends, if it still has it then."""
         if not self._patience_armed:
             self._patience_armed = True
             self._loop.call_later(PATIENCE_SECONDS, self._patience_ends, context=self._context)
@@ -243,8 +246,8 @@ class Journal:
             self._answer_early(self._writes, self._thens)
 
     def _answer_early(self, writes: list[Write], thens: list[Then | None]) -> None:
-        """The store is busy: outcomes are told before they are on record, and say so. They are written all the same."""
-        busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process holds it, or the disk is slow.")
+        """The store is busy: report outcomes before they are recorded, with a warning. They are written nevertheless."""
+        busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process has it locked, or the disk is slow.")
         for position, write in enumerate(writes):
             then = thens[position]
             if isinstance(write, SettleDelegation | RecordDelegation) and then is not None:
@@ -252,7 +255,7 @@ class Journal:
                 _call(then, busy)
 
     def _refused(self, writes: list[Write], thens: list[Then | None], error: Unavailable) -> None:
-        """The group was not written. What has not run yet is told so; outcomes and what was said are owed and tried again."""
+        """The group was not written. Delegations that have not run get the error; outcomes and events are kept and retried."""
         now = self._loop.time()
         lost_starts = {write.session_id for write in writes if isinstance(write, BeginDelegation)}
         for write, then in zip(writes, thens, strict=True):
@@ -269,7 +272,7 @@ class Journal:
             self._loop.call_later(RETRY_SECONDS, self._pay, context=self._context)
 
     def _pay(self) -> None:
-        """Try what is owed again, on the thread; answer those who have waited long enough."""
+        """Retry unwritten outcomes on the thread; answer those that have waited long enough."""
         self._payment_armed = False
         if not self._owed or self._closed:
             return
@@ -292,7 +295,8 @@ class Journal:
                 self._tell(writes, thens, future.result())
                 return
             self._error = _as_unavailable(error)
-            still = [(write, then, since) for (write, _, since), then in zip(owed, thens, strict=True)]  # owed since then, not since now
+            # unwritten since then, not since now
+            still = [(write, then, since) for (write, _, since), then in zip(owed, thens, strict=True)]
             self._owed = still + self._owed
             self._pay_later()
 
@@ -303,7 +307,7 @@ def _call(then: Then, problem: Problem) -> None:
     try:
         then(problem)
     except Exception:  # as in `_tell`
-        log.exception("What follows a write went wrong")
+        log.exception("A callback after a write failed")
 
 
 def _problem(write: Write, applied: WriteResult) -> Problem:

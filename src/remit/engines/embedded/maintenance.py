@@ -1,20 +1,21 @@
-"""Maintenance in the background: the write-ahead log, old scratch folders, unused workspaces, history beyond its limit.
+"""Background maintenance: the write-ahead log, old scratch folders, unused workspaces, expired history.
 
-Also takes cancel requests whose wake-up did not arrive."""
+Also handles cancel requests whose wake-up was lost."""
 
 import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
 from remit.engines.embedded.journal import Journal
-from remit.runtime.engine import EngineConfig
-from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, finish_removal, remove_forgotten, remove_unchanged, remove_unfinished
-from remit.runtime.workspaces import DIFF, list_workspaces
 from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.engine import EngineConfig
 
 TURN_SECONDS = 1.0
 CANCELS_SECONDS = 30.0
@@ -26,7 +27,7 @@ log = logging.getLogger("remit.maintenance")
 class Maintenance:
     def __init__(
         self,
-        config: EngineConfig,
+        config: "EngineConfig",
         journal: Journal,
         is_in_use: Callable[[str], bool],
         abandoned: Callable[[], list[str]],
@@ -45,10 +46,10 @@ class Maintenance:
         self._take_cancels = take_cancels
 
     async def run(self) -> None:
-        """Until it is cancelled. A step that fails is tried again at its next turn."""
+        """Run until cancelled. A failed step is retried at its next turn."""
         loop = asyncio.get_running_loop()
         swept = cleaned = loop.time()
-        step: Callable[[], Awaitable[None]] = self.remove_unused_workspaces  # left by a crash, or by a program that ended at once
+        step: Callable[[], Awaitable[None]] = self.remove_unused_workspaces  # left by a crash, or by a program that exited at once
         while True:
             try:
                 await step()
@@ -62,7 +63,7 @@ class Maintenance:
                     await self.clean_up()
             except Unavailable:
                 pass  # the database is busy or full: reported where it matters
-            except Exception:  # the boundary of a background task that must not end
+            except Exception:  # a background task that must not end
                 log.exception("Maintenance failed; it continues")
             await asyncio.sleep(TURN_SECONDS)
 
@@ -70,7 +71,7 @@ class Maintenance:
         await off_loop(self._store.optimize)
 
     async def clean_up(self) -> None:
-        """Delegations beyond the retention lose their scratch folder; those beyond `history_days` are forgotten."""
+        """Remove scratch folders beyond the retention period, and history beyond `history_days`."""
         await off_loop(self._remove_old_scratch, self._clock.wall() - self._options.retention_seconds)
         if self._options.history_days is not None:
             oldest = self._clock.wall() - self._options.history_days * 86_400
@@ -79,7 +80,11 @@ class Maintenance:
         await self.remove_unused_workspaces()
 
     async def remove_unused_workspaces(self) -> None:
-        """Workspaces without changes, one after the other, so that this can be ended at any time."""
+        """Remove unchanged workspaces one by one, so that this can be interrupted at any time."""
+        if not await off_loop(self._has_workspaces):
+            return  # most projects: no workspace module is imported
+        from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, remove_unchanged, remove_unfinished
+
         now = self._clock.wall()
         for record in await off_loop(self._unused_workspaces, now - self._options.retention_seconds):
             if (
@@ -88,8 +93,13 @@ class Maintenance:
             ):
                 await off_loop(remove_unfinished, self._root, record.session_id)
 
+    def _has_workspaces(self) -> bool:
+        return (self._folder / "work").is_dir()
+
     def _unused_workspaces(self, before: float) -> list[Record]:
-        """Worth asking git about: settled, not of another living process, and no return names a file in them."""
+        """Candidates for a check with git: settled, not of another live process, and no return names a file in them."""
+        from remit.runtime.workspaces import list_workspaces
+
         sessions = [name for name in list_workspaces(self._root) if not self._is_in_use(name)]
         records = [record for record in map(self._store.get, sessions) if record is not None and record.result is not None]
         if not records:
@@ -100,7 +110,9 @@ class Maintenance:
         return [record for record in free if self._may_be_unused(record, before)][:WORKSPACES_PER_TURN]
 
     def _may_be_unused(self, record: Record, before: float) -> bool:
-        """With a checkpoint it is kept for a while: an agent's own session may be tied to the folder that it began in."""
+        """With a checkpoint it is kept for a while: a vendor session may depend on its folder."""
+        from remit.runtime.workspaces import DIFF
+
         assert record.result is not None
         ours = (".remit/work/", f".remit/scratch/{record.session_id}/{DIFF.partition('.')[0]}")
         if any(artifact.path.startswith(ours) for artifact in record.result.artifacts):
@@ -109,7 +121,12 @@ class Maintenance:
         return is_old or self._store.checkpoint(record.session_id) is None
 
     def _forget_old_workspaces(self) -> None:
-        """Workspaces of delegations that are no longer on record; work in them stays on their branches."""
+        """Remove workspaces of delegations that are no longer recorded; their work stays on their branches."""
+        if not self._has_workspaces():
+            return
+        from remit.runtime.workspace_cleanup import finish_removal, remove_forgotten
+        from remit.runtime.workspaces import list_workspaces
+
         for session_id in list_workspaces(self._root):
             if self._is_in_use(session_id) or self._store.get(session_id) is not None or finish_removal(self._root, session_id):
                 continue
@@ -117,7 +134,7 @@ class Maintenance:
                 log.warning("The workspace of %s could not be removed", session_id)
 
     def _remove_old_scratch(self, before: float) -> None:
-        """Unless a return names a file in it."""
+        """Remove scratch folders, unless a return names a file in them."""
         scratch = self._folder / "scratch"
         for path in scratch.iterdir() if scratch.is_dir() else ():
             record = self._store.get(path.name)

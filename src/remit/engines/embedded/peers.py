@@ -1,26 +1,58 @@
-"""Other processes of the project: asking them to cancel a delegation, and being asked.
+"""Other processes of the project: sends and receives cancel requests.
 
-A cancel request is left in the store; then the owner is woken through its named pipe."""
+A cancel request is written to the store; then the owner is woken through its named pipe."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from remit.core.errors import Unavailable
 from remit.core.events import EventKind
+from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record
 from remit.engines.embedded.journal import Journal
 from remit.system.liveness import below, closed_path, is_dead, pipe_path, wake
 from remit.system.threads import off_loop
 
-LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written: one cheap pragma."""
+LOOK_SECONDS = 0.02
+"""Interval of polls for writes of other processes: one cheap pragma."""
+SLOW_LOOK_SECONDS = 1.0
+"""The same if the store sends notifications, in case one is lost."""
 CANCEL_SECONDS = 5.0
 WAKEUP_SECONDS = 0.01
-"""Between two looks for cancel requests, however often this process is woken."""
+"""Minimum time between two checks for cancel requests."""
+
+
+class StoreChanges:
+    """Waits for writes of other processes: by notifications of the store if supported, else by polling."""
+
+    def __init__(self, store: Store, on_cancel: Callable[[], None] = lambda: None) -> None:
+        self._on_cancel = on_cancel
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._stop = store.watch(self._on_change)
+
+    def _on_change(self, what: Literal["cancel", "write"]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_cancel if what == "cancel" else self._news.set)
+
+    async def wait(self, at_least: float = 0.0) -> None:
+        """Wait until something may have been written, at least `at_least` seconds."""
+        if self._stop is None:
+            await asyncio.sleep(max(LOOK_SECONDS, at_least))
+            return
+        await asyncio.sleep(at_least)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SLOW_LOOK_SECONDS):
+                await self._news.wait()
+        self._news.clear()
+
+    def close(self) -> None:
+        if self._stop is not None:
+            self._stop()
 
 
 class WakeupPipe:
@@ -33,7 +65,7 @@ class WakeupPipe:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = path.with_suffix(".new")  # without a reader it looks like the pipe of a dead process, which others remove
         os.mkfifo(made, 0o600)
-        # Open for both, so that the pipe never reports its end when a writer goes away.
+        # Open for reading and writing, so that the pipe never reports its end when a writer closes it.
         self._file = os.open(made, os.O_RDWR | os.O_NONBLOCK)
         made.rename(path)
         self._loop.add_reader(self._file, self._readable)
@@ -58,22 +90,26 @@ class PeerProcesses:
         self._on_cancel = on_cancel
         self._wakeup = asyncio.Event()
         self._pipe: WakeupPipe | None = None
+        self._changes: StoreChanges | None = None
 
     def open(self) -> None:
-        """Reachable from now on."""
+        """Become reachable."""
+        self._changes = StoreChanges(self._store, self._wakeup.set)
         self._pipe = WakeupPipe(pipe_path(self._run_folder, self._owner_id), self._wakeup.set)
 
     def close(self, *, has_left: bool) -> None:
-        """`has_left`: this process is no longer in the store; otherwise others must learn that it is gone."""
+        """`has_left`: this process is no longer registered in the store; otherwise others must detect that it is gone."""
         if not has_left:
             with contextlib.suppress(OSError):
                 closed_path(self._run_folder, self._owner_id).touch()
+        if self._changes is not None:
+            self._changes.close()
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
 
     async def answer_wakeups(self) -> None:
-        """Until it is cancelled."""
+        """Handle wake-ups until cancelled."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
@@ -81,8 +117,8 @@ class PeerProcesses:
             await asyncio.sleep(WAKEUP_SECONDS)
 
     async def take_cancels(self) -> None:
-        """Carry out the requests of other processes."""
-        with contextlib.suppress(Unavailable):  # asked again at the next wake-up, or by maintenance
+        """Execute the cancel requests of other processes."""
+        with contextlib.suppress(Unavailable):  # retried at the next wake-up, or by maintenance
             for request in await self._journal.call(lambda store: store.take_cancels(self._owner_id)):
                 self._on_cancel(request)
 
@@ -96,26 +132,30 @@ class PeerProcesses:
         return record.owner in owners and not is_dead(owners[record.owner], self._run_folder)
 
     async def wait_cancelled(self, record: Record) -> list[dict[str, Any]]:
-        """How the nodes of a cancelled tree ended, as their owner records it; bounded, like every wait."""
+        """How the nodes of a cancelled tree ended, as recorded by their owner; bounded."""
         tree = await off_loop(self._store.tree, record.root_id)
         nodes = [record.session_id, *(one.session_id for one in below(tree, record.session_id)[1:] if not one.state.is_settled)]
         now: dict[str, Record] = {one.session_id: one for one in tree}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_SECONDS):
-                async for _ in self._changes():
+            async with asyncio.timeout(CANCEL_SECONDS), contextlib.aclosing(self._new_writes()) as new_writes:
+                async for _ in new_writes:
                     now = {one.session_id: one for one in await off_loop(self._store.tree, record.root_id)}
                     if all(now[session_id].state.is_settled for session_id in nodes):
                         break
         return [await self._cancel_state(now[session_id]) for session_id in nodes]
 
-    async def _changes(self) -> AsyncIterator[None]:
-        """One turn at once, then one whenever another process has written."""
+    async def _new_writes(self) -> AsyncGenerator[None, None]:
+        """Yields once, then after each write of another process."""
         stamp: int | None = None
-        while True:
-            if (seen := self._store.change_stamp()) != stamp:
-                stamp = seen
-                yield
-            await asyncio.sleep(LOOK_SECONDS)
+        changes = StoreChanges(self._store)
+        try:
+            while True:
+                if (seen := self._store.change_stamp()) != stamp:
+                    stamp = seen
+                    yield
+                await changes.wait()
+        finally:
+            changes.close()
 
     async def _cancel_state(self, record: Record) -> dict[str, Any]:
         state = str(record.state) if record.state.is_settled else "stopping"

@@ -1,28 +1,29 @@
-"""Recovery: delegations of dead processes are resumed if their agent is resumable, else settled with their partial work.
+"""Recovery: resumes delegations of dead processes if their agent is resumable, else settles them with their partial work.
 
 Nothing runs twice: an owner is dead only if its process is gone and its pipe has no reader."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Stopped
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record, SettleDelegation
 from remit.core.redaction import is_redacted
 from remit.core.result import Artifact, StopReason, state_of
-from remit.engines.embedded.budgets import recovered_budget, spent_of
+from remit.engines.embedded.budgets import lineage_of, recovered_budget, spent_of
 from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.journal import Overruled, Problem
 from remit.engines.embedded.replay import EarlierRun, Replay, delegation_of, earlier_run
 from remit.runtime import reply
 from remit.runtime.authorize import pending_after_restart
-from remit.runtime.deps import Submission
+from remit.runtime.deps import Submission, facts_of_records
 from remit.runtime.engine import Recovered
 from remit.runtime.reply import PartialWork, Stop
-from remit.runtime.tree_facts import facts_of_records
-from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, remove_dead_pipes
+from remit.system.liveness import EXPECTED_FOLDER, below, closed_path, expected_agents, is_dead, left_to_queues, remove_dead_pipes
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Recovery:
         self._owner_id = engine.owner.owner_id
         self._run_folder = engine.config.folder / "run"
         self._taken: dict[str, Stop | None] = {}
-        """Taken over and not run again yet; with a cancellation that came meanwhile."""
+        """Taken over and not running yet; with a cancellation that arrived meanwhile."""
         self._repeats_at = 0.0
-        """When delegations that wait for their agent to come back are looked at again."""
+        """When delegations that wait for their agent to return are checked again."""
         self._task: asyncio.Task[Recovered] | None = None
         self._is_shut = not engine.config.options.may_recover
 
@@ -53,8 +54,8 @@ class Recovery:
         self._taken[request.session_id] = Stop(reason=StopReason.CANCELLED, source=request.source, detail=request.reason)
 
     async def run(self) -> Recovered:
-        """One at a time: callers that come meanwhile share it, and one that stops waiting does not stop it half-way."""
-        if self._is_shut:  # what was drained here is on record as ours, and is not to be settled
+        """One run at a time: concurrent callers share it, and cancelling one waiter does not interrupt it."""
+        if self._is_shut:  # work drained here still belongs to this process and must not be settled
             return Recovered()
         if self._task is None or self._task.done():
             remove_dead_pipes(self._run_folder)
@@ -67,7 +68,7 @@ class Recovery:
             raise
 
     async def shut(self) -> None:
-        """Stop recovering, for good: the next process recovers the rest."""
+        """Stop recovering permanently: the next process recovers the rest."""
         self._is_shut = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
@@ -75,12 +76,12 @@ class Recovery:
 
     async def _recover(self) -> Recovered:
         report = Recovered()
-        # Live delegations first, then owners: an owner that enrols in between is seen, and its work is not taken for orphaned.
-        live = await off_loop(self._store.live)
+        # Read live delegations first, then owners: an owner that registers in between is seen, and its work is not treated as orphaned.
+        live = await off_loop(_recoverable, self._store)
         owners = await off_loop(self._store.owners)
         dead = [owner.owner_id for owner in owners if owner.owner_id != self._owner_id and is_dead(owner, self._run_folder)]
         unknown = {record.owner for record in live} - {owner.owner_id for owner in owners}
-        for record in live:  # ours on record, and not run here: left by a recovery that ended half-way
+        for record in live:  # recorded for this process but not running: left by an interrupted recovery
             if record.owner == self._owner_id and not self._is_known(record.session_id) and await self._is_live(record):
                 await self._settle_crashed(record, record.owner)
                 report.settled.append(record.session_id)
@@ -97,12 +98,12 @@ class Recovery:
         return session_id in self._taken or self._engine.find(session_id) is not None
 
     async def _is_live(self, record: Record) -> bool:
-        """Still: it may have ended since it was read."""
+        """Whether it is still live: it may have ended since it was read."""
         latest = await off_loop(self._store.get, record.session_id)
         return latest is not None and not latest.state.is_settled
 
     async def _waiting_for_agent(self, live: list[Record]) -> set[str]:
-        """Trees whose registered agent is expected back and may run them again. Looked at again at the first of their deadlines."""
+        """Trees whose registered agent is expected back and may run them again. Checked again at the first of their deadlines."""
         expected = await off_loop(expected_agents, self._engine.config.folder / EXPECTED_FOLDER) if live else frozenset()
         now = self._deps.clock.wall()
         roots = [
@@ -114,7 +115,7 @@ class Recovery:
         if roots:
             loop = self._engine.loop
             soonest = loop.time() + min(record.deadline_at for record in roots) - now
-            if not loop.time() < self._repeats_at <= soonest + 0.5:  # one look is enough
+            if not loop.time() < self._repeats_at <= soonest + 0.5:  # one check is enough
                 self._repeats_at = soonest
                 self._engine.spawn(self._repeat(soonest))
         return {record.root_id for record in roots}
@@ -126,16 +127,14 @@ class Recovery:
 
     async def _take_over(self, owner_id: str, report: Recovered, waiting: set[str]) -> None:
         def take(store: Store) -> list[Record]:
-            left = [record.session_id for record in store.live() if record.owner == owner_id and record.root_id not in waiting]
+            left = [record.session_id for record in _recoverable(store) if record.owner == owner_id and record.root_id not in waiting]
             return store.take_over(left, of=owner_id, to=self._owner_id)
 
         taken = await self._engine.journal.call(take)
         self._taken.update({record.session_id: None for record in taken})
-        kept = self._resumable(taken)
-        for record in sorted(taken, key=lambda r: -r.depth):
-            if record.session_id not in kept:
-                await self._settle_crashed(record, owner_id)
-                report.settled.append(record.session_id)
+        now = self._deps.clock.wall()
+        kept = self._resumable([record for record in taken if record.deadline_at > now])
+        report.settled += await self._settle_others(taken, kept, owner_id)
         children = [record for record in taken if record.session_id in kept]
         for record in children:
             if record.parent_id is None:
@@ -143,7 +142,7 @@ class Recovery:
                 (report.resumed if resumed else report.settled).append(record.session_id)
 
     async def _resume_root(self, record: Record, tree: list[Record], owner_id: str) -> bool:
-        """Unless it was cancelled meanwhile. One that cannot be resumed is settled, and does not keep the project from opening."""
+        """Resume a root unless it was cancelled meanwhile. If that fails, settle it: it must not prevent the project from opening."""
         stop = self._taken.get(record.session_id)
         if stop is None:
             try:
@@ -159,17 +158,69 @@ class Recovery:
                 await self._settle_crashed(one, owner_id)
         return False
 
-    def _resumable(self, taken: list[Record]) -> set[str]:
-        """Resumable roots, and below them resumable children, which continue when their caller asks for them again."""
+    async def _settle_others(self, taken: list[Record], kept: set[str], owner_id: str) -> list[str]:
+        """Settle those that will not run again, children first. Returns their sessions."""
+        settled = []
+        for record in sorted(taken, key=lambda r: -r.depth):
+            if record.session_id not in kept:
+                await self._settle_crashed(record, owner_id)
+                settled.append(record.session_id)
+        return settled
+
+    def _resumable(self, taken: list[Record], claimed: str | None = None) -> set[str]:
+        """Resumable roots (or claimed ones), and their resumable children, which continue when their caller calls them again."""
         kept: set[str] = set()
         for record in sorted(taken, key=lambda r: r.depth):
-            is_below = record.parent_id is None or record.parent_id in kept
-            if is_below and record.deadline_at > self._deps.clock.wall() and self._can_run_again(record):
+            is_top = record.parent_id is None if claimed is None else record.session_id == claimed
+            if (is_top or record.parent_id in kept) and self._can_run_again(record):
                 kept.add(record.session_id)
         return kept
 
+    # ---- delegations of a task queue
+
+    async def claim(self, session_id: str, ticket: int) -> Record | None:
+        """Take the delegation and return its previous record; None: it has ended, or another worker was given this ticket."""
+        return await self._engine.journal.call(lambda store: store.claim(session_id, ticket=ticket, owner=self._owner_id))
+
+    async def run_claimed(self, before: Record, left: float, amend: Callable[[Submission], None]) -> DelegationRun | None:
+        """Run a claimed delegation with `left` seconds; None: it ran before, cannot run again, and was settled.
+
+        `amend`: called with its submission before it runs."""
+        if before.ticket == 0:
+            return await self.resume(before, None, left=left, is_first=True, amend=amend)
+        taken = await self._take_below(before)
+        if before.started_at is None:  # it was given to a worker that died before starting it
+            return await self.resume(before, None, left=left, amend=amend)
+        kept = self._resumable([before, *taken], before.session_id) if left > 0 else set()
+        await self._settle_others([before, *taken], kept, before.owner)
+        if before.session_id not in kept:
+            return None
+        run = await self.resume(before, None, left=left, amend=amend)
+        self._engine.spawn(self._settle_unclaimed(run, [record for record in taken if record.session_id in kept], before.owner))
+        return run
+
+    async def settle_claimed(self, before: Record, stop: Stop) -> list[str]:
+        """Settle a claimed delegation that no longer runs, with its children. Returns live children of other workers."""
+        taken = await self._take_below(before)
+        for record in sorted(taken, key=lambda r: -r.depth):
+            await self._settle(
+                record, Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {before.agent}", detail=stop.detail)
+            )
+        tree = await off_loop(self._store.tree, before.root_id)
+        await self._settle(before, stop)
+        return [one.session_id for one in below(tree, before.session_id)[1:] if one.queue is not None and not one.state.is_settled]
+
+    async def _take_below(self, before: Record) -> list[Record]:
+        """Take over what the previous owner ran below a claimed delegation. If that owner is on this machine, kill its processes."""
+        tree = await off_loop(self._store.tree, before.root_id)
+        live = [one for one in below(tree, before.session_id)[1:] if not one.state.is_settled]
+        given = left_to_queues(live)
+        ours = [one.session_id for one in live if one.session_id not in given and one.owner == before.owner]
+        await off_loop(self._engine.config.reap_sessions, before.owner, [before.session_id, *ours])
+        return await self._engine.journal.call(lambda store: store.take_over(ours, of=before.owner, to=self._owner_id)) if ours else []
+
     def _can_run_again(self, record: Record) -> bool:
-        """Its agent is there, is resumable, and still takes the recorded parameters: all of them, secrets too."""
+        """Whether its agent exists, is resumable, and still accepts the recorded parameters, including secrets."""
         agent = self._deps.agents.find(record.agent)
         if agent is None or not agent.spec.resumable or is_redacted(record.parameters):
             return False
@@ -179,39 +230,61 @@ class Recovery:
             return False
         return True
 
-    async def resume(self, record: Record, caller: DelegationRun | None) -> DelegationRun:
-        """Run a delegation of a dead process again from its start, under its old id and deadline."""
+    async def resume(
+        self,
+        record: Record,
+        caller: DelegationRun | None,
+        *,
+        left: float | None = None,
+        is_first: bool = False,
+        amend: Callable[[Submission], None] = lambda _submission: None,
+    ) -> DelegationRun:
+        """Run a delegation of a dead process again from its start, with its old id and deadline.
+
+        `left`: remaining seconds, measured by another machine's clock; `is_first`: it has not run before."""
         engine, deps, store = self._engine, self._deps, self._store
         agent = deps.agents.find(record.agent)
         assert agent is not None
         tree = await off_loop(store.tree, record.root_id)
-        opened_at = engine.loop.time() - max(0.0, deps.clock.wall() - record.created_at)
+        elapsed = deps.clock.wall() - record.created_at if left is None else record.timeout_seconds - left
+        opened_at = engine.loop.time() - max(0.0, elapsed)
         outer = await engine.budgets.restore(record) if caller is None else None
         budget = recovered_budget(store, record, tree, caller, deps.rules.budget, outer, opened_at)
         submission = Submission(
-            delegation=delegation_of(record, deps, engine.loop.time()),
+            delegation=delegation_of(record, deps, engine.loop.time(), left),
             agent=agent,
             arguments=agent.check(dict(record.parameters)),
             tree=caller.tree if caller is not None else facts_of_records(tree, deps.agents.find),
             budget=budget,
             caller=caller,
             step_times=list(record.step_times),
-            warnings=("Resumed after the end of its orchestrator.",),
+            warnings=() if is_first else ("Resumed after the end of its orchestrator.",),
         )
         submission.pending = pending_after_restart(submission, caller, deps)
+        amend(submission)
         run = DelegationRun(submission, engine)
+        run.callers_elsewhere = self._callers_of(record, tree) if caller is None else ()
         await self._restore(run, record, tree)
-        await engine.journal.call(lambda store: store.requeue(record.session_id, owner=self._owner_id))
+        if is_first:
+            run.attempt = record.attempt
+        else:
+            await engine.journal.call(lambda store: store.requeue(record.session_id, owner=self._owner_id))
         if caller is not None and (closing := caller.closing) is not None:  # it is settled when its root has ended
-            raise Stopped(f"{record.agent} was not resumed: {closing}.", advice="Its caller must not go on.")
+            raise Stopped(f"{record.agent} was not resumed: {closing}.", advice="Its caller must stop.")
         self._taken.pop(record.session_id, None)
         run.resubmit()
         engine.streams.watcher.tell(record.session_id)
-        run.notice(f"Resumed after the end of its orchestrator; attempt {run.attempt}.")
+        if not is_first:
+            run.notice(f"Resumed after the end of its orchestrator; attempt {run.attempt}.")
         return run
 
+    def _callers_of(self, record: Record, tree: list[Record]) -> tuple[Delegation, ...]:
+        """Nearest first."""
+        now = self._engine.loop.time()
+        return tuple(delegation_of(one, self._deps, now) for one in reversed(lineage_of(record, tree)[:-1]))
+
     async def _restore(self, run: DelegationRun, record: Record, tree: list[Record]) -> None:
-        """Its checkpoint, finished children, output, spending and files from before the crash are still its own."""
+        """Restore its checkpoint, finished children, output, spending and files from before the crash."""
         store = self._store
         run.attempt = record.attempt + 1
         run.started_wall = record.started_at or record.created_at
@@ -232,14 +305,14 @@ class Recovery:
             run.scratch_path = scratch
 
     def _earlier_run(self, submission: Submission) -> EarlierRun:
-        """Of the run that it resumed; nothing if that has been pruned since."""
+        """The run that it resumed; empty if that was pruned."""
         try:
             return earlier_run(self._store, submission) if submission.delegation.resumes is not None else EarlierRun(None, None)
         except Misused:
             return EarlierRun(None, None)
 
     async def cancel_left_behind(self, asked: Record, stop: Stop) -> list[dict[str, Any]]:
-        """Cancel what a dead process was running: settled as cancelled with its partial work, never run again to be cancelled."""
+        """Cancel work of a dead process: settle it as cancelled with its partial work; it never runs again."""
         await off_loop(self._engine.config.reap, asked.owner)
 
         def take(store: Store) -> list[Record]:
@@ -257,10 +330,10 @@ class Recovery:
     # ---- settling what does not run again
 
     async def _settle_unclaimed(self, root: DelegationRun, kept: list[Record], owner_id: str) -> None:
-        """When a resumed root has ended, children that it did not ask for again are settled too: nothing stays live without a process."""
+        """After a resumed root has ended, settle the children it did not call again: nothing stays live without a process."""
         await asyncio.wait([root.outcome.done])
         if root.outcome.result is None:
-            return  # drained, or not on record: the next process continues all of it
+            return  # drained or not recorded: the next process continues all of it
         for record in kept:
             if self._engine.find(record.session_id) is None:
                 known = await off_loop(self._store.get, record.session_id)
@@ -284,7 +357,7 @@ class Recovery:
         delegation = delegation_of(record, self._deps, engine.loop.time())
         agent = self._deps.agents.find(record.agent)
         duration = max(0.0, min(clock.wall() - record.created_at, record.timeout_seconds))
-        left = await self._partial_work(record) if record.started_at is not None else reply.NOTHING_LEFT
+        left = await engine.find_partial_work(record, await self._partial_work(record)) if record.started_at else reply.NOTHING_LEFT
         resumable = agent is not None and agent.spec.resumable
         result = reply.stopped_return(delegation, stop, left, duration_seconds=duration, resumable=resumable)
         result = reply.with_agent_session(result, (left.data or {}).get("checkpoint"))
@@ -301,14 +374,14 @@ class Recovery:
             engine.remove_workspace_later(left.removable_workspace)
         self._taken.pop(record.session_id, None)
         engine.streams.watcher.tell(record.session_id)
-        if isinstance(problem, Overruled):  # it had ended after all: that outcome counts, and was reported
+        if isinstance(problem, Overruled):  # it had ended after all: that outcome counts and was reported
             return
         self._deps.note_errors(delegation, result.errors, "")
         if engine.bus.has_listeners:
             engine.bus.ended(delegation, result, now, tokens, cost, steps)
 
     async def _partial_work(self, record: Record) -> PartialWork:
-        """Only declared files of the project are certainly its own: others have worked there since."""
+        """Only declared project files are certainly its own: others have worked there since."""
         from remit.runtime.harvest import HarvestRequest, harvest
         from remit.runtime.workspace_session import describe_workspace, kept_message, left_in_workspace
         from remit.runtime.workspaces import find_workspace
@@ -334,10 +407,17 @@ class Recovery:
             return PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
         found, is_removable = await left_in_workspace(workspace, request, scratch, record.agent)
         left = PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
-        if is_removable and saved is None:  # an agent's own session may be tied to the folder that it began in
+        if is_removable and saved is None:  # a vendor session may depend on its folder
             return PartialWork(artifacts=left.artifacts, warnings=left.warnings, data=left.data, removable_workspace=record.session_id)
         warnings = (kept_message(workspace), *found.warnings)
         return PartialWork(artifacts=left.artifacts, warnings=warnings, data=left.data, workspace=describe_workspace(workspace))
+
+
+def _recoverable(store: Store) -> list[Record]:
+    """Live delegations that recovery takes over if their owner dies. Blocking."""
+    live = store.live()
+    left = left_to_queues(live)
+    return [record for record in live if record.session_id not in left] if left else live
 
 
 def _artifact_of(event: Event) -> Artifact:

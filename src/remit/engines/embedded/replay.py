@@ -1,9 +1,10 @@
-"""What earlier runs left: children that need not run again, and the delegation of a record."""
+"""Results of earlier runs: children that need not run again, and the delegation of a record."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from remit.core.deadline import Deadline, grace_seconds
+from remit.core.budget import grace_seconds
+from remit.core.deadline import Deadline
 from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.ports import Store
@@ -12,21 +13,21 @@ from remit.core.request import Request
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
-from remit.runtime.accept import GuardInput, budget, expired, normalised_call
-from remit.runtime.deps import RuntimeDeps, Submission
-from remit.runtime.tree_facts import facts_of_records
+from remit.runtime.accept import GuardInput, first_refusal, normalised_call
+from remit.runtime.authorize import on_behalf_of
+from remit.runtime.deps import RuntimeDeps, Submission, facts_of_records
 
 CHAIN_LIMIT = 100
-"""How many runs back a chain of resumed runs is followed."""
+"""Maximum length of a chain of resumed runs."""
 
 
 class Replay:
-    """The children of an earlier run, by call, in the order they were recorded."""
+    """The children of an earlier run, by call, in recording order."""
 
     def __init__(self, children: list[Record]) -> None:
         self._by_call: dict[str, list[Record]] = {}
         for child in children:
-            # Those that the crash itself ended have no results: their caller asks again, and they run again.
+            # Children that the crash ended have no results: their caller calls again, and they run again.
             if child.result is None or child.result.stop_reason not in (StopReason.CRASHED, StopReason.CANCELLED):
                 self._by_call.setdefault(normalised_call(child.agent, child.parameters), []).append(child)
 
@@ -40,21 +41,21 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """What a run that is resumed left."""
+    """The state that a resumed run left."""
 
     saved: Any
     replay: Replay | None
     trees: tuple[list[Record], ...] = ()
 
     def note_facts(self, submission: Submission, deps: RuntimeDeps) -> None:
-        """What those trees read and were asked for counts for the one that goes on with it."""
+        """Apply the policy facts of those trees to the resuming one."""
         for tree in self.trees:
             facts_of_records(tree, deps.agents.find, submission.tree)
             submission.tree.note_words(tree[0].parameters)
 
 
 def earlier_run(store: Store, submission: Submission) -> EarlierRun:
-    """Of the run that `submission` resumes, and those that it resumed. Raises `Misused`. Blocking."""
+    """The state of the run that `submission` resumes, and of those it resumed. Raises `Misused`. Blocking."""
     assert submission.agent is not None
     session_id, agent = submission.delegation.resumes, submission.delegation.agent
     saved: Any = None
@@ -65,8 +66,8 @@ def earlier_run(store: Store, submission: Submission) -> EarlierRun:
             break
         record = store.get(session_id)
         if record is None and session_id != submission.delegation.resumes:
-            break  # pruned from the history: the runs after it are still there
-        if record is None:
+            break  # pruned from the history: later runs are still there
+        if record is None or not _may_resume(submission, record):
             raise Misused(f"There is no delegation {session_id} to resume.", code="INVALID_TARGET", advice="`remit history` lists them.")
         if record.agent != agent:
             raise Misused(
@@ -77,14 +78,22 @@ def earlier_run(store: Store, submission: Submission) -> EarlierRun:
         if not record.state.is_settled:
             raise Misused(f"{session_id} has not ended.", advice=f"Wait for it, or `remit cancel {session_id}` first.")
         saved = store.checkpoint(session_id) if saved is None else saved
-        # Only completed children are not run again.
+        # Only completed children are reused.
         children = [child for child in store.children(session_id) if child.result is not None and child.result.ok] + children
         trees.setdefault(record.root_id, store.tree(record.root_id))
         session_id = record.resumes
     return EarlierRun(saved, Replay(children) if submission.agent.spec.resumable else None, tuple(trees.values()))
 
 
-def refuse_resume(submission: Submission, fault: Misused) -> Return:
+def _may_resume(submission: Submission, record: Record) -> bool:
+    """An agent may resume delegations of its own tree or of its principal. Roots are checked at the API."""
+    own = submission.delegation
+    is_own_tree = submission.caller is None or record.root_id == own.lineage.root_id
+    return is_own_tree or on_behalf_of(record.caller_info) == on_behalf_of(own.caller_info)
+
+
+def refused_for(submission: Submission, fault: Misused) -> Return:
+    """The refusal of a request whose fault only the store could reveal."""
     error = ErrorInfo(type="invalid_parameters", message=fault.message, code=fault.code, recoverable=False, recommendation=fault.advice)
     return reply.refused_return(submission.delegation, error)
 
@@ -101,14 +110,16 @@ def refused_meanwhile(submission: Submission, deps: RuntimeDeps, now: float) -> 
         max_depth=deps.rules.max_depth,
         budget=submission.budget,
         closing=None if caller is None else caller.closing,
+        ancestor_tasks=(),  # a cycle was looked for before
     )
-    error = expired(case) or budget(case)
+    error = first_refusal(case)
     return None if error is None else reply.refused_return(delegation, error)
 
 
-def delegation_of(record: Record, deps: RuntimeDeps, now: float) -> Delegation:
-    """The recorded delegation, with its deadline moved from the wall clock to the one that does not jump."""
-    left = max(0.0, min(record.deadline_at - deps.clock.wall(), record.timeout_seconds))
+def delegation_of(record: Record, deps: RuntimeDeps, now: float, left: float | None = None) -> Delegation:
+    """The recorded delegation, with its deadline converted from the wall clock to the monotonic clock. `left`: remaining seconds if
+    measured by another machine's clock."""
+    left = max(0.0, min(record.deadline_at - deps.clock.wall() if left is None else left, record.timeout_seconds))
     hard_at = now + left
     return Delegation(
         lineage=Lineage(
@@ -128,4 +139,5 @@ def delegation_of(record: Record, deps: RuntimeDeps, now: float) -> Delegation:
         task=record.task,
         resumes=record.resumes,
         caller_info=record.caller_info,
+        limits_reason=record.limits_reason,
     )

@@ -1,4 +1,4 @@
-"""Who runs next: slots in all and by agent, the queue for them, and slots that waiting callers lend to their children."""
+"""The scheduler: total slots and slots per agent, the queue for them, and slots that waiting callers lend to their children."""
 
 import heapq
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from remit.core.delegation import Delegation
 
 CROWDED_SECONDS = 0.01
-"""So long after several ran at once, more are expected."""
+"""After several ran at once, more are expected for this long."""
 
 
 class Schedulable(Protocol):
@@ -17,11 +17,20 @@ class Schedulable(Protocol):
 
 
 class Scheduler:
-    def __init__(self, total: int, *, queue_limit: int, ageing_seconds: float, start: Callable[[Any], None] = lambda _item: None) -> None:
-        """`start`: called with an item from the queue when it has got a slot."""
+    def __init__(
+        self,
+        total: int,
+        *,
+        queue_limit: int,
+        ageing_seconds: float,
+        start: Callable[[Any], None] = lambda _item: None,
+        on_free: Callable[[], None] | None = None,
+    ) -> None:
+        """`start`: called with a queued item that got a slot; `on_free`: called when a slot became free."""
         self.total = total
+        self._on_free = on_free
         self.waiting = 0
-        """Items in the queue, those included that are being recorded."""
+        """Queued items, including those being recorded."""
         self._queue_limit = queue_limit
         self._ageing_seconds = ageing_seconds
         self._start = start
@@ -31,9 +40,9 @@ class Scheduler:
         self._limits: dict[str, int] = {}
         self._used_by_agent: dict[str, int] = {}
         self._lent: dict[Schedulable, int] = {}
-        """Items with a slot, by how many children they wait for: while there are any, the slot is lent."""
+        """Items with a slot and the number of children they wait for; while there are any, the slot is lent."""
         self._places: dict[Schedulable, list[Any] | None] = {}
-        """Items in the queue, with their entry in its lane; None: not yet on record."""
+        """Queued items with their entry in its lane; None: not recorded yet."""
         self._lanes: dict[str, list[list[Any]]] = {}
         self._count = 0
         self._is_shut = False
@@ -48,12 +57,12 @@ class Scheduler:
 
     @property
     def is_full(self) -> bool:
-        """The queue takes no more."""
+        """Whether the queue is full."""
         return self.waiting >= self._queue_limit
 
     @property
     def is_alone(self) -> bool:
-        """Whether one item runs, and for a moment no other did: then nothing would join its group of writes."""
+        """Whether one item runs and no other ran recently: then nothing would join its group of writes."""
         return self._used == 1 and monotonic() - self._crowded_at > CROWDED_SECONDS
 
     def has_slot(self, item: Schedulable) -> bool:
@@ -62,22 +71,29 @@ class Scheduler:
     def is_waiting(self, item: Schedulable) -> bool:
         return item in self._places
 
+    def room(self, agent: str) -> int:
+        """How many more of `agent` would get a slot at once."""
+        free, limit = self.total - self._used, self._limits.get(agent)
+        if limit is not None:
+            free = min(free, limit - self._used_by_agent.get(agent, 0))
+        return free - sum(item.delegation.agent == agent for item in self._places)
+
     def acquire(self, item: Schedulable) -> bool:
-        """A slot at once, if one is free."""
+        """Take a slot if one is free."""
         agent = item.delegation.agent
-        if not self._is_free(agent):
+        if self._used >= self.total or (self._limits and not self._is_free(agent)):
             return False
         self._take(agent)
         self._lent[item] = 0
         return True
 
     def reserve(self, item: Schedulable) -> None:
-        """A place in the queue, while the item is being recorded."""
+        """Reserve a place in the queue while the item is being recorded."""
         self.waiting += 1
         self._places[item] = None
 
     def enqueue(self, item: Schedulable, since: float) -> None:
-        """The item, which has a place reserved, waits from now on. Waiting raises its priority, so that no item starves."""
+        """Queue an item with a reserved place. Waiting raises its priority, so that no item starves."""
         self._count += 1
         delegation = item.delegation
         entry = [since - delegation.priority * self._ageing_seconds, self._count, item]
@@ -90,7 +106,7 @@ class Scheduler:
         self.fill()
 
     def leave(self, item: Schedulable) -> None:
-        """The item needs neither a slot nor a place in the queue any more."""
+        """Release the slot or the place in the queue."""
         if item in self._places:
             entry = self._places.pop(item)
             self.waiting -= 1
@@ -103,7 +119,7 @@ class Scheduler:
             self.fill()
 
     def lend(self, item: Schedulable) -> None:
-        """While it waits for a child, a caller lends its slot, so that callers cannot starve their own children."""
+        """Lend the slot of a caller that waits for a child, so that callers cannot starve their own children."""
         children = self._lent.get(item)
         if children is not None:
             self._lent[item] = children + 1
@@ -119,11 +135,11 @@ class Scheduler:
                 self._take(item.delegation.agent)
 
     def shut(self) -> None:
-        """Give no more slots to items in the queue."""
+        """Stop giving slots to queued items."""
         self._is_shut = True
 
     def fill(self) -> None:
-        """Give free slots to items in the queue."""
+        """Give free slots to queued items."""
         while self.waiting and (item := self._next()) is not None:
             del self._places[item]
             self.waiting -= 1
@@ -161,3 +177,5 @@ class Scheduler:
         self._used -= 1
         if agent in self._used_by_agent:
             self._used_by_agent[agent] -= 1
+        if self._on_free is not None:
+            self._on_free()

@@ -22,7 +22,9 @@ CREATE TABLE delegations (
     context TEXT NOT NULL,                -- JSON: what is never searched for
     result TEXT,                          -- JSON: the return
     principal TEXT,                       -- who asked from outside, for the whole tree
-    conversation TEXT                     -- what whoever asked calls the conversation that it belongs to
+    conversation TEXT,                    -- what whoever asked calls the conversation that it belongs to
+    queue TEXT,                           -- the task queue it was given to; NULL: its owner runs it
+    ticket INTEGER NOT NULL DEFAULT 0     -- of the newest claim by a worker
 );
 
 -- The one index every delegation pays for besides its id: each page that a commit touches costs as much as the row itself.

@@ -1,0 +1,150 @@
+"""The handle of a delegation that this engine queues or runs, and its interface for callers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from remit.core.context import Handle, final_event
+from remit.core.delegation import Delegation
+from remit.core.events import LAST, Event
+from remit.core.result import Return
+from remit.runtime.engine import LiveHandle
+
+if TYPE_CHECKING:
+    from remit.engines.embedded.delegation_run import DelegationRun, Outcome
+    from remit.runtime.reply import Stop
+
+
+class Node(Protocol):
+    """A delegation in a tree as seen by its caller and the engine: in this process, or executed by a remote worker."""
+
+    @property
+    def delegation(self) -> Delegation: ...
+    @property
+    def outcome(self) -> "Outcome": ...
+    @property
+    def can_be_drained(self) -> bool: ...
+    def stop(self, why: "Stop", /) -> None: ...
+    def below(self) -> "Iterator[Node]": ...
+    def cancel_state(self) -> str: ...
+    def drain(self, notice: str) -> "asyncio.Task[None] | None": ...
+    def hand_over(self, notice: str) -> None: ...
+
+
+class LocalHandle(LiveHandle):
+    __slots__ = ("_caller", "_run")
+
+    def __init__(self, run: "DelegationRun", caller: "DelegationRun | None" = None) -> None:
+        self._run = run
+        self._caller = caller
+        """The delegation that waits with this handle and lends its slot meanwhile."""
+
+    def waited_for_by(self, caller: "DelegationRun") -> "LocalHandle":
+        return LocalHandle(self._run, caller)
+
+    @property
+    def session_id(self) -> str:
+        return self._run.delegation.session_id
+
+    @property
+    def delegation(self) -> Delegation:
+        return self._run.delegation
+
+    @property
+    def is_queued(self) -> bool:
+        return self._run.engine.scheduler.is_waiting(self._run)
+
+    async def result(self) -> Return:
+        """The return. Cancelling a waiter does not end the delegation."""
+        done = self._run.outcome.done
+        if done.done():
+            return done.result()
+        with self._waiting():
+            return await asyncio.shield(done)
+
+    async def result_within(self, seconds: float) -> Return | None:
+        """The return if it comes within `seconds`. The first waiter is notified directly; a shield would delay it by two turns."""
+        outcome, loop = self._run.outcome, self._run.engine.loop
+        if outcome.is_known or outcome.waiter is not None or self._caller is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self.result()
+            return None
+        waiter: asyncio.Future[Return] = loop.create_future()
+        outcome.waiter = waiter
+        timer = loop.call_later(seconds, _time_out, waiter)
+        try:
+            return await waiter
+        except TimeoutError:
+            return None
+        finally:
+            timer.cancel()
+            outcome.waiter = None
+
+    def _waiting(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._caller is None else _lent_slot(self._caller)
+
+    async def stream(self) -> AsyncIterator[Event]:
+        run, position = self._run, 0
+        while True:
+            events = run.output.events
+            while position < len(events):
+                yield events[position]
+                position += 1
+            if run.outcome.result is not None:
+                yield final_event(run.outcome.result, LAST + run.output.count, run.deps.clock.wall())
+                return
+            if run.outcome.error is not None:
+                raise run.outcome.error
+            with self._waiting():
+                await run.output.wait_news()
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return list(await self._run.cancel_tree(reason, "its caller"))
+
+
+class WaitedHandle:
+    """Handle of a delegation that the engine does not run for this caller, e.g. one whose result the cache will use. Waiting for it also
+    lends the caller's slot."""
+
+    __slots__ = ("_caller", "_handle")
+
+    def __init__(self, handle: Handle, caller: "DelegationRun") -> None:
+        self._handle = handle
+        self._caller = caller
+
+    @property
+    def session_id(self) -> str:
+        return self._handle.session_id
+
+    async def result(self) -> Return:
+        with _lent_slot(self._caller):
+            return await self._handle.result()
+
+    async def stream(self) -> AsyncIterator[Event]:
+        events = aiter(self._handle.stream())
+        while True:
+            with _lent_slot(self._caller):
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return await self._handle.cancel(reason)
+
+
+@contextlib.contextmanager
+def _lent_slot(caller: "DelegationRun") -> Iterator[None]:
+    """A caller that waits for its child lends its slot."""
+    caller.engine.scheduler.lend(caller)
+    try:
+        yield
+    finally:
+        caller.engine.scheduler.take_back(caller)
+
+
+def _time_out(waiter: "asyncio.Future[Return]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())

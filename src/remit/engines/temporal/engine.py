@@ -1,0 +1,532 @@
+"""The Temporal engine: an embedded engine that hands delegations to workers through Temporal, and as a worker takes them from there.
+
+Temporal assigns each delegation to a worker and detects the loss of that worker. All facts are in the store."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from remit.core.agents import WorkspaceKind
+from remit.core.budget import Budget, Limits
+from remit.core.context import Handle, RecordedHandle, SettledHandle
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.policy import Verdict
+from remit.core.record import CancelRequest, Record
+from remit.core.redaction import is_redacted, redact_parameters, redact_value
+from remit.core.result import Return, StopReason
+from remit.core.states import State
+from remit.engines.embedded.budgets import lack_on_record, overspent_on_record
+from remit.engines.embedded.delegation_run import DelegationRun, Phase
+from remit.engines.embedded.embedded import EmbeddedEngine
+from remit.engines.embedded.events import known
+from remit.engines.embedded.handles import LocalHandle, Node
+from remit.engines.embedded.replay import delegation_of
+from remit.engines.temporal.connection import (
+    POLL_SECONDS,
+    TemporalConfig,
+    connect,
+    identity_of,
+    parse_identity,
+    poll_times,
+    pollers,
+    target_of,
+)
+from remit.engines.temporal.remote_run import AGAIN_SECONDS, RemoteHandle, RemoteRun
+from remit.runtime import reply
+from remit.runtime.deps import Submission
+from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
+from remit.runtime.reply import PartialWork, Stop
+from remit.runtime.shipment import Shipping
+from remit.system.liveness import is_dead
+from remit.system.processes import is_alive
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from remit.engines.temporal.worker import QueueWorkers
+    from remit.engines.temporal.workflow import Attempt, Order
+    from remit.runtime.local_context import Work
+
+log = logging.getLogger("remit.temporal")
+
+LAST_TICKET = 2**31 - 1
+"""Ticket of the process that settles a delegation: no worker claims it afterwards."""
+SWEEP_SECONDS = 10.0
+SWEEP_AT_ONCE = 50
+LEFT_SECONDS = 5.0
+"""Age at which a delegation without a worker may have lost the process that should start its workflow."""
+RETRY_SECONDS = 0.5
+RESTORE_SHARE = 0.5
+"""Of the heartbeat timeout: so long an attempt may fetch the files of the one before."""
+FETCH_SECONDS = 0.9
+"""So long after its deadline the return comes without the files that are not here yet."""
+STARTS_AT_ONCE = 64
+"""Workflows that a process starts at a time: thousands of calls at once would all time out."""
+TASK_SECONDS = timedelta(seconds=2)
+"""Time after which the workflow task of a dead process is given to another."""
+EXIT_SECONDS = 0.3
+"""temporalio can crash a process that exits at once after its client was used."""
+CUT_OFF = "Its worker lost the connection to Temporal and stopped it here. Another worker continues it."
+
+
+class TemporalEngine(EmbeddedEngine):
+    client: "Client"
+
+    def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: Shipping | None = None) -> None:
+        if shipping is not None:
+            config = replace(config, middleware=(self._perform_and_ship, *config.middleware))
+        super().__init__(config)
+        self.temporal = temporal
+        self.shipping = shipping
+        """None: all workers share the project directory."""
+        self.remote: dict[str, RemoteRun] = {}
+        """Delegations that this process waits for and workers execute."""
+        self._workers: QueueWorkers | None = None
+        self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    def queue_of(self, agent: str) -> str:
+        return self.temporal.queue_of(agent)
+
+    # ---- local or remote
+
+    def _is_remote(self, submission: Submission) -> bool:
+        """A child runs here if this worker serves its agent and has a slot for it, and always if it shares its caller's workspace."""
+        caller, agent = submission.caller, submission.delegation.agent
+        serves = self._workers is not None and self._workers.serves(agent)
+        if serves and (submission.pending is not None or has_secrets(submission.delegation)):
+            return False
+        if not isinstance(caller, DelegationRun):
+            return True
+        assert submission.agent is not None
+        spec = submission.agent.spec
+        own_folder = spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
+        if caller.own_workspace is not None and not own_folder:
+            return False
+        return not serves or spec.spread or submission.spread or self.scheduler.room(agent) <= 0
+
+    async def run(self, submission: Submission) -> Return:
+        if submission.cache is not None:
+            return await super().run(submission)  # calls this engine again if no result can be used
+        refusal = await self._refused(submission)
+        if refusal is not None:
+            return refusal
+        if not self._is_remote(submission):
+            submission.is_admitted = not submission.budget.draws_from_shared
+            return await super().run(submission)
+        waiter: asyncio.Future[Return] = self.loop.create_future()
+        remote = self._submit_remote(submission)
+        remote.outcome.waiter = waiter
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            remote.stop(Stop(reason=StopReason.CANCELLED, source="its caller's task"))
+            raise
+
+    async def start(self, submission: Submission) -> Handle:
+        if submission.cache is not None:
+            return await super().start(submission)
+        refusal = await self._refused(submission)
+        if refusal is not None:
+            return SettledHandle(refusal)
+        if not self._is_remote(submission):
+            submission.is_admitted = not submission.budget.draws_from_shared
+            return await super().start(submission)
+        remote = self._submit_remote(submission)
+        holder = await remote.outcome.wait_recorded()
+        if holder is None:
+            return RemoteHandle(remote)  # type: ignore[arg-type]
+        try:
+            record = await self._holder(remote, holder)  # type: ignore[arg-type]
+        except Misused as fault:
+            return SettledHandle(await self._refuse_key(remote, fault))  # type: ignore[arg-type]
+        if record.result is not None:
+            return SettledHandle(record.result)
+        return RecordedHandle(self, holder, remote.delegation.deadline.hard_at)
+
+    async def _refused(self, submission: Submission) -> Return | None:
+        """The recorded refusal of a delegation that a guard refused, or that cannot be resumed or handed to a worker."""
+        if submission.refusal is None and (submission.delegation.resumes is None or await self._read_earlier(submission)):
+            submission.refusal = self._not_for_workers(submission)
+        if submission.refusal is None:
+            return None
+        return await asyncio.shield(self.loop.create_task(self.refuse(submission)))
+
+    def _not_for_workers(self, submission: Submission) -> Return | None:
+        if not self._is_remote(submission):
+            return None
+        delegation, limit = submission.delegation, self.config.options.queue_limit
+        if has_secrets(delegation):
+            message = "Its parameters contain a secret, which is neither recorded nor sent to a worker."
+            advice = "Put the secret into an environment variable of the workers, and pass the name of that variable."
+            error = ErrorInfo(
+                type="invalid_parameters", message=message, code="INVALID_PARAMETERS", recoverable=False, recommendation=advice
+            )
+            return reply.refused_return(delegation, error)
+        if len(self.remote) <= limit:
+            return None
+        waiting = sum(head.state is State.QUEUED for head in self.store.heads(list(self.remote)).values())
+        if waiting < limit:
+            return None
+        message = f"The queue is full: {waiting} delegations of this process wait for a worker."
+        advice = "Try again later, delegate less at once (ctx.gather has limit=), start more workers, or raise queue_limit."
+        error = ErrorInfo(type="queue_full", message=message, code="QUEUE_FULL", recoverable=True, recommendation=advice)
+        return reply.refused_return(delegation, error)
+
+    def _submit_remote(self, submission: Submission) -> RemoteRun:
+        if self.is_closed:
+            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
+        remote = RemoteRun(submission, self)
+        remote.submit()
+        return remote
+
+    def handle_of(self, node: Any) -> LocalHandle:
+        return RemoteHandle(node) if isinstance(node, RemoteRun) else LocalHandle(node)  # type: ignore[arg-type]
+
+    async def continue_child(self, record: Record, caller: DelegationRun) -> Node:
+        if record.queue is None:
+            left = min(record.timeout_seconds, caller.remaining())
+            return await self.recovery.resume(record, caller, left=left)
+        agent = self.deps.agents.find(record.agent)
+        left = min(record.timeout_seconds, caller.remaining())
+        submission = Submission(
+            delegation=delegation_of(record, self.deps, self.loop.time(), left),
+            agent=agent,
+            arguments=None,
+            tree=caller.tree,
+            budget=caller.budget,
+            caller=caller,
+            step_times=list(record.step_times),
+        )
+        remote = RemoteRun(submission, self)
+        remote.adopt()
+        return remote
+
+    # ---- workflows
+
+    async def start_workflow(self, delegation: Delegation) -> None:
+        """Retry until Temporal accepts it, as long as the delegation has time."""
+        from temporalio.common import WorkflowIDReusePolicy
+        from temporalio.exceptions import WorkflowAlreadyStartedError
+        from temporalio.service import RPCError
+
+        from remit.engines.temporal.workflow import WORKFLOW
+
+        assert self._workers is not None
+        self.spawn(self._workers.warn_if_unserved(delegation.agent))
+        while delegation.deadline.remaining(self.loop.time()) > 0:
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                try:
+                    async with self._starts:
+                        await self.client.start_workflow(
+                            WORKFLOW,
+                            self._order(delegation),
+                            id=delegation.session_id,
+                            task_queue=self.temporal.system_queue,
+                            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                            task_timeout=TASK_SECONDS,
+                        )
+                except (RPCError, RuntimeError) as error:
+                    log.warning("Temporal did not take %s (%s); it is tried again.", delegation.session_id, error)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+            return
+
+    def _order(self, delegation: Delegation) -> "Order":
+        from remit.engines.temporal.workflow import Order
+
+        agent = self.deps.agents.find(delegation.agent)
+        return Order(
+            session_id=delegation.session_id,
+            agent=delegation.agent,
+            queue=self.queue_of(delegation.agent),
+            definition=self.config.definition(delegation.agent),
+            policy=self.deps.policy.fingerprint,
+            seconds=delegation.deadline.remaining(self.loop.time()),
+            priority=5 - int(delegation.priority),
+            resumable=agent is not None and agent.spec.resumable,
+            heartbeat_seconds=self.temporal.heartbeat_seconds,
+            wait_seconds=self.temporal.wait_seconds,
+            ageing_seconds=self.config.options.ageing_seconds,
+        )
+
+    async def _signal_stop(self, session_id: str, reason: str, source: str) -> None:
+        """The reliable way: it also reaches a delegation whose worker is lost."""
+        from temporalio.service import RPCError
+
+        from remit.engines.temporal.workflow import STOP_SIGNAL
+
+        with contextlib.suppress(RPCError):  # it has ended, or Temporal is unreachable: the request in the store remains
+            await self.client.get_workflow_handle(session_id).signal(STOP_SIGNAL, args=[reason, source])
+
+    async def settle(self, session_id: str, stop: Stop) -> Return | None:
+        """End a queued delegation permanently, whatever the state of its worker. Returns its recorded return."""
+        before = await self.recovery.claim(session_id, LAST_TICKET)
+        if before is not None:
+            for child in await self.recovery.settle_claimed(before, stop):
+                self.spawn(self.cancel_remote(child, stop.detail, f"the end of its caller {before.agent}"))
+        record = await known(self.store, session_id)
+        return record.result
+
+    async def run_claimed(self, before: Record, attempt: "Attempt", left: float) -> DelegationRun | None:
+        """Run a claimed delegation under the policy of this worker."""
+
+        def amend(submission: Submission) -> None:
+            if shipping is not None:
+                shipping.begin(before.session_id, attempt.ticket)
+                submission.warnings = (*submission.warnings, *lost)
+            if before.parent_id is not None:
+                submission.budget.share()
+            pending, ours = submission.pending, self.deps.policy.fingerprint
+            if pending is None or pending.decision.verdict is not Verdict.DENY or ours == attempt.policy:
+                return
+            both = f"That is the policy of this worker ({ours}); the policy of its caller ({attempt.policy}) allowed it."
+            because = f"{pending.decision.because} {both}"
+            decision = replace(pending.decision, because=because, advice="Give all processes of the project the same .remit/policy.cedar.")
+            submission.pending = replace(pending, decision=decision)
+
+        shipping, lost = self.shipping, tuple[str, ...]()
+        if shipping is not None and before.started_at is not None and left > 0:
+            lost = await shipping.restore(before.session_id, min(left, self.temporal.heartbeat_seconds * RESTORE_SHARE))
+        run: DelegationRun | None = None
+        try:
+            run = await self.recovery.run_claimed(before, left, amend)
+        finally:
+            if shipping is not None and run is None:
+                shipping.end(before.session_id)
+            elif shipping is not None and run is not None:
+                run.outcome.done.add_done_callback(lambda _: shipping.end(before.session_id))
+        return run
+
+    # ---- files of other machines
+
+    async def _perform_and_ship(self, work: "Work", inner: "Perform") -> Return:
+        assert self.shipping is not None
+        return await self.shipping.perform(work, inner, lambda work: isinstance(work, DelegationRun) and work.phase is Phase.DRAINING)
+
+    async def keep_partial_work(self, run: DelegationRun, left: PartialWork) -> PartialWork:
+        return left if self.shipping is None else await self.shipping.ship_left(run, left)
+
+    async def find_partial_work(self, record: Record, left: PartialWork) -> PartialWork:
+        return left if self.shipping is None else await self.shipping.left_behind(record.session_id, left)
+
+    async def fetch_files(self, delegation: Delegation, result: Return) -> Return:
+        if self.shipping is None:
+            return result
+        return await self.shipping.fetch(delegation.session_id, result, delegation.deadline.hard_at + FETCH_SECONDS)
+
+    # ---- cancelling
+
+    def _on_cancel_request(self, request: CancelRequest) -> None:
+        if self._workers is None or not self._workers.note_cancel(request):
+            super()._on_cancel_request(request)
+
+    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
+        if self.find(session_id) is None and (await known(self.store, session_id)).queue is not None:
+            return await self.cancel_remote(session_id, reason, source)
+        return await super().cancel(session_id, reason, source, force=force)
+
+    async def cancel_remote(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
+        record = await known(self.store, session_id)
+        if record.state.is_settled:
+            return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+        stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
+        self.spawn(self._signal_stop(session_id, reason, source))
+        owners = {owner.owner_id: owner for owner in await off_loop(self.store.owners)}
+        owner = owners.get(record.owner)
+        ticket = 1 if record.ticket == 0 else record.ticket + 1
+        if record.ticket == 0 or (owner is not None and is_dead(owner, self.config.folder / "run")):
+            before = await self.recovery.claim(session_id, ticket)
+            if before is not None:
+                for child in await self.recovery.settle_claimed(before, stop):
+                    self.spawn(self.cancel_remote(child, reason, source))
+                return [{"session_id": session_id, "agent": record.agent, "state": "stopped"}]
+            record = await known(self.store, session_id)
+        await self._peers.request_cancel(record, reason, source, self.deps.clock.wall())
+        return await self._peers.wait_cancelled(record)
+
+    # ---- its own life
+
+    async def open(self, *, recover: bool = True) -> Recovered:
+        from remit.engines.temporal.worker import QueueWorkers
+
+        if self.shipping is not None:
+            await self.shipping.open()
+        self.client = await connect(self.temporal, self.identity)
+        await self._must_share_the_store()
+        recovered = await super().open(recover=recover)
+        self._workers = QueueWorkers(self)
+        await self._workers.open()
+        self.spawn(self._sweep())
+        return recovered
+
+    @property
+    def identity(self) -> str:
+        return identity_of(self.owner.owner_id, self.owner.host, self.temporal.store)
+
+    async def _must_share_the_store(self) -> None:
+        """Processes of another project of the same name would take each other's delegations."""
+        for identity in await self._heard(self.temporal.system_queue):
+            process, store = parse_identity(identity)
+            if not store or store == self.temporal.store:
+                continue
+            owner_id, _, host = process.removeprefix("remit ").partition("@")
+            if host != self.owner.host or is_alive(int(owner_id.partition("-")[0]), None):
+                raise Misused(
+                    f"Two projects are named {self.temporal.project!r}: the record of this one is in {self.temporal.store}, "
+                    f"and that of {process} in {store}.",
+                    advice="Give one of them another [engine] project, or stop the other one and wait a minute.",
+                )
+
+    async def _heard(self, queue: str, now: datetime | None = None) -> dict[str, float]:
+        """Living processes that poll a queue, and the seconds since each did. `now`: by the clock of the server."""
+        times = await poll_times(self.client, queue)
+        if now is None:  # this process polls, too: a clock that differs from all that is known of the server's is wrong
+            now = datetime.now(UTC)
+            system = times if queue == self.temporal.system_queue else await poll_times(self.client, self.temporal.system_queue)
+            latest = max((*times.values(), *system.values()), default=now)
+            now = now if abs((now - latest).total_seconds()) < POLL_SECONDS else latest
+        dead = await off_loop(self._dead_identities)
+        return {identity: seconds for identity, seconds in pollers(times, now).items() if identity not in dead}
+
+    async def is_served(self, queue: str, now: datetime | None = None) -> bool:
+        return bool(await self._heard(queue, now))
+
+    async def work(self, agents: Collection[str] | None = None) -> None:
+        assert self._workers is not None
+        names = {target_of(name) for name in self.deps.agents.names()}
+        unknown = {target_of(name) for name in agents or ()} - names
+        if unknown:
+            raise Misused(f"There is no agent named {', '.join(sorted(unknown))}.", advice="`remit agents` lists them.")
+        await self._workers.serve(names if agents is None else {target_of(name) for name in agents}, is_open=agents is None)
+
+    async def workers(self) -> list[WorkerInfo]:
+        heard: dict[str, dict[str, float]] = {}
+        for target in sorted({target_of(name) for name in self.deps.agents.names()}):
+            for identity, seconds in (await self._heard(self.queue_of(target))).items():
+                heard.setdefault(parse_identity(identity)[0], {})[target] = seconds
+        return [
+            WorkerInfo(identity=process, agents=tuple(targets), heard_seconds=min(targets.values()))
+            for process, targets in sorted(heard.items())
+        ]
+
+    def _dead_identities(self) -> set[str]:
+        """Ended workers on this machine, which Temporal lists for some more minutes. Blocking."""
+        folder = self.config.folder / "run"
+        owners = {identity_of(owner.owner_id, owner.host, self.temporal.store): owner for owner in self.store.owners()}
+        return {identity for identity, owner in owners.items() if is_dead(owner, folder)}
+
+    def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
+        super().limit_slots(agent, slots, is_default=is_default)
+        if self._workers is not None:
+            self._workers.serve_later(target_of(agent))
+
+    async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
+        """Workers spend too, so their recorded spending is read each time."""
+        return await self.budgets.get(principal, limits, is_shared=True)
+
+    def admit(self, run: DelegationRun) -> None:
+        async def begin() -> None:
+            run.begin(await self.refusal_on_record(run.delegation))
+
+        self.spawn(begin())
+
+    async def refusal_on_record(self, delegation: Delegation) -> Stop | None:
+        """Why it must not begin: the limit of its tree that it passes, counting what any process recorded before it, or a store that
+        cannot be read until its deadline."""
+        while True:
+            try:
+                lack = await off_loop(lack_on_record, self.store, delegation, self.deps.rules.budget)
+            except Unavailable as error:
+                if self.is_closed or self.loop.time() >= delegation.deadline.soft_at:
+                    return Stop(reason=StopReason.UNAVAILABLE, source="the store", detail=f"Its budget could not be checked: {error}")
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return None if lack is None else Stop(reason=StopReason.BUDGET, source="the budget", detail=lack)
+
+    def on_spent(self, run: DelegationRun) -> None:
+        if run.budget.draws_from_shared:
+            self.spawn(self._stop_if_overspent(run))
+
+    async def _stop_if_overspent(self, run: DelegationRun) -> None:
+        """Its own spending is on record first: of two that pass a limit at once, one at least sees it."""
+        await self.journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
+        limits = self.deps.rules.budget
+        passed = await self.journal.call(lambda store: overspent_on_record(store, run.delegation, limits))
+        if passed is not None and not run.outcome.is_known:
+            run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
+
+    def free_slot_listener(self) -> Callable[[], None]:
+        return self._on_free_slot
+
+    def _on_free_slot(self) -> None:
+        if self._workers is not None:
+            self._workers.slots.notify()
+
+    async def release(self, run: DelegationRun) -> int:
+        """This worker has lost a delegation: stop it without an outcome. Returns the number of agents that could not be stopped."""
+        nodes = [node for node in run.below() if node.can_be_drained]
+        self.config.kill([node.delegation.session_id for node in nodes])
+        return await self._leave(nodes, CUT_OFF)
+
+    async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
+        """Claimed work that has not started can start elsewhere."""
+        return run.can_be_drained if not run.started_at else await super()._can_continue_elsewhere(run)
+
+    async def drain(self) -> list[str]:
+        if self._workers is not None:
+            self._workers.stop_polling()
+        return await super().drain()
+
+    async def close(self) -> None:
+        if self._workers is not None:
+            self._workers.stop_polling()
+        await super().close()
+        if self.shipping is not None:
+            await self.shipping.close()
+        if self._workers is not None:
+            await self._workers.close()
+            await asyncio.sleep(EXIT_SECONDS)
+
+    async def _sweep(self) -> None:
+        """Find delegations whose caller died before it started their workflow, or whose workflow was ended in Temporal."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.sweep()
+            except Unavailable:
+                pass  # the store is unreachable: retried at the next turn
+            except Exception:  # a background task that must not end
+                log.exception("The sweep failed; it continues")
+
+    async def sweep(self) -> None:
+        old = self.deps.clock.wall() - LEFT_SECONDS
+        live = [record for record in await off_loop(self.store.live) if record.queue is not None and record.created_at < old]
+        for record in [one for one in live if one.session_id not in self.remote][:SWEEP_AT_ONCE]:
+            if record.ticket == 0 and self.queue_of(record.agent) == record.queue:
+                await self.start_workflow(delegation_of(record, self.deps, self.loop.time()))
+            if (ended := await self.ended_in_temporal(record.session_id)) is not None:
+                await self.settle(record.session_id, Stop(reason=StopReason.CANCELLED, source="Temporal", detail=ended))
+
+    async def ended_in_temporal(self, session_id: str) -> str | None:
+        """How a person or a timeout ended its workflow; None: it runs, or ended by itself."""
+        from temporalio.client import WorkflowExecutionStatus
+        from temporalio.service import RPCError
+
+        try:
+            status = (await self.client.get_workflow_handle(session_id).describe()).status
+        except RPCError:
+            return None
+        if status in (WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.TIMED_OUT):
+            return f"its workflow was {status.name.lower().replace('_', ' ')} in Temporal"
+        return None
+
+
+def has_secrets(delegation: Delegation) -> bool:
+    """Whether its record lacks some parameters, so that another process could not run it."""
+    return bool(delegation.parameters) and is_redacted(redact_value(redact_parameters(delegation.parameters)))

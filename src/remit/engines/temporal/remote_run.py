@@ -1,0 +1,218 @@
+"""A delegation executed by a worker of its task queue, as seen by the process that created it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, cast
+
+from remit.core.agents import Isolation
+from remit.core.delegation import Delegation
+from remit.core.errors import Misused, Unavailable
+from remit.core.events import Event, EventKind
+from remit.core.record import BeginDelegation
+from remit.core.result import Return, StopReason, state_of
+from remit.core.states import State
+from remit.engines.embedded.delegation_run import DelegationRun, Outcome
+from remit.engines.embedded.handles import LocalHandle
+from remit.engines.embedded.journal import Clash, KeyTaken, Problem
+from remit.runtime.accept import redraw_session_id
+from remit.runtime.deps import Submission
+from remit.runtime.reply import Stop
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.engines.temporal.engine import TemporalEngine
+
+CALLER_SECONDS = 0.7
+"""Time after its deadline at which its caller records the timeout, if its worker has not."""
+AGAIN_SECONDS = 0.2
+
+
+class RemoteRun:
+    """`submit` records it and starts its workflow; its outcome comes from the store, written by any process."""
+
+    def __init__(self, submission: Submission, engine: "TemporalEngine") -> None:
+        self.submission = submission
+        self.outcome = Outcome(engine.loop)
+        self.parent = submission.caller if isinstance(submission.caller, DelegationRun) else None
+        self._engine = engine
+        self._stopped_by: Stop | None = None
+        self._is_entered = False
+        self._is_left = False
+        """Handed over: the next process of its caller waits for it."""
+
+    @property
+    def delegation(self) -> Delegation:
+        return self.submission.delegation
+
+    @property
+    def engine(self) -> "TemporalEngine":
+        return self._engine
+
+    # ---- its life
+
+    def submit(self) -> None:
+        """Draws its budget at once, so that nothing else is accepted in between."""
+        self.submission.budget.enter()
+        self._register()
+        self._record()
+
+    def adopt(self) -> None:
+        """It was submitted by an earlier attempt of its caller: wait for it from now on."""
+        for scope in self.submission.budget.scopes():
+            scope.alive += 1
+        self._register()
+        self._engine.spawn(self._wait())
+
+    def _register(self) -> None:
+        self._is_entered = True
+        if self.parent is not None:
+            self.submission.budget.share()
+        self._engine.remote[self.delegation.session_id] = self
+        if self.parent is not None:
+            if self.parent.children is None:
+                self.parent.children = {}
+            self.parent.children[self.delegation.session_id] = self
+
+    def _unregister(self) -> None:
+        if self._is_entered:
+            self._is_entered = False
+            self.submission.budget.leave()
+        self._engine.remote.pop(self.delegation.session_id, None)
+        if self.parent is not None and self.parent.children is not None:
+            self.parent.children.pop(self.delegation.session_id, None)
+
+    def _record(self) -> None:
+        steps = self.submission.step_times
+        steps[5] = self._engine.deps.clock.wall()
+        begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, self._engine.queue_of(self.delegation.agent))
+        self._engine.journal.write(begin, self._on_recorded)
+
+    def _on_recorded(self, problem: Problem) -> None:
+        if isinstance(problem, Clash):
+            self._unregister()
+            redraw_session_id(self.submission, self._engine.deps.policy)
+            self.submit()
+        elif problem is None:
+            self._engine.spawn(self._carry_out())
+            self.outcome.set_recorded()
+        else:
+            self._unregister()
+            if not isinstance(problem, KeyTaken):
+                assert isinstance(problem, Unavailable)
+                self.outcome.fail(problem)
+            elif not self.outcome.yield_key(problem.session_id):
+                self._engine.spawn(self._engine.answer_from_holder(cast("DelegationRun", self), problem.session_id))
+
+    async def _carry_out(self) -> None:
+        refusal = await self._engine.refusal_on_record(self.delegation) if self.parent is not None else None
+        if refusal is not None:
+            with contextlib.suppress(Unavailable):  # `_wait` settles it at its deadline
+                await self._engine.settle(self.delegation.session_id, refusal)
+        starting = self._engine.spawn(self._engine.start_workflow(self.delegation)) if refusal is None else None
+        try:
+            await self._wait()
+        finally:
+            if starting is not None and not self._is_left:
+                starting.cancel()
+
+    async def _wait(self) -> None:
+        """Wait until the outcome is recorded; this caller gives up last."""
+        engine, session_id = self._engine, self.delegation.session_id
+        following = engine.spawn(self._relay_signs()) if self.parent is not None else None
+        try:
+            result: Return | None = None
+            while result is None:
+                try:
+                    async with asyncio.timeout_at(self.delegation.deadline.hard_at + CALLER_SECONDS):
+                        result = await engine.streams.outcome(session_id)
+                except TimeoutError:
+                    result = await engine.settle(session_id, Stop(reason=StopReason.DEADLINE, source="its deadline"))
+                except (Unavailable, Misused):  # the store is unreachable, or this process handed it over
+                    if engine.is_closed or self._is_left:
+                        raise
+                    await asyncio.sleep(AGAIN_SECONDS)
+            await self._finish(result)
+        except (Unavailable, Misused) as error:
+            self._unregister()
+            self.outcome.fail(error)
+        finally:
+            if following is not None:
+                following.cancel()
+
+    async def _finish(self, result: Return) -> None:
+        if self._is_left:
+            return
+        if self.parent is not None:
+            record = await off_loop(self._engine.store.get, self.delegation.session_id)
+            if record is not None and (record.tokens or record.cost):
+                self.submission.budget.charge(tokens=record.tokens, cost=record.cost)
+        result = await self._engine.fetch_files(self.delegation, result)
+        self._unregister()
+        if self.parent is not None:
+            self.parent.add_failure(result)
+        self.outcome.set(result)
+
+    async def _relay_signs(self) -> None:
+        """Output of a child is a sign of life of its callers."""
+        assert self.parent is not None
+        async for _ in self._engine.streams.follow(self.delegation.session_id):
+            self.parent.heard()
+
+    # ---- interface for its caller and the engine
+
+    @property
+    def is_queued(self) -> bool:
+        head = self._engine.store.heads([self.delegation.session_id]).get(self.delegation.session_id)
+        return head is not None and head.state is State.QUEUED
+
+    def below(self) -> "Iterator[RemoteRun]":
+        """Its own children are known to its worker."""
+        yield self
+
+    def stop(self, why: Stop) -> None:
+        if self._stopped_by is None and not self.outcome.is_known and not self._is_left:
+            self._stopped_by = why
+            self._engine.spawn(self._engine.cancel_remote(self.delegation.session_id, why.detail, why.source))
+
+    def cancel_state(self) -> str:
+        result = self.outcome.result
+        if result is not None and result.stop_reason is not StopReason.CANCELLED:
+            return f"already {state_of(result)}"
+        assert self.submission.agent is not None
+        return "killed" if self.submission.agent.spec.isolation is Isolation.PROCESS else "stopped"
+
+    @property
+    def can_be_drained(self) -> bool:
+        return not self.outcome.is_known
+
+    def drain(self, notice: str) -> None:
+        """It continues: the next attempt of its caller finds it."""
+        self._is_left = True
+
+    def hand_over(self, notice: str) -> None:
+        self._unregister()
+        self.outcome.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
+
+
+class RemoteHandle(LocalHandle):
+    """The handle of a delegation executed by a worker."""
+
+    __slots__ = ()
+    _run: RemoteRun  # type: ignore[assignment]
+
+    def waited_for_by(self, caller: DelegationRun) -> "RemoteHandle":
+        return RemoteHandle(self._run, caller)  # type: ignore[arg-type]
+
+    @property
+    def is_queued(self) -> bool:
+        return self._run.is_queued
+
+    async def stream(self) -> AsyncIterator[Event]:
+        with self._waiting():
+            async for event in self._run.engine.follow(self.session_id):
+                if event.kind is not EventKind.STEP:
+                    yield event
+
+    async def cancel(self, reason: str = "") -> list[dict[str, str]]:  # type: ignore[override]
+        return await self._run.engine.cancel(self.session_id, reason, "its caller")

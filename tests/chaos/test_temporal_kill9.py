@@ -1,0 +1,225 @@
+"""kill -9 of workers, of the Temporal server and of the caller: each outcome once, each finished child once, no process left."""
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, Status
+from remit.core.context import Handle
+from remit.core.states import State
+from support.lab import is_lab, rounds
+from support.temporal_cluster import HEARTBEAT, Cluster, cluster
+from support.temporal_server import TemporalServer, temporal_server
+from support.worker_processes import WorkerForks, worker_forks
+
+AGENTS = """
+@agent("part", resumable=True)
+async def part(ctx: Context, n: int, seconds: float) -> int:
+    note(ctx, "begin")
+    await asyncio.sleep(seconds)
+    note(ctx, "end")
+    return n
+
+@agent("leaf", resumable=True, isolation="process", spread=True)
+def leaf(ctx, n: int, seconds: float) -> int:
+    note(ctx, "begin")
+    time.sleep(seconds)
+    note(ctx, "end")
+    return n
+
+async def parts(ctx, seconds):
+    note(ctx, "begin")
+    ctx.emit("begun")
+    first = await ctx.delegate("part", n=1, seconds=0)
+    rest = await ctx.gather(call("part", n=2, seconds=seconds), call("leaf", n=3, seconds=seconds))
+    note(ctx, "end")
+    return sum(one.data for one in (first, *rest))
+
+@agent("again", resumable=True)
+async def again(ctx: Context, seconds: float) -> int:
+    return await parts(ctx, seconds)
+
+@agent("once")
+async def once(ctx: Context, seconds: float) -> int:
+    return await parts(ctx, seconds)
+"""
+PHASES = ("queued", "starting", "running with finished and running children")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TemporalServer]:
+    with temporal_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[WorkerForks]:
+    with worker_forks() as forks:
+        yield forks
+
+
+async def phase_of(made: Cluster, remit: Remit, session_id: str, victim: int) -> str:
+    """Of a delegation whose worker is about to be killed; empty: it is with another one, or has ended."""
+    tree = await remit.tree(session_id)
+    root, said = tree[0], {line.what for line in made.lines() if line.session_id == session_id}
+    if root.state.is_settled:
+        return ""
+    if root.ticket == 0:
+        return "queued"
+    if not root.owner.startswith(f"{victim}-"):
+        return ""
+    if "begin" not in said:
+        return "starting"
+    if "end" in said:
+        return "settling"
+    states = {one.state.is_settled for one in tree[1:]}
+    return "running with finished and running children" if states == {True, False} else "running"
+
+
+def checked(result: object, record: object, agent: str) -> str:
+    """What is wrong with an outcome; empty: nothing."""
+    status, data, errors = result.status, result.data, [one.code for one in result.errors]  # type: ignore[attr-defined]
+    if record.result != result:  # type: ignore[attr-defined]
+        return f"{agent}: the record has another outcome"
+    if status is Status.COMPLETED and data == 6:
+        return ""
+    if agent == "once" and status is Status.PARTIAL and errors[0] == "AGENT_CRASHED" and data["chunks"] == ["begun"]:
+        return ""
+    return f"{agent} ended as {status} with {data}, {errors}"
+
+
+async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[str]]:
+    """Delegations in all phases, one of two workers killed at a moment that the seed chooses, and replaced. Faults; phases at the kill."""
+    chance = random.Random(seed)
+    met: Counter[str] = Counter()
+    victim, _ = await made.start(2, slots=3)
+    async with made.open() as remit:
+        handles: list[tuple[str, Handle]] = []
+        for _ in range(6):
+            agent = chance.choice(("again", "once"))
+            handles.append((agent, await remit.start(agent, seconds=chance.uniform(0.05, 1.0), timeout=100)))
+            await asyncio.sleep(chance.uniform(0, 0.1))
+        await asyncio.sleep(chance.uniform(0, 1.0))
+        for agent, handle in handles:
+            if phase := await phase_of(made, remit, handle.session_id, victim.pid):
+                met[f"{phase}, {agent}"] += 1
+        victim.kill()
+        await made.start(1, slots=3)
+        results = [await handle.result() for _, handle in handles]
+        faults = []
+        for (agent, handle), result in zip(handles, results, strict=True):
+            faults.append(checked(result, await remit.describe(handle.session_id), agent))
+            begun = {line.pid for line in made.lines("begin") if line.session_id == handle.session_id}
+            if agent == "once" and len(begun) > 1:
+                faults.append(f"{handle.session_id} of once began {len(begun)} times")
+        faults += await made.wrong(remit, *(handle for _, handle in handles))
+    return [f"seed {seed}: {fault}" for fault in faults if fault], met
+
+
+@pytest.mark.timeout(3000 if is_lab() else 120)
+async def test_a_worker_killed_at_any_moment_loses_nothing_and_repeats_nothing(
+    server: TemporalServer, forks: WorkerForks, tmp_path: Path
+) -> None:
+    met: Counter[str] = Counter()
+    wrong: list[str] = []
+
+    async def one(seed: int) -> None:
+        with cluster(tmp_path / f"seed{seed}", server.address, forks, AGENTS) as made:
+            faults, phases = await kill_a_worker(made, seed)
+        wrong.extend(faults)
+        met.update(phases)
+        print(f"seed {seed}: {dict(phases)} {faults}", flush=True)  # shown by -s, and where it fails
+
+    for seed in range(0, rounds(2, lab=50), 2):
+        await asyncio.gather(one(seed), one(seed + 1))
+    assert wrong == []
+    if is_lab():
+        assert [f"{phase}, {agent}" for phase in PHASES for agent in ("again", "once") if not met[f"{phase}, {agent}"]] == []
+
+
+async def reached(phase: str, made: Cluster, remit: Remit, session_id: str) -> None:
+    while True:
+        if phase == "starting" and (await remit.describe(session_id)).ticket > 0:
+            return
+        if phase == "settling" and any(line[:2] == ("end", session_id) for line in made.lines()):
+            return
+        await asyncio.sleep(0.001)
+
+
+async def test_a_worker_killed_while_it_claims_or_settles(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    """The two phases that last milliseconds."""
+
+    async def one(phase: str, agent: str) -> list[str]:
+        with cluster(tmp_path / f"{phase}-{agent}", server.address, forks, AGENTS) as made:
+            (victim,) = await made.start()
+            async with made.open() as remit:
+                handle = await remit.start(agent, seconds=0, timeout=100)
+                await reached(phase, made, remit, handle.session_id)
+                victim.kill()
+                await made.start()
+                fault = checked(await handle.result(), await remit.describe(handle.session_id), agent)
+                return [*([fault] if fault else []), *await made.wrong(remit, handle)]
+
+    cases = [(phase, agent) for phase in ("starting", "settling") for agent in ("again", "once")]
+    assert dict(zip(cases, await asyncio.gather(*(one(*case) for case in cases)), strict=True)) == {case: [] for case in cases}
+
+
+@pytest.fixture
+def kept_server(tmp_path: Path) -> Iterator[TemporalServer]:
+    """It knows what it knew when it is killed and started again."""
+    with temporal_server(tmp_path / "temporal.db") as server:
+        yield server
+
+
+@pytest.mark.parametrize("away", [0.2 * HEARTBEAT, 1.5 * HEARTBEAT], ids=["shorter than the heartbeat", "longer"])
+async def test_a_killed_temporal_server_loses_nothing(away: float, kept_server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    with cluster(tmp_path / "project", kept_server.address, forks, AGENTS) as made:
+        await made.start(2)
+        async with made.open() as remit:
+            handles = [await remit.start("again", seconds=HEARTBEAT, timeout=100) for _ in range(3)]
+            await made.until("begin", 3)
+            kept_server.kill()
+            await asyncio.sleep(away)
+            late = await remit.start("again", seconds=0, timeout=100)
+            kept_server.start()
+            for handle in (*handles, late):
+                result = await handle.result()
+                assert (result.status, result.data) == (Status.COMPLETED, 6), result
+            assert await made.wrong(remit, *handles, late) == []
+
+
+CALLER = """
+import asyncio, json, sys
+from remit import Remit
+async def main():
+    async with Remit.open(sys.argv[1], settings=json.loads(sys.argv[2])) as remit:
+        handle = await remit.start("again", seconds=0.5, timeout=100, key="mine")
+        print(handle.session_id, flush=True)
+        await handle.result()
+asyncio.run(main())
+"""
+
+
+async def test_the_work_of_a_killed_caller_is_done_and_found_by_its_id_and_key(
+    server: TemporalServer, forks: WorkerForks, tmp_path: Path
+) -> None:
+    with cluster(tmp_path, server.address, forks, AGENTS) as made:
+        words = [sys.executable, "-c", CALLER, str(tmp_path), json.dumps(made.settings())]
+        caller = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        assert caller.stdout is not None
+        session_id = (await caller.stdout.readline()).decode().strip()
+        caller.kill()  # before a worker is there
+        await caller.wait()
+        await made.start()
+        async with made.open() as remit:
+            same = await remit.start("again", seconds=0.5, timeout=100, key="mine")
+            assert same.session_id == session_id
+            assert (await same.result()).data == 6
+            assert (await remit.describe(session_id)).state is State.COMPLETED
+            assert await made.wrong(remit, same) == []

@@ -1,0 +1,250 @@
+"""Files in an object store keep the same promises in a directory and in a real S3."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remit import Misused, RemitError
+from remit.core.ids import new_session_id
+from remit.core.ports import Manifest, ShippedFile
+from remit.stores import blobs as module
+from remit.stores.blobs import PART_BYTES, BlobStore
+from support.s3 import BUCKET, S3Server, s3_server
+
+LARGE = 2 * PART_BYTES + 12345
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["directory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "directory":
+        return f"file://{tmp_path}/with%20space"
+    for name, value in request.getfixturevalue("s3").environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture
+def blobs(url: str) -> BlobStore:
+    store = BlobStore(url)
+    store.check()
+    return store
+
+
+def put(blobs: BlobStore, path: Path, content: bytes, sha256: str | None = None) -> tuple[str, int]:
+    path.write_bytes(content)
+    with open(path, "rb") as file:
+        return blobs.put(file.fileno(), sha256)
+
+
+def got(blobs: BlobStore, sha256: str, size: int, path: Path) -> bytes:
+    with open(path, "wb") as file:
+        blobs.get(sha256, size, file.fileno())
+    return path.read_bytes()
+
+
+def overwrite(blobs: BlobStore, key: str, content: bytes) -> None:
+    blobs._api.put(blobs._store, key, content)
+
+
+def keys(blobs: BlobStore, prefix: str) -> list[str]:
+    return [entry["path"] for entry in blobs._list(prefix)]
+
+
+@pytest.mark.parametrize("size", [0, 5, PART_BYTES, LARGE])
+def test_a_file_comes_back_as_it_was_and_is_kept_once(blobs: BlobStore, tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    first, again = put(blobs, tmp_path / "a", content), put(blobs, tmp_path / "b", content)
+    assert first == again
+    assert blobs.has(first[0])
+    assert got(blobs, *first, tmp_path / "c") == content
+    assert len(keys(blobs, "blobs/")) == 1
+
+
+def test_a_file_that_is_not_what_it_was_is_stored_as_it_is(blobs: BlobStore, tmp_path: Path) -> None:
+    content = os.urandom(LARGE)
+    sha256, size = put(blobs, tmp_path / "a", content, sha256="0" * 64)
+    assert not blobs.has("0" * 64)
+    assert got(blobs, sha256, size, tmp_path / "b") == content
+
+
+@pytest.mark.parametrize("damage", [lambda content: b"x" + content[1:], lambda content: content[:-1], lambda content: content + b"x"])
+def test_content_that_does_not_match_its_hash_is_refused(
+    blobs: BlobStore, tmp_path: Path, damage: "module.Callable[[bytes], bytes]"
+) -> None:
+    content = os.urandom(1000)
+    sha256, size = put(blobs, tmp_path / "a", content)
+    overwrite(blobs, keys(blobs, "blobs/")[0], damage(content))
+    with pytest.raises(RemitError, match="is damaged") as caught:
+        got(blobs, sha256, size, tmp_path / "b")
+    assert caught.value.code == "VALIDATION_FAILED"
+
+
+def test_content_that_is_missing_or_has_an_impossible_name_is_an_error(blobs: BlobStore, tmp_path: Path) -> None:
+    with pytest.raises(RemitError) as caught:
+        got(blobs, "0" * 64, 5, tmp_path / "a")
+    assert caught.value.code == "FILE_NOT_FOUND"
+    with pytest.raises(RemitError, match="names no blob"):
+        got(blobs, "../../sessions/x", 5, tmp_path / "a")
+
+
+def test_the_manifest_of_the_newest_attempt_counts(blobs: BlobStore) -> None:
+    session = new_session_id()
+    assert blobs.manifest(session) is None
+    first = Manifest((ShippedFile("report.md", "0" * 64, 3),), at=1.0, worker="one")
+    second = replace(first, attempt=12, worker="two", is_final=True)
+    blobs.write_manifest(session, second)
+    blobs.write_manifest(session, first)
+    assert blobs.manifest(session) == second
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{", b"[]", b'{"files": [], "at": 1, "base": "--upload-pack=evil"}', b'{"files": [], "at": "never"}',
+        b'{"files": [{"path": "../x", "sha256": "' + b"0" * 64 + b'", "size": 1}], "at": 1}',
+        b'{"files": [{"path": "/etc/passwd", "sha256": "' + b"0" * 64 + b'", "size": 1}], "at": 1}',
+        b'{"files": [{"path": "x", "sha256": "../../remit.txt", "size": 1}], "at": 1}',
+    ],
+)  # fmt: skip
+def test_a_damaged_manifest_is_refused_as_a_whole(blobs: BlobStore, text: bytes) -> None:
+    session = new_session_id()
+    overwrite(blobs, f"sessions/{session}/1.json", text)
+    with pytest.raises(RemitError, match=f"files of {session} in .* cannot be used"):
+        blobs.manifest(session)
+    with pytest.raises(RemitError, match="cannot be used"):  # what it names is not known, so nothing is known to be unused
+        blobs.prune(lambda sessions: sessions, younger_than=0)
+
+
+def test_pruning_removes_what_no_delegation_on_record_has(blobs: BlobStore, tmp_path: Path) -> None:
+    shared, lonely, forgotten = (put(blobs, tmp_path / name, os.urandom(100)) for name in "abc")
+    known, gone = new_session_id(), new_session_id()
+    blobs.write_manifest(known, Manifest((ShippedFile("a", *shared),), at=1.0))
+    blobs.write_manifest(gone, Manifest((ShippedFile("a", *shared), ShippedFile("c", *forgotten)), at=1.0))
+    report = blobs.prune(lambda sessions: [known])
+    assert (report.manifests, report.blobs) == (1, 0), "what is young may be named by a manifest that is still to come"
+    time.sleep(1.1)  # S3 dates by seconds
+    report = blobs.prune(lambda sessions: [known], younger_than=0)
+    assert (report.manifests, report.blobs, report.bytes) == (0, 2, 200)
+    assert blobs.has(shared[0])
+    assert not blobs.has(lonely[0])
+    assert blobs.manifest(gone) is None
+
+
+def test_a_blob_that_is_soon_to_be_pruned_is_written_again(blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(blobs, tmp_path / "a", b"content")
+    before = next(iter(blobs._list("blobs/")))["last_modified"]
+    time.sleep(1.1)
+    monkeypatch.setattr(module, "RENEWED_SECONDS", 0.5)
+    put(blobs, tmp_path / "b", b"content")
+    assert next(iter(blobs._list("blobs/")))["last_modified"] > before
+
+
+UPLOAD = """
+import os, resource, sys
+from remit.stores.blobs import BlobStore
+blobs = BlobStore(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print("begins", flush=True)
+with open(sys.argv[2], "rb") as file:
+    sha256, size = blobs.put(file.fileno())
+if len(sys.argv) > 3:
+    with open(sys.argv[3], "wb") as file:
+        blobs.get(sha256, size, file.fileno())
+print(sha256, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, flush=True)
+"""
+
+
+def upload(url: str, *paths: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", UPLOAD, url, *map(str, paths)], stdout=subprocess.PIPE, text=True)
+
+
+def test_an_upload_that_is_killed_leaves_no_part_of_a_blob(blobs: BlobStore, url: str, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(6 * PART_BYTES))
+    for seconds in (0.02, 0.15):
+        process = upload(url, tmp_path / "large")
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        for key in keys(blobs, "blobs/"):  # it was whole before the signal came
+            assert got(blobs, key.rpartition("/")[2], 6 * PART_BYTES, tmp_path / "b") == (tmp_path / "large").read_bytes()
+    if url.startswith("file:"):
+        draft = tmp_path / "with space" / "blobs" / "ab" / "abcd#1"
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(b"12345")
+        os.utime(draft, (1, 1))
+        assert blobs.prune(lambda sessions: sessions).bytes >= 5
+        assert not draft.exists()
+
+
+def test_processes_that_store_the_same_content_at_once_do_not_disturb_each_other(blobs: BlobStore, url: str, tmp_path: Path) -> None:
+    content = os.urandom(LARGE)
+    (tmp_path / "large").write_bytes(content)
+    processes = [upload(url, tmp_path / "large") for _ in range(2)]
+    said = [process.communicate()[0].split() for process in processes]
+    assert len({words[1] for words in said}) == 1
+    assert got(blobs, said[0][1], LARGE, tmp_path / "b") == content
+    assert len(keys(blobs, "blobs/")) == 1
+
+
+@pytest.mark.parametrize("size", [128 << 20, pytest.param(5 << 30, marks=pytest.mark.lab)])
+def test_a_large_file_is_never_in_memory_as_a_whole(url: str, tmp_path: Path, size: int) -> None:
+    if url.startswith("s3:") and size < 1 << 30:
+        pytest.skip("the upload of many parts to S3 is shown by the smaller files, and by the largest in the lab")
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(size)
+    said, _ = upload(url, tmp_path / "large", tmp_path / "back").communicate()
+    assert int(said.split()[2]) * resource.getpagesize() / 4096 < 110 * 1024, "kilobytes"
+    assert (tmp_path / "back").stat().st_size == size
+
+
+def test_a_refused_key_a_missing_bucket_and_a_server_that_is_away_are_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for change, bucket, message in (
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, BUCKET, "SignatureDoesNotMatch .* Check AWS_ACCESS_KEY_ID"),
+        ({}, "missing", "the bucket does not exist. Create it"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, BUCKET, "Check that it runs, and AWS_ENDPOINT_URL"),
+    ):
+        for name, value in {**s3.environment, **change}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(RemitError, match=rf"The object store s3://{bucket}/p cannot be used: .*{message}") as caught:
+            BlobStore(f"s3://{bucket}/p").check()
+        assert caught.value.code == "STORE_UNAVAILABLE"
+        assert "not-a-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://host/x", "is not an address of an object store"),
+        ("s3://", "names no bucket"),
+        ("s3://key:password@bucket/x", "contains credentials"),
+        ("file://host/x", "names no directory"),
+        ("some/folder", "is not an address of an object store"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_refused(url: str, message: str) -> None:
+    with pytest.raises(Misused, match=message) as caught:
+        BlobStore(url)
+    assert not re.search("password(?!s)", str(caught.value))
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RemitError, match=r"cannot be used: .* Check the directory"):
+        BlobStore(f"file://{tmp_path}/file").check()

@@ -1,0 +1,142 @@
+"""The engine on Temporal keeps the promises of `remit.testing.engine_suite`, over SQLite: caller and worker in one process, and a caller
+that runs nothing with two worker processes."""
+
+import hashlib
+from collections.abc import AsyncIterator, Container, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.testing import (
+    engine_cache_suite,
+    engine_composition_suite,
+    engine_group_suite,
+    engine_suite,
+    engine_time_suite,
+    engine_tree_suite,
+)
+from remit.testing.engine_suite import ENGINE_CHECKS, Check, OpenRemit
+from support.temporal_server import TemporalServer, temporal_server
+from support.worker_processes import AgentServer, WorkerForks, worker_forks
+
+CANNOT_HOLD = {
+    engine_composition_suite.a_composition_that_is_stopped_hands_back_what_came_before: "0.3 s pass before a worker has it",
+    engine_time_suite.the_more_urgent_run_first_and_equals_in_order: "Temporal keeps the order of equals only within one partition",
+    engine_suite.closing_stops_and_settles_what_still_runs: "a delegation in a task queue outlives the process that made it",
+    engine_cache_suite.the_content_of_the_files_that_are_read_decides: "workers do not note which files they read",
+    engine_time_suite.waiting_raises_priority_so_that_low_is_never_starved: "timers of Temporal are a second at least",
+}
+"""What an engine whose queue is Temporal's does not promise."""
+BUILT_IN = ("compose",)
+"""The checks delegate to no other built-in agent: each would be one more queue to poll."""
+LAB = {engine_time_suite.thousands_in_flight_all_come_back, engine_time_suite.at_the_soft_deadline_it_is_told_and_may_hand_in}
+"""A development server carries out some fifty a second; on a busy machine 0.1 s pass before a worker has it."""
+
+
+IN_TEST = "the code of its agent runs in the process of the test, which reports this in another way"
+ELSEWHERE: dict[Check, str] = {
+    engine_cache_suite.calls_with_keys_acceptance_or_secrets_are_not_cached: "secrets are not handed to other processes",
+    engine_group_suite.a_slow_run_is_hedged_and_the_loser_is_stopped: "0.3 s pass before a worker has it",
+    engine_time_suite.one_that_swallows_its_cancellation_is_abandoned_and_reported: "only its worker knows an agent that it abandoned",
+    engine_time_suite.waiting_for_a_slot_counts_against_the_deadline: "0.2 s pass before a worker has the first",
+    engine_tree_suite.an_agent_that_has_ended_can_delegate_no_more: IN_TEST,
+    engine_tree_suite.an_agent_that_leaves_the_program_ends_only_itself: IN_TEST,
+    engine_tree_suite.what_cannot_be_kept_is_an_invalid_return: IN_TEST,
+}
+"""What it does not promise where workers are other processes, either."""
+SAMPLE = {
+    engine_suite.a_delegation_is_recorded_before_it_runs,
+    engine_suite.an_outcome_is_settled_before_its_caller_hears,
+    engine_suite.chunks_arrive_in_order_while_it_runs_and_the_last_is_the_return,
+    engine_suite.a_live_key_returns_the_running_delegation,
+    engine_suite.cancelling_a_tree_acknowledges_every_node,
+    engine_tree_suite.the_depth_is_limited,
+    engine_tree_suite.cycles_are_refused_however_long_they_are,
+    engine_tree_suite.errors_of_children_travel_up,
+    engine_tree_suite.delegations_in_all_and_alive_at_once_are_limited,
+    engine_tree_suite.tokens_and_money_are_limited_for_the_tree,
+    engine_time_suite.a_child_is_never_given_more_time_than_its_caller_has,
+    engine_time_suite.callers_lend_their_slots_to_their_children,
+    engine_group_suite.a_group_adds_no_depth_and_no_name_and_its_choice_is_on_record,
+}
+"""`make test` runs these over worker processes and the others in one process, `make lab` all of them over both."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TemporalServer]:
+    with temporal_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[WorkerForks]:
+    with worker_forks() as forks:
+        yield forks
+
+
+def _settings(root: Path, server: TemporalServer, settings: dict[str, Any]) -> dict[str, Any]:
+    project = f"p{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+    return {
+        "builtin_agents": BUILT_IN,
+        **settings,
+        "engine": {"kind": "temporal", "project": project, "temporal": {"address": server.address}},
+    }
+
+
+@pytest.fixture
+def one_process(server: TemporalServer) -> OpenRemit:
+    @asynccontextmanager
+    async def opened(root: Path, agents: list[Any], **settings: Any) -> AsyncIterator[Remit]:
+        async with Remit.open(root, agents=agents, settings=_settings(root, server, settings)) as remit:
+            await remit.work()
+            yield remit
+
+    return opened
+
+
+@pytest.fixture
+def two_workers(server: TemporalServer, forks: WorkerForks) -> Iterator[OpenRemit]:
+    """Slots are those of one worker: where a check counts them, there is one."""
+
+    @asynccontextmanager
+    async def opened(root: Path, agents: list[Any], **settings: Any) -> AsyncIterator[Remit]:
+        serving, chosen = AgentServer(folder, agents), _settings(root, server, settings)
+        count = 1 if "slots_total" in settings else 2
+        started = [forks.start(root, chosen, specs=serving.specs, socket=serving.socket) for _ in range(count)]
+        try:
+            async with serving.serving(), Remit.open(root, agents=serving.bridged(), settings=chosen) as remit:
+                for worker in started:
+                    await worker.wait_ready()
+                define = remit.directory.define
+                remit.directory.define = lambda definition: (define(definition), serving.define(definition))[0]  # type: ignore[method-assign]
+                yield remit
+        finally:
+            for worker in started:
+                worker.kill()
+
+    with TemporaryDirectory() as folder:
+        yield opened
+
+
+def checks(left_to_lab: Container[Check]) -> list[Any]:
+    return [pytest.param(one, marks=[pytest.mark.lab] if one in left_to_lab else [], id=one.__name__) for one in ENGINE_CHECKS]
+
+
+@pytest.mark.parametrize("check", checks(LAB | SAMPLE))
+async def test_the_engine_on_temporal_keeps_its_promise(check: Check, one_process: OpenRemit, tmp_path: Path) -> None:
+    if check in CANNOT_HOLD:
+        pytest.skip(CANNOT_HOLD[check])
+    await check(one_process, tmp_path)
+
+
+@pytest.mark.parametrize("check", checks(set(ENGINE_CHECKS) - SAMPLE))
+async def test_the_engine_on_temporal_keeps_its_promise_over_two_worker_processes(
+    check: Check, two_workers: OpenRemit, tmp_path: Path
+) -> None:
+    if check in (missing := {**CANNOT_HOLD, **ELSEWHERE}):
+        pytest.skip(missing[check])
+    await check(two_workers, tmp_path)

@@ -1,0 +1,256 @@
+"""A record in PostgreSQL: a project like any other, shared by several processes, and copied from and to SQLite."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from remit import Context, Remit, RemitError, agent, call
+from remit.stores.postgres import PostgresStore
+from support import cli
+from support.postgres import Proxy, new_schema, postgres_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def project(tmp_path: Path, server: str) -> Path:
+    root = tmp_path / "shop"
+    root.mkdir()
+    (root / "remit.toml").write_text(f'[store]\nurl = "{server}"\nschema = "{new_schema()}"\n')
+    return root
+
+
+@agent("echo")
+async def echo(text: str) -> str:
+    return text
+
+
+@agent("tree")
+async def tree(ctx: Context) -> str:
+    done = await ctx.gather(*(call("echo", text=str(number)) for number in range(3)))
+    return " ".join(one.summary for one in done)
+
+
+@agent("sleeper", timeout=60)
+async def sleeper(ctx: Context) -> str:
+    ctx.progress("asleep")
+    await asyncio.sleep(50)
+    return "awake"
+
+
+SCRIPT = """
+import asyncio, sys
+from remit import Context, Remit, agent
+
+@agent("sleeper", timeout=60)
+async def sleeper(ctx: Context) -> str:
+    ctx.progress("asleep")
+    await asyncio.sleep(50)
+    return "awake"
+
+async def main() -> None:
+    async with Remit.open(sys.argv[1], agents=[sleeper], trust=True) as remit:
+        handle = await remit.start("sleeper")
+        print(handle.session_id, flush=True)
+        done = await handle.result()
+        print(done.status, done.stop_reason, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def start(project: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-I", "-c", SCRIPT, str(project)], stdout=subprocess.PIPE, text=True)
+
+
+async def test_delegations_are_recorded_and_found_by_every_command(project: Path) -> None:
+    async with Remit.open(project, agents=[echo, tree]) as remit:
+        done = await remit.delegate("tree")
+        assert (done.status, done.summary) == ("completed", "0 1 2")
+        assert len(await remit.tree(done.session_id)) == 4
+    assert not (project / ".remit" / "remit.db").exists()
+    listed = await asyncio.to_thread(cli.run_json, "history", cwd=project)
+    assert [one["agent"] for one in listed["delegations"]] == ["tree"]
+    shown = await asyncio.to_thread(cli.run_json, "show", "last", cwd=project)
+    assert shown["delegation"]["session_id"] == done.session_id
+    assert "PostgreSQL" in cli.run("backup", cwd=project).stderr
+
+
+async def test_another_process_follows_and_cancels_through_the_store(project: Path) -> None:
+    worker = start(project)
+    assert worker.stdout is not None
+    session = (await asyncio.to_thread(worker.stdout.readline)).strip()
+    async with Remit.open(project, recover=False) as remit:
+        (record,) = await remit.live()
+        assert (record.session_id, str(record.state)) == (session, "running")
+        nodes = await remit.cancel(session, "not needed")
+        assert [node["session_id"] for node in nodes] == [session]
+    assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert "cancelled" in worker.stdout.read()
+    worker.stdout.close()
+
+
+async def test_work_of_a_killed_process_is_settled_by_the_next(project: Path) -> None:
+    worker = start(project)
+    assert worker.stdout is not None
+    session = (await asyncio.to_thread(worker.stdout.readline)).strip()
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    worker.stdout.close()
+    async with Remit.open(project, agents=[sleeper]) as remit:
+        record = await remit.describe(session)
+        assert (str(record.state), record.result and record.result.stop_reason) == ("partial", "crashed")
+
+
+async def test_work_of_another_machine_is_left_alone(project: Path, server: str) -> None:
+    async with Remit.open(project, agents=[sleeper]) as remit:
+        handle = await remit.start("sleeper")
+        with psycopg.connect(server, autocommit=True) as connection:
+            schema = remit.settings.store.schema
+            moved = f"UPDATE {schema}.owners SET host='elsewhere', pid=1, pid_started='another-boot:1'"
+            assert connection.execute(moved).rowcount == 1
+        async with Remit.open(project, agents=[sleeper]) as other:
+            assert (await other.describe(handle.session_id)).state == "running"
+            await other.cancel(handle.session_id)
+        assert (await handle.result()).stop_reason == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["restart", "cut"])
+async def test_a_server_that_is_away_while_twenty_run_loses_nothing_and_repeats_nothing(tmp_path: Path, how: str) -> None:
+    ran: list[int] = []
+    all_run, gate = asyncio.Event(), asyncio.Event()
+
+    @agent("gated", timeout=120)
+    async def gated(ctx: Context, n: int) -> int:
+        ran.append(n)
+        if len(ran) == 20:
+            all_run.set()
+        await gate.wait()
+        return n
+
+    with postgres_server() as server, contextlib.closing(Proxy(server.port)) as proxy:
+        url = server.url.replace(str(server.port), str(proxy.port))
+        async with Remit.open(tmp_path, agents=[gated], settings={"store": {"url": url}}) as remit:
+            handles = [await remit.start("gated", n=number) for number in range(20)]
+            await all_run.wait()
+            proxy.cut() if how == "cut" else server.stop(signal.SIGQUIT)
+            gate.set()  # all end while nothing can be written
+            with pytest.raises(RemitError, match="PostgreSQL") as refused:
+                await remit.delegate("gated", n=99)
+            assert refused.value.code == "STORE_UNAVAILABLE"
+            proxy.mend() if how == "cut" else server.start()
+            assert sorted([(await handle.result()).data for handle in handles]) == list(range(20))
+            assert (await remit.delegate("gated", n=100)).data == 100
+            end = asyncio.get_running_loop().time() + 60
+            while (states := [str(one.state) for one in await remit.history(limit=100)]) != ["completed"] * 21:
+                assert asyncio.get_running_loop().time() < end, states
+                await asyncio.sleep(0.1)
+    assert sorted(ran) == [*range(20), 100]
+
+
+def test_a_refused_password_a_missing_database_and_a_newer_schema_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with postgres_server() as server:
+        PostgresStore(server.url).close()
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("UPDATE remit.remit_version SET version=999")
+        with pytest.raises(RemitError, match=r"written by a newer remit \(schema 999.*Upgrade"):
+            PostgresStore(server.url)
+        with pytest.raises(RemitError, match=r"does not exist.*createdb"):
+            PostgresStore(f"{server.url}_missing")
+        server.need_password()
+        for password in (None, "wrong"):
+            monkeypatch.delenv("PGPASSWORD", raising=False) if password is None else monkeypatch.setenv("PGPASSWORD", password)
+            with pytest.raises(RemitError, match="Set PGUSER and PGPASSWORD") as refused:
+                PostgresStore(server.url, schema="other")
+            assert "wrong" not in str(refused.value)
+        monkeypatch.setenv("PGPASSWORD", "right")
+        PostgresStore(server.url, schema="other").close()
+
+
+def test_the_place_of_a_child_in_its_tree_is_final_when_it_is_recorded(server: str) -> None:
+    """Budgets that several processes share count by it: were another child to come before it later, both would draw the last of it."""
+    from remit.core.record import RecordDelegation
+    from remit.testing.store_samples import record, session
+
+    schema = new_schema()
+    PostgresStore(server, schema=schema).close()
+    places: dict[str, int] = {}
+
+    def add(first: int) -> None:
+        with contextlib.closing(PostgresStore(server, schema=schema)) as store:
+            for number in range(first, first + 25):
+                store.apply([RecordDelegation(record(number, parent=1))])
+                tree = [one.session_id for one in store.tree(session(1))]
+                places[session(number)] = tree.index(session(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, (100, 200, 300, 400)))
+    with contextlib.closing(PostgresStore(server, schema=schema)) as store:
+        assert places == {one.session_id: number for number, one in enumerate(store.tree(session(1)))}
+
+
+def test_an_attempt_whose_commit_was_cut_off_is_recognised(server: str) -> None:
+    from remit.testing.store_samples import outcome, record
+
+    store = PostgresStore(server, schema=new_schema())
+    store.owner_id = "one"
+    from remit.core.record import RecordDelegation
+
+    with contextlib.closing(store):
+        store.apply([RecordDelegation(record(1))])
+        assert not store.apply([RecordDelegation(record(1))]).clashes
+        store.apply([outcome(1)])
+        assert not store.apply([outcome(1)]).already_settled
+        assert store.apply([RecordDelegation(record(1, created_at=5.0))]).clashes
+
+
+def test_a_record_is_copied_to_postgresql_and_back(tmp_path: Path, server: str) -> None:
+    root, schema = tmp_path / "shop", new_schema()
+    root.mkdir()
+    for number in range(3):
+        assert cli.run("delegate", "worker.write_file", f"path={number}.txt", "content=x", cwd=root).code == 0
+    before = cli.run_json("history", cwd=root)
+    assert cli.run_json("store", "copy", "--to", server, "--schema", schema, cwd=root)["copied"]["delegations"] == 3
+    (root / "remit.toml").write_text(f'[store]\nurl = "{server}"\nschema = "{schema}"\n')
+    assert cli.run_json("history", cwd=root) == before
+    assert cli.run("delegate", "worker.list_files", cwd=root).code == 0
+    assert cli.run_json("store", "copy", "--to", "sqlite", cwd=root)["copied"]["delegations"] == 4
+    (root / "remit.toml").unlink()
+    assert len(cli.run_json("history", cwd=root)["delegations"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://127.0.0.1:1/shop", "Check that the server runs"),
+        ("postgresql://user:secret@127.0.0.1:1/shop", "contains a password"),
+        ("mysql://127.0.0.1/shop", "store.url"),
+    ],
+)
+def test_a_bad_address_is_one_sentence_with_what_to_do(url: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(f'[store]\nurl = "{url}"\n')
+    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_an_unapproved_project_does_not_reach_the_address_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_TRUST")
+    (tmp_path / "remit.toml").write_text('[store]\nurl = "postgresql://127.0.0.1:1/shop"\n')
+    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
+    assert done.code == 0
+    assert "Not approved: settings" in done.stderr

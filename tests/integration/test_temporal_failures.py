@@ -1,0 +1,479 @@
+"""The engine on Temporal with real worker processes: cut off, drained and crowded. Nothing is lost, nothing runs twice, nothing overlaps.
+
+Workers that are killed are in `tests/chaos/test_temporal_kill9.py`."""
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from remit import Context, Misused, Remit, Status, Unavailable, agent
+from remit.core.states import State
+from remit.engines.embedded.budgets import lack_on_record
+from remit.engines.temporal import engine as temporal_engine
+from remit.engines.temporal.workflow import DelegationWorkflow
+from remit.system.processes import is_alive
+from remit.testing import Scripted, hang
+from support.lab import is_lab
+from support.pace import allowed
+from support.temporal_cluster import HEARTBEAT, Cluster, cluster
+from support.temporal_server import TemporalServer, free_port, temporal_server
+from support.worker_processes import WorkerForks, worker_forks
+
+SDK_SECONDS = 6.0
+"""So long after the heartbeat timeout Temporal's SDK cancels an activity by itself if it takes it for lost."""
+AGENTS = """
+@agent("child")
+async def child(ctx: Context, n: int) -> int:
+    note(ctx, "child")
+    return n
+
+@agent("steps", resumable=True)
+async def steps(ctx: Context, seconds: float = 60.0) -> int:
+    note(ctx, "begin")
+    first = (await ctx.delegate("child", n=1)).data
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not (ctx.root / "go").exists():
+        note(ctx, "works")
+        await asyncio.sleep(0.02)
+    note(ctx, "end")
+    return first + (await ctx.delegate("child", n=2)).data
+
+@agent("deaf", resumable=True, isolation="thread")
+def deaf(ctx) -> str:
+    note(ctx, "begin")
+    root = ctx.root
+    while not (root / "go").exists():
+        try:
+            note(ctx, "works")
+            time.sleep(0.02)
+        except BaseException:
+            pass
+    return "done"
+
+@agent("quick")
+async def quick(ctx: Context, n: int) -> int:
+    await asyncio.sleep(0.02)
+    note(ctx, "quick")
+    return n
+
+@agent("leaf", isolation="process", spread=True)
+def leaf(ctx, n: int) -> None:
+    note(ctx, "leaf")
+    time.sleep(60)
+
+@agent("tree")
+async def tree(ctx: Context) -> None:
+    await ctx.gather(*(call("leaf", n=n) for n in range(3)))
+
+@agent("spends", spread=True)
+async def spends(ctx: Context, tokens: int) -> None:
+    ctx.spend(tokens=tokens)
+    await asyncio.sleep(0.3)
+
+@agent("branch", spread=True)
+async def branch(ctx: Context, agent: str, count: int, **given) -> list:
+    results = await asyncio.gather(*(ctx.delegate(agent, **given) for _ in range(count)))
+    return [one.errors[0].code if one.errors else "ok" for one in results]
+
+@agent("trunk")
+async def trunk(ctx: Context, agent: str, count: int, given: dict) -> list:
+    found = await asyncio.gather(*(ctx.delegate("branch", agent=agent, count=count, **given) for _ in range(3)))
+    return [code for one in found for code in one.data]
+
+@agent("deep", spread=True)
+async def deep(ctx: Context, is_cycle: bool = False) -> list:
+    below = await ctx.delegate("deep" if is_cycle else "deeper")
+    return [os.getpid(), *(below.data or []), *(one.code for one in below.errors)]
+
+@agent("deeper", spread=True)
+async def deeper(ctx: Context) -> list:
+    below = await ctx.delegate("deepest")
+    return [os.getpid(), *below.data]
+
+@agent("deepest", spread=True)
+async def deepest(ctx: Context) -> list:
+    refused = await ctx.delegate("child", n=1)
+    return [os.getpid(), ctx.depth, list(ctx.path), ctx.remaining, refused.errors[0].code]
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TemporalServer]:
+    with temporal_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[WorkerForks]:
+    with worker_forks() as forks:
+        yield forks
+
+
+@pytest.fixture
+def made(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, server.address, forks, AGENTS) as made:
+        yield made
+
+
+# ---- the command, as a process of its own
+
+
+async def test_a_drained_worker_hands_resumable_work_to_another_at_once(made: Cluster) -> None:
+    engine = made.settings()["engine"]
+    chosen = {f"REMIT_ENGINE__TEMPORAL__{key.upper()}": str(value) for key, value in engine["temporal"].items()}
+    environment = {**os.environ, **chosen, "REMIT_ENGINE__KIND": "temporal", "REMIT_ENGINE__PROJECT": engine["project"]}
+    words = [sys.executable, "-m", "remit", "worker", "--json"]
+    first = await asyncio.create_subprocess_exec(*words, cwd=made.root, env=environment, stdout=asyncio.subprocess.PIPE)
+    assert first.stdout is not None
+    assert json.loads(await first.stdout.readuntil(b"\n}\n"))["event"] == "working"
+    async with made.open() as remit:
+        handle = await remit.start("steps", timeout=100)
+        await made.until("works", 2)
+        (second,) = await made.start()
+        first.send_signal(signal.SIGTERM)
+        await made.until("begin", 2)
+        (made.root / "go").touch()
+        assert (await handle.result()).data == 3
+        assert await asyncio.wait_for(first.wait(), 30) == 0
+        assert await made.wrong(remit, handle) == []
+    assert [line.pid for line in made.lines("begin")] == [first.pid, second.pid]
+    assert len(made.lines("child")) == 2, "each child once"
+
+
+# ---- cut off
+
+
+@asynccontextmanager
+async def proxy(to: int) -> "AsyncIterator[tuple[int, asyncio.subprocess.Process]]":
+    """A TCP proxy in a process of its own: stopped, it cuts its clients off without closing their connections."""
+    port = free_port()
+    program = f"""
+import asyncio
+async def pump(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data); await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+async def serve(reader, writer):
+    there = await asyncio.open_connection("127.0.0.1", {to})
+    await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+async def main():
+    async with await asyncio.start_server(serve, "127.0.0.1", {port}) as server:
+        print("ready", flush=True)
+        await server.serve_forever()
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        yield port, process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("name", ["steps", "deaf"])
+async def test_a_worker_that_is_cut_off_stops_before_another_begins(name: str, made: Cluster, server: TemporalServer) -> None:
+    """`deaf` is a thread that cannot be stopped: its worker ends itself. The first worker's clock is an hour fast, the second's slow."""
+    async with proxy(server.port) as (port, process):
+        (first,) = await made.start(address=f"127.0.0.1:{port}", clock_offset=3600.0)
+        async with made.open() as remit:
+            handle = await remit.start(name, timeout=100)
+            await made.until("works", 2)
+            (second,) = await made.start(clock_offset=-3600.0)
+            process.send_signal(signal.SIGSTOP)
+            await made.until("begin", 2)
+            (made.root / "go").touch()
+            assert (await handle.result()).status is Status.COMPLETED
+            assert made.overlaps() == []
+            process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(HEARTBEAT / 4)
+            assert (await remit.describe(handle.session_id)).owner.startswith(f"{second.pid}-"), "the outcome of the late one is refused"
+            assert is_alive(first.pid, None) is (name == "steps")
+
+
+async def test_a_caller_whose_clock_is_an_hour_off_sees_its_workers_and_its_results(made: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    await made.start(2)
+    for offset in (3600.0, -3600.0):
+        with monkeypatch.context() as changed:
+            real = time.time
+            changed.setattr(time, "time", lambda real=real, offset=offset: real() + offset)
+            async with made.open() as remit:
+                result = await remit.delegate("trunk", agent="quick", count=1, given={"n": 1}, timeout=60, budget={"seconds": 50})
+                assert result.data == ["ok"] * 3
+                assert len(await remit.engine.workers()) == 2
+
+
+# ---- limits across workers
+
+
+async def test_depth_cycles_and_deadlines_are_exact_across_workers(made: Cluster) -> None:
+    await made.start(2, slots=1)
+    async with made.open() as remit:
+        result = await remit.delegate("deep", timeout=60)
+        *pids, depth, path, remaining, refused = result.data
+        assert (depth, path) == (3, ["orchestrator", "deep", "deeper", "deepest"])
+        assert refused == "MAX_DEPTH_EXCEEDED"
+        assert remaining < 60
+        assert len(pids) == 3
+        assert (await remit.delegate("deep", is_cycle=True, timeout=60)).data[-1] == "CYCLE_DETECTED"
+        assert await made.wrong(remit) == []
+
+
+async def test_budgets_are_exact_across_workers(made: Cluster) -> None:
+    """Three workers draw from one budget at the same time."""
+    await made.start(3, slots=6)
+    async with made.open() as remit:
+        many = {"agent": "quick", "count": 4, "given": {"n": 1}}
+        result = await remit.delegate("trunk", **many, timeout=100, budget={"delegations": 9})
+        assert Counter(result.data) == {"ok": 5, "BUDGET_EXCEEDED": 7}, "trunk and three branches are four of nine"
+        spends = {"agent": "spends", "count": 2, "given": {"tokens": 10}}
+        result = await remit.delegate("trunk", **spends, timeout=100, budget={"tokens": 35})
+        tree = await remit.tree(result.session_id)
+        spent = [one.tokens for one in tree if one.agent == "spends" and one.started_at is not None]
+        assert "BUDGET_EXCEEDED" in result.data
+        assert 40 <= sum(spent) <= 60, "a child that passes the limit is stopped, and none starts after it"
+        later = await remit.delegate("trunk", **spends, timeout=100, budget={"tokens": 0})
+        assert later.errors[0].code == "BUDGET_EXCEEDED"
+
+
+async def test_a_tree_over_three_workers_is_cancelled_and_every_process_is_dead_within_a_second(made: Cluster) -> None:
+    await made.start(3, slots=2)
+    async with made.open() as remit:
+        handle = await remit.start("tree", timeout=100)
+        leaves = await made.until("leaf", 3)
+        limit, began = allowed(1.0), time.monotonic()
+        await remit.cancel(handle.session_id, "not wanted")
+        while [line.pid for line in leaves if is_alive(line.pid, None)]:
+            assert time.monotonic() - began < limit, "a process is alive"
+            await asyncio.sleep(0.005)
+        print(f"cancelled in {time.monotonic() - began:.3f} s")
+        await handle.result()
+        assert await made.wrong(remit, handle) == []
+        assert {one.state for one in await remit.tree(handle.session_id)} == {State.CANCELLED}
+
+
+# ---- many
+
+
+@pytest.mark.timeout(400 if is_lab() else 120)
+async def test_workers_share_the_work_and_each_delegation_runs_once(made: Cluster) -> None:
+    count = 300 if is_lab() else 60
+    await made.start(3, slots=4)
+    async with made.open() as remit:
+        results = await asyncio.gather(*(remit.delegate("quick", n=n, timeout=300) for n in range(count)))
+        assert sorted(result.data for result in results) == list(range(count))
+    done = made.lines("quick")
+    assert len({line.session_id for line in done}) == len(done) == count
+    shares = Counter(line.pid for line in done)
+    assert len(shares) == 3
+    assert min(shares.values()) >= count / 5, shares
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(900)
+async def test_two_thousand_in_flight_all_come_back_and_their_caller_grows_by_at_most_a_hundred_megabytes(made: Cluster) -> None:
+    await made.start(2, slots=64)
+    async with made.open() as remit:
+        await asyncio.gather(*(remit.delegate("quick", n=n, timeout=800) for n in range(50)))  # loads what is used
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        results = await asyncio.gather(*(remit.delegate("quick", n=n, timeout=800) for n in range(2000)))
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert [result.data for result in results] == list(range(2000))
+    done = made.lines("quick")
+    assert len({line.session_id for line in done}) == len(done) == 2050
+    print(f"the caller grew by {grown:.0f} MB")
+    assert grown <= 100
+
+
+async def test_two_callers_with_one_key_get_one_delegation(made: Cluster) -> None:
+    await made.start(2)
+    async with made.open() as one, made.open() as other:
+        results = await asyncio.gather(*(remit.delegate("quick", n=1, key="k", timeout=60) for remit in (one, other)))
+        assert results[0].session_id == results[1].session_id
+    assert len(made.lines("quick")) == 1
+
+
+async def test_an_attempt_that_is_delivered_twice_runs_once_however_long_it_takes(made: Cluster) -> None:
+    """The same start twice is refused by Temporal; the same attempt twice, by another workflow here, is claimed once."""
+    await made.start(2)
+    async with made.open() as remit:
+        handle = await remit.start("steps", timeout=60)
+        await made.until("works", 1)
+        client = await Client.connect(made.settings()["engine"]["temporal"]["address"])
+        order = next(iter([e async for e in client.get_workflow_handle(handle.session_id).fetch_history_events()]))
+        (given,) = order.workflow_execution_started_event_attributes.input.payloads
+        queue = order.workflow_execution_started_event_attributes.task_queue.name
+        again = await client.start_workflow("remit.delegation", json.loads(given.data), id=f"{handle.session_id}-again", task_queue=queue)
+        assert await asyncio.wait_for(again.result(), 30) == "settled, or claimed by another worker"
+        await asyncio.sleep(HEARTBEAT + SDK_SECONDS)
+        assert len(made.lines("begin")) == 1
+        (made.root / "go").touch()
+        assert (await handle.result()).data == 3
+        assert await made.wrong(remit, handle) == []
+
+
+# ---- bad input: one sentence, with what to do, and nothing started
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "advice"),
+    [
+        ({}, "needs a name for the project", "project"),
+        ({"project": "p", "temporal": {"address": "127.0.0.1:1"}}, "127.0.0.1:1 cannot be reached", "temporal server start-dev"),
+        ({"project": "p", "temporal": {"namespace": "absent"}}, "no namespace 'absent'", "temporal operator namespace create"),
+        ({"project": "p", "temporal": {"address": "10.255.255.1:7233"}}, "SQLite database of this machine", "one_machine"),
+        ({"project": "p", "temporal": {"files": "shipped"}}, "requires an object store", "shared"),
+        ({"project": "p", "temporal": {"heartbeat_seconds": 1.0}}, "heartbeat_seconds must be", "config"),
+    ],
+    ids=["project", "unreachable", "namespace", "sqlite", "files", "heartbeat"],
+)
+async def test_bad_input_is_refused_with_advice(
+    engine: dict[str, Any], said: str, advice: str, server: TemporalServer, tmp_path: Path
+) -> None:
+    temporal = {"address": server.address, **engine.get("temporal", {})}
+    with pytest.raises((Misused, Unavailable)) as refused:
+        async with Remit.open(tmp_path, settings={"engine": {"kind": "temporal", **engine, "temporal": temporal}}):
+            pass
+    assert said in str(refused.value)
+    assert advice in refused.value.advice
+
+
+def _settings(server: TemporalServer, root: Path) -> dict[str, Any]:
+    temporal = {"address": server.address, "heartbeat_seconds": HEARTBEAT, "worker_wait_seconds": 2.0}
+    return {"engine": {"kind": "temporal", "project": f"q{abs(hash(str(root)))}", "temporal": temporal}}
+
+
+async def test_a_worker_with_another_definition_refuses_and_names_both(server: TemporalServer, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @agent("same")
+    async def old() -> None:
+        ran.append("old")
+
+    @agent("same", description="changed")
+    async def new() -> None:
+        ran.append("new")
+
+    settings = _settings(server, tmp_path)
+    async with (
+        Remit.open(tmp_path, agents=[old], settings=settings) as worker,
+        Remit.open(tmp_path, agents=[new], settings=settings) as caller,
+    ):
+        await worker.work(["same"])
+        result = await caller.delegate("same", timeout=60)
+        theirs, ours = (remit.directory.definition_hash("same") for remit in (worker, caller))
+    assert (result.errors[0].code, ran) == ("AGENT_UNAVAILABLE", [])
+    assert theirs in result.errors[0].message
+    assert ours in result.errors[0].message
+
+
+async def test_without_a_worker_a_warning_says_how_to_start_one_and_it_ends_as_unavailable(
+    server: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = _settings(server, tmp_path)
+    async with Remit.open(tmp_path, agents=[Scripted("lonely")], settings=settings) as remit:
+        handle = await remit.start("lonely", timeout=60)
+        queue = f"remit:{settings['engine']['project']}:lonely"
+        while not any(queue in said and "remit worker --agents lonely" in said for said in caplog.messages):
+            assert (await remit.describe(handle.session_id)).result is None, "the warning comes at once"
+            await asyncio.sleep(0.01)
+        result = await handle.result()
+    assert result.errors[0].code == "AGENT_UNAVAILABLE"
+    assert "remit worker --agents lonely" in result.errors[0].message
+
+
+@pytest.mark.parametrize("failures", [3, 10_000], ids=["for a moment", "until the deadline"])
+@pytest.mark.parametrize("spread", [False, True], ids=["local child", "remote child"])
+async def test_a_child_whose_budget_cannot_be_read_waits_for_the_store_and_ends_by_its_deadline(
+    failures: int, spread: bool, server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    def away(store: Any, delegation: Any, limits: Any) -> str | None:
+        nonlocal asked
+        asked += delegation.agent == "inner"
+        if delegation.agent == "inner" and asked <= failures:
+            raise Unavailable("the database is away", code="STORE_UNAVAILABLE")
+        return lack_on_record(store, delegation, limits)
+
+    @agent("inner")
+    async def inner() -> str:
+        return "ran"
+
+    @agent("outer")
+    async def outer(ctx: Context) -> Any:
+        child = await ctx.delegate("inner", timeout=40 if failures == 3 else 3, spread=spread)
+        return [child.data, child.stop_reason]
+
+    @agent("root")
+    async def root(ctx: Context) -> Any:
+        return (await ctx.delegate("outer", spread=True)).data  # what it delegates shares the budget of its tree with other processes
+
+    monkeypatch.setattr(temporal_engine, "lack_on_record", away)
+    async with Remit.open(tmp_path, agents=[inner, outer, root], settings=_settings(server, tmp_path)) as remit:
+        await remit.work()
+        result = await asyncio.wait_for(remit.delegate("root", timeout=60), allowed(60))
+    assert asked >= min(failures, 4)
+    assert result.data == (["ran", "finished"] if failures == 3 else [None, "unavailable"])
+
+
+async def test_two_projects_of_one_name_with_different_stores_are_refused(server: TemporalServer, tmp_path: Path) -> None:
+    settings = _settings(server, tmp_path)
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    async with Remit.open(tmp_path / "one", agents=[Scripted("a")], settings=settings) as remit:
+        await remit.work(["a"])
+        assert (await remit.delegate("a", timeout=60)).ok
+        with pytest.raises(Misused, match="Two projects are named") as refused:
+            async with Remit.open(tmp_path / "other", agents=[Scripted("a")], settings=settings):
+                pass
+    for name in ("one", "other"):
+        assert str(tmp_path / name) in str(refused.value)
+    assert "another [engine] project" in refused.value.advice
+
+
+async def test_a_workflow_that_is_terminated_in_temporal_is_a_cancelled_delegation(server: TemporalServer, tmp_path: Path) -> None:
+    sleeper = Scripted("sleeper", hang())
+    async with Remit.open(tmp_path, agents=[sleeper], settings=_settings(server, tmp_path)) as remit:
+        await remit.work(["sleeper"])
+        handle = await remit.start("sleeper", timeout=60)
+        await sleeper.called.wait()
+        client = await Client.connect(server.address)
+        await client.get_workflow_handle(handle.session_id).terminate("by a person")
+        result = await handle.result()
+    assert result.errors[0].code == "CANCELLED"
+    assert "terminated in Temporal" in result.errors[0].message
+
+
+async def test_secrets_are_not_handed_to_workers(server: TemporalServer, tmp_path: Path) -> None:
+    worker = Scripted("worker-of-secrets")
+    async with Remit.open(tmp_path, agents=[worker], settings=_settings(server, tmp_path)) as remit:
+        result = await remit.delegate("worker-of-secrets", password="correct horse battery")
+    assert (result.errors[0].code, worker.calls) == ("INVALID_PARAMETERS", [])
+    assert "environment variable" in result.errors[0].recommendation
+
+
+HISTORIES = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "temporal_histories").glob("*.json"))}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+async def test_histories_of_released_versions_replay(name: str) -> None:
+    replayer = Replayer(workflows=[DelegationWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
+    await replayer.replay_workflow(WorkflowHistory.from_json(name, HISTORIES[name]))

