@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.cli import completion
 from remit.cli.delegate import only_served
 from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -44,9 +45,9 @@ Call it: remit delegate claude "Say what this project does"
 
 `remit init` finds installed coding agents and writes their lines."""
 INSTRUCTION_LINES = 6
-"""Lines of its instructions that are shown."""
+"""Lines of an agent's instructions that are shown."""
 READING = "worker.read_file, worker.list_files, worker.search_files"
-"""The tools of a new agent, if none are named: it reads, and changes nothing."""
+"""Default tools of a new agent: read only."""
 PURPOSE = "Answers questions about this project by looking at its files."
 TEMPLATE = """\
 ---
@@ -90,7 +91,9 @@ def agents(
     project: Project,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Show this agent, or the operations of this target.", show_default=False),
+        typer.Argument(
+            metavar="NAME", help="Show this agent, or the operations of this target.", show_default=False, autocompletion=completion.agents
+        ),
     ] = None,
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
     write: Annotated[
@@ -108,7 +111,10 @@ def agents(
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
     if project.as_json:
         documents = [
-            agent_document(spec, *_timeouts(spec, project)) | definition_document(_definition(spec.name, project)) for spec in specs
+            agent_document(spec, *_timeouts(spec, project))
+            | definition_document(_definition(spec.name, project))
+            | {"unavailable": directory.missing(spec)}
+            for spec in specs
         ]
         say_json({"agents": documents, "problems": directory.problems})
         return Exit.OK
@@ -148,7 +154,7 @@ def _definition(name: str, project: Project) -> "Definition | None":
 
 
 def _kind(spec: AgentSpec, definition: "Definition | None") -> str:
-    """`inline function`, `command`, …; a profile with the agent that carries it out."""
+    """`inline function`, `command`, …; for a profile also the agent that executes it."""
     if definition is None:
         return f"{spec.isolation} {spec.kind}" if spec.kind == "function" else spec.kind
     if spec.kind == "profile":
@@ -157,7 +163,7 @@ def _kind(spec: AgentSpec, definition: "Definition | None") -> str:
 
 
 def _print_all(specs: list[AgentSpec], project: Project) -> None:
-    """The project's own, then those that come with remit; without any of its own, how to write one."""
+    """Print the project's own agents, then the built-in ones. Without own agents, print how to write one."""
     own = [spec for spec in specs if not is_built_in(spec)]
     built_in = [spec for spec in specs if is_built_in(spec) and not is_role(spec)]
     roles = [spec for spec in specs if is_role(spec)]
@@ -165,6 +171,7 @@ def _print_all(specs: list[AgentSpec], project: Project) -> None:
         shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
         for spec in own:
             timeout, kind = duration(_timeouts(spec, project)[0]), _kind(spec, _definition(spec.name, project))
+            kind = "unavailable" if project.directory.missing(spec) else kind
             shown.add_row(spec.name, cut(spec.description), kind, timeout, cut(project.inside(spec.source)))
         console().print(shown)
     if built_in:
@@ -177,7 +184,7 @@ def _print_all(specs: list[AgentSpec], project: Project) -> None:
 
 
 def _print_named(name: str, specs: list[AgentSpec], project: Project) -> None:
-    """An agent, a target with its operations, or both: `researcher` is a role of the board as well."""
+    """Print an agent, a target with its operations, or both: `researcher` is also a role of the board."""
     alone = [spec for spec in specs if spec.name == name]
     if operations := [spec for spec in specs if spec.name != name]:
         timeout, maximum = map(duration, _timeouts(operations[0], project))
@@ -207,7 +214,7 @@ def _print_operations(specs: Sequence[AgentSpec], closer: str) -> None:
 
 
 def _harmless(specs: Sequence[AgentSpec]) -> AgentSpec:
-    """For an example: one that only reads, and takes something."""
+    """An operation for an example: one that only reads and takes a parameter."""
     reading = (spec for spec in specs if spec.effects == ("read",) and spec.parameters_schema.get("required"))
     return next(reading, specs[0])
 
@@ -228,6 +235,7 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
     if spec.output_schema is not None:
         names = ", ".join(map(str, spec.output_schema.get("properties", {})))
         lines.append(("returns", f"data of its output schema{f': {names}' if names else ''}"))
+    lines += [("requires", ", ".join(spec.requires)), ("missing", project.directory.missing(spec))]
     traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), (f"retries {spec.retries}", spec.retries)]
     lines.append(("declared", ", ".join(trait for trait, value in traits if value)))
     for label, words in lines:
@@ -243,7 +251,7 @@ def _definition_lines(spec: AgentSpec, definition: "Definition", project: Projec
     settings = project.settings
     lines = [("missing", str(why_unavailable(definition)) if definition.kind is Kind.PROFILE else "")]
     lines.append(("command", shlex.join(definition.command)))
-    lines.append(("workspace", f"{spec.workspace}{', merged' if spec.merge else ''}"))
+    lines.append(("workspace", f"{spec.workspace}{', merged by the queue' if spec.merge == 'queue' else ', merged' if spec.merge else ''}"))
     if definition.kind is Kind.MODEL:
         model = ", else ".join(definition.models) or (
             f"{', else '.join(settings.model)} ({settings.source_of('model')})" if settings.model else ""
@@ -320,7 +328,7 @@ def new(
 
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
-    """A new file below `.remit/agents`, approved: its path in the project."""
+    """Create an approved file in `.remit/agents` and return its path in the project."""
     from remit.system.trust import approve_written
 
     place = project.folder / "agents" / f"{name}.md"
@@ -442,4 +450,4 @@ def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAg
         if known.install and known.program in ("claude", "codex", "opencode"):
             say(f"  {known.program}: {known.install}")
     if found and not has_mcp():
-        say(f"\n{NO_MCP}")
+        say(f"\n{NO_MCP}; then add delegates = true to each.")

@@ -1,7 +1,6 @@
-"""Asking the person at the terminal where a rule of the policy says so: one question at a time, with a countdown.
+"""Asks the person at the terminal for the approvals that the policy requires: one question at a time, with a countdown.
 
-Asked only if stdin and stderr are a terminal and this process is in the foreground. Live pictures are paused during a question.
-"""
+Asks only if stdin and stderr are a terminal and this process is in the foreground. Live views pause during a question."""
 
 import asyncio
 import contextlib
@@ -24,7 +23,7 @@ _pictures: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 @contextlib.contextmanager
 def pausing(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[None]:
-    """Within this, a live picture is paused during questions."""
+    """Pause a live view during questions."""
     _pictures.append((pause, resume))
     try:
         yield
@@ -33,7 +32,7 @@ def pausing(pause: Callable[[], None], resume: Callable[[], None]) -> Iterator[N
 
 
 def person_here() -> Approver | None:
-    """The person at the terminal; None without one."""
+    """The approver at the terminal, or None without a terminal."""
     return TerminalApprover() if _is_attended() else None
 
 
@@ -49,7 +48,7 @@ class TerminalApprover:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
         self._always: set[tuple[str, str, tuple[str, ...]]] = set()
-        """Allowed for a whole tree: its root, the action, and the rules that ask."""
+        """Allowed for a whole tree: its root, the action, and the rules that require approval."""
 
     async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
         try:
@@ -90,7 +89,7 @@ class TerminalApprover:
 
 
 def _question(asked: PolicyRequest, decision: Decision) -> list[str]:
-    """Who asks for what, and which rule asks. The words of agents are made harmless."""
+    """The caller, the request, and the rule that requires approval. Text from agents is sanitized."""
     facts = [
         f"{one_line(name, 40)}={one_line(value, 200)}" for name, value in asked.facts.items() if name not in ("parts", "name", "inside")
     ]
@@ -104,7 +103,7 @@ def _question(asked: PolicyRequest, decision: Decision) -> list[str]:
 
 
 def _read_key(descriptor: int) -> str:
-    """A key, or all of a pasted word, whose first letter is not an answer. Empty, which is a no, when the terminal was closed."""
+    """Read one key. Pasted words are read whole and are not an answer. Empty, which means no, if the terminal was closed."""
     try:
         typed = os.read(descriptor, 64).decode("utf-8", "replace")
     except OSError:
@@ -114,7 +113,7 @@ def _read_key(descriptor: int) -> str:
 
 @contextlib.contextmanager
 def _single_keys() -> Iterator[None]:
-    """Keys without Enter and echo. Keys typed before the question are discarded."""
+    """Read keys without Enter and echo. Discards keys typed before the question."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor, termios.TCSANOW)

@@ -1,4 +1,4 @@
-"""Options and arguments that commands share, and how values are read: `k=v` pairs, budgets, durations, times, task numbers."""
+"""Shared options and arguments, and the parsers of their values: `k=v` pairs, budgets, durations, times, task numbers."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from remit.cli.completion import sessions
 from remit.core.budget import Limits
 from remit.core.errors import Misused
 from remit.core.parameters import declared_name
@@ -31,16 +32,18 @@ Timeout = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 Session = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False),
+    typer.Argument(
+        metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False, autocompletion=sessions
+    ),
 ]
 
 
-OPTIONS = ("accept", "budget", "idle", "key", "priority", "resume", "timeout")
-"""Options of `remit delegate`, which people write as parameters because a program passes them beside the parameters."""
+OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")
+"""Options of `remit delegate` that people write as parameters, because the Python API passes both as keywords."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdw]?)")
 _COMMA = re.compile(r",(?![^{}]{0,200}})")
-"""Not within braces: `*.{py,md}` is one pattern."""
+"""A comma outside braces: `*.{py,md}` is one pattern."""
 NUMBERS_AT_MOST = 10_000
 _RANGE = re.compile(r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?")
 
@@ -49,11 +52,10 @@ _RANGE = re.compile(r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?")
 
 
 def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. A string of the schema stays text; a list of strings
-    may be `k=a,b` or `k=a k=b`. Names may be in camelCase or in snake_case.
+    """Parse `k=v …`: JSON if it is valid JSON, else text; `k=@file` reads a file. A string in the schema stays text; a list of strings may
+    be `k=a,b` or `k=a k=b`. Names may be in camelCase or snake_case.
 
-    A bare text is the `task` of an agent that takes one. `schema` None: the agent is not known.
-    """
+    A bare text is the `task` of an agent that takes one. `schema` is None if the agent is unknown."""
     found: dict[str, Any] = {}
     properties = (schema or {}).get("properties", {})
     for pair in given:
@@ -78,13 +80,13 @@ def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict
 
 
 def is_bare(pair: str) -> bool:
-    """Whether it is a text rather than a name with a value: `a b=c` is a sentence."""
+    """Whether it is a text rather than name=value: `a b=c` is a sentence."""
     name, equals, _ = pair.partition("=")
     return not equals or not name.strip() or len(name.split()) > 1
 
 
 def _no_pair(pair: str, schema: Mapping[str, Any] | None) -> Misused:
-    """With an example that this agent would accept."""
+    """The error for an invalid pair, with an example that this agent accepts."""
     properties = (schema or {}).get("properties", {})
     if schema is None:
         advice = "Write e.g. path=README.md count=3 'tags=[\"a\"]'."
@@ -101,7 +103,7 @@ def _is_text(schema: Any) -> bool:
 
 
 def _is_list(schema: Any) -> bool:
-    """A list of strings, and not a string as well, which may contain commas."""
+    """Whether it is a list of strings and not also a string, which may contain commas."""
     if not isinstance(schema, dict):
         return False
     kinds = [one for one in schema.get("anyOf") or [schema] if isinstance(one, dict)]
@@ -110,7 +112,7 @@ def _is_list(schema: Any) -> bool:
 
 
 def _items(text: str) -> Any:
-    """Lists, objects and null as JSON; a JSON string is one item; anything else is split at its commas."""
+    """Parse lists, objects and null as JSON. A JSON string is one item; other text is split at commas."""
     value = _parsed(text)
     if value is None or isinstance(value, list | dict):
         return value
@@ -144,7 +146,7 @@ def _parsed(text: str) -> Any:
 
 
 def seconds(text: str | None, option: str) -> float | None:
-    """A duration: seconds, or `10s`, `2m`, `1.5h`."""
+    """Parse a duration: seconds, or `10s`, `2m`, `1.5h`."""
     if text is None:
         return None
     span = _SPAN.fullmatch(text.strip())
@@ -155,7 +157,7 @@ def seconds(text: str | None, option: str) -> float | None:
 
 
 def budget(given: Sequence[str]) -> Limits | None:
-    """`KIND=LIMIT …`"""
+    """Parse `KIND=LIMIT …`."""
     kinds = Limits.__dataclass_fields__
     limits: dict[str, Any] = {}
     for pair in given:
@@ -176,7 +178,7 @@ def budget(given: Sequence[str]) -> Limits | None:
 
 
 def parse_time(text: str | None, option: str, now: float) -> float | None:
-    """Wall clock seconds: `1h` or `2d` ago, an ISO date or time (local unless it says otherwise), or unix seconds."""
+    """Parse a time to wall clock seconds: `1h` or `2d` ago, an ISO date or time (local by default), or unix seconds."""
     if text is None:
         return None
     if (ago := _SPAN.fullmatch(text.strip())) and ago[2]:
@@ -192,7 +194,7 @@ def parse_time(text: str | None, option: str, now: float) -> float | None:
 
 
 def number_of(text: str | None, usage: str) -> int:
-    """One task number. `usage` is the command with its arguments: `remit research N [focus]`."""
+    """Parse one task number. `usage` is the command with its arguments: `remit research N [focus]`."""
     if text is None or not text.strip():
         raise Misused(f"Task number required. Usage: {usage}")
     found = _RANGE.fullmatch(text.strip())
@@ -202,7 +204,7 @@ def number_of(text: str | None, usage: str) -> int:
 
 
 def numbers_of(text: str | None, usage: str = "") -> list[int]:
-    """Numbers and ranges, separated by commas or spaces: each once, in the order in which they are named."""
+    """Parse numbers and ranges separated by commas or spaces. Returns each once, in the given order."""
     found: dict[int, None] = {}
     joined = re.sub(r"\s*(-|–|\.\.)\s*", r"\1", text or "")
     for part in filter(None, re.split(r"[,;\s]+", joined)):

@@ -1,4 +1,4 @@
-"""`remit ask`: one message to the assistant. Its words go to stdout as they arrive, its delegations are shown on stderr."""
+"""`remit ask`: send one message to the assistant. Its answer streams to stdout, its delegations are shown on stderr."""
 
 import asyncio
 import signal
@@ -47,31 +47,31 @@ Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest co
 # ---- what is shown while it answers
 
 REPLY_ENDS = "\n\n"
-"""What the assistant says on its own when a reply is whole (`assistant.stream`)."""
-VOID = "What was said above is void: another model begins anew."
+"""The chunk that the assistant emits at the end of a reply (`assistant.stream`)."""
+VOID = "The text above is discarded: another model starts again."
 
 
 class Stage(Show, Protocol):
     def hear(self, text: str, at: float) -> None:
-        """Words, and when they were said (wall clock)."""
+        """Show text and the wall clock time at which it was written."""
         ...
 
     def void(self) -> None:
-        """What was said since the last delegation is void: another model begins anew."""
+        """Discard the text since the last delegation: another model starts again."""
         ...
 
 
 class Breaks:
-    """Puts a paragraph's break between what was said before delegations and what is said after them."""
+    """Inserts a paragraph break between text before and after delegations."""
 
     def __init__(self) -> None:
         self._held = ""
-        """Line ends due before the next words; dropped at the end."""
+        """Line ends to print before the next text; dropped at the end."""
         self._at = 0.0
         self.has_words = False
 
     def noticed(self, begun: Sequence[Record]) -> bool:
-        """Of new delegations: whether they were begun after what has been said last. They may be heard of late."""
+        """Whether new delegations began after the latest text. They may be reported late."""
         is_after = any(record.created_at >= self._at for record in begun)
         if is_after:
             self.due()
@@ -95,7 +95,7 @@ class Breaks:
 
 
 class Plain:
-    """For a program, or a terminal without colours: the words on stdout as they come; what else happens goes to `aside`."""
+    """For programs and terminals without colours: text goes to stdout as it arrives, everything else to `aside`."""
 
     def __init__(self, aside: Show, write: Callable[[str], None]) -> None:
         self._aside = aside
@@ -116,7 +116,7 @@ class Plain:
         self._write(self._breaks.joined(harmless(text), at))
 
     def void(self) -> None:
-        """It has been read already: all that can be done is to say so."""
+        """The text has been printed already, so only print a notice."""
         self._breaks.due()
         self._write(self._breaks.joined(f"[{VOID}]", time.time()))
         self._breaks.due()
@@ -124,14 +124,14 @@ class Plain:
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         self._breaks.noticed(records[max(1, self._seen) :])
         self._seen = len(records)
-        # The words of the one that was asked are the answer itself.
+        # The text of the root delegation is the answer itself.
         asked = records[0].session_id if records else ""
         told = [event for event in events if event.session_id != asked or event.kind not in (EventKind.DATA, EventKind.SPENT)]
         self._aside.show(records, watch, told)
 
 
 class Asides(Lines):
-    """Without lines for the message itself: its words are the answer."""
+    """Omits lines for the message itself: its text is the answer."""
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
         if record.parent_id is not None:
@@ -146,7 +146,7 @@ def to_stdout(text: str) -> None:
 def ask(
     project: Project,
     message: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` stands for the text on stdin.", show_default=False)
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.", show_default=False)
     ] = None,
     model: Model = None,
     conversation: OneConversation = None,
@@ -165,7 +165,7 @@ def ask(
 
 
 def _message(given: list[str] | None) -> str:
-    """The words; `-` stands for the text on stdin."""
+    """The text of the message; `-` reads it from stdin."""
     words = given or []
     if "-" in words:
         read = sys.stdin.read().strip()
@@ -191,7 +191,7 @@ async def _ask(
 
 
 def _stage(*, quiet: bool, as_json: bool) -> Stage:
-    """Words on stdout; delegations on stderr, as a live tree where the words go elsewhere."""
+    """Text on stdout; delegations on stderr, as a live tree if stdout is not that terminal."""
     if as_json:
         return Plain(Silence(), lambda _: None)
     if quiet:
@@ -200,7 +200,7 @@ def _stage(*, quiet: bool, as_json: bool) -> Stage:
 
 
 def _conclude(remit: Remit, answer: "Answer", *, quiet: bool) -> None:
-    """How it ended, if not well, and how to continue; the words themselves have been shown."""
+    """Print how it ended if it failed, and how to continue. The answer has already been shown."""
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
         print_ending(answer, remit.root, go_on, sys.stderr)
@@ -209,7 +209,7 @@ def _conclude(remit: Remit, answer: "Answer", *, quiet: bool) -> None:
 
 
 HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
-"""Closing the terminal stops the tree too, and is recorded; `nohup` prevents that."""
+"""Closing the terminal also stops the tree, and is recorded; `nohup` prevents that."""
 NAMED = 8
 
 
@@ -217,12 +217,12 @@ NAMED = 8
 class Answer:
     result: Return
     text: str
-    """Its words."""
+    """Text of the answer."""
     records: Sequence[Record]
-    """The tree, the message itself first."""
+    """The tree; the first record is the message itself."""
     spent: Spent
     conversation: str
-    """Its id; empty if an agent that replaces the assistant keeps none."""
+    """Conversation id; empty if the agent that replaces the assistant keeps none."""
     was_interrupted: bool
 
     @property
@@ -264,7 +264,7 @@ def _brief(record: Record) -> dict[str, Any]:
 
 
 def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) -> None:
-    """How it ended, if not well: stopped delegations, errors, advice. Not the words again."""
+    """Print how it ended if it failed: stopped delegations, errors, advice. Does not repeat the answer."""
     if answer.was_interrupted:
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
@@ -289,8 +289,8 @@ async def answer_to(
     signals: Sequence[signal.Signals] = INTERRUPTS,
     stop: asyncio.Event | None = None,
 ) -> Answer:
-    """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree; the words until then are the answer."""
-    remit.directory.specs()  # loaded before the time of the message begins
+    """Ask, show progress, and wait. The first of `signals`, or `stop`, stops the whole tree; the answer is the text until then."""
+    remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
     heard = _SpokenHandle(handle, stage)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
@@ -307,14 +307,14 @@ async def answer_to(
 
 
 class _SpokenHandle:
-    """A handle that passes words to the stage while its return is awaited."""
+    """A handle that forwards text to the stage until it returns."""
 
     def __init__(self, handle: Handle, stage: Stage) -> None:
         self._handle = handle
         self._stage = stage
         self._said: list[str] = []
         self._replied = 0
-        """Pieces that belong to complete replies."""
+        """Number of chunks that belong to complete replies."""
         self.conversation = ""
 
     @property
@@ -331,7 +331,7 @@ class _SpokenHandle:
                 self._hear(event.body.get("chunk"), event.at)
         result = await self._handle.result()
         if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text, time.time())  # an agent that replaces the assistant need not stream
+            self._stage.hear(text, time.time())  # an agent that replaces the assistant may not stream
         return result
 
     def _hear(self, chunk: Any, at: float) -> None:
@@ -348,7 +348,7 @@ class _SpokenHandle:
 
 
 def text_of(result: Return) -> str:
-    """The words of an answer, as its return has them."""
+    """The text of an answer, from its return."""
     data = result.data
     if isinstance(data, Mapping):
         data = data.get("text")
@@ -363,7 +363,7 @@ def conversation_of(result: Return) -> str:
 
 
 def picked(project: Project, named: str | None, *, latest: bool, new: bool = False) -> str | None:
-    """The id of a conversation; None: a new one. Raises `Misused` if there is no such conversation."""
+    """The id of the selected conversation; None for a new one. Raises `Misused` if it does not exist."""
     if sum((named is not None, latest, new)) > 1:
         raise Misused("--conversation, --continue and --new exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
@@ -385,7 +385,7 @@ def model_name(remit: Remit) -> str:
 
 
 def closing_line(remit: Remit, answer: Answer, *, with_conversation: bool = True) -> Text:
-    """Below an answer that is whole."""
+    """The line below a complete answer."""
     parts = [one_line(model_name(remit), 40), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
     parts += [count(len(answer.delegations), "delegation")] if answer.delegations else []
     parts += [answer.conversation] if with_conversation else []

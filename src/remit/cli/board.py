@@ -1,4 +1,4 @@
-"""`remit board`: the tasks in the terminal or as a picture, and the import of another board."""
+"""`remit board`: show tasks in the terminal or as a picture, and import another board."""
 
 import sys
 import time
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remit.board.task import Priority, Status, Task
-from remit.board.view import TaskState, View, circle_words
+from remit.board.view import TaskState, View, circle_words, review_verdict
 from remit.cli.arguments import DryRun
+from remit.cli.completion import tasks
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, short, width, wrapped
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 def board(
     project: Project,
-    number: Annotated[str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False)] = None,
+    number: Annotated[
+        str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=tasks)
+    ] = None,
     status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
     priority: Annotated[str, typer.Option(help="Only high, medium or low.")] = "",
     language: Annotated[str, typer.Option(help="Only tasks with this language.")] = "",
@@ -53,7 +56,7 @@ def board(
 
 
 def _drawn(view: "View", path: Path, kind: str) -> Path:
-    """The picture, written whole or not at all; `-` writes it to stdout."""
+    """Write the picture atomically; `-` writes it to stdout."""
     from remit.system.files import atomic_write
 
     title = f"Tasks of {view.project}"
@@ -86,9 +89,9 @@ def _print_written(view: "View", written: list[str]) -> None:
 
 SHOWN = 15
 DONE_SHOWN = 5
-"""Of each group, without --all."""
+"""Tasks shown per group without --all."""
 ROOMY = 72
-"""From this width on a task takes one line."""
+"""Terminal width from which a task takes one line."""
 CIRCLES_SHOWN = 5
 _HEADINGS = {
     TaskState.RUNNING: ("● Running now", "cyan"),
@@ -109,7 +112,7 @@ class Layout:
     marker: int
     title: int
     note: int
-    """0: it has a line of its own."""
+    """0: the note has its own line."""
 
 
 def print_board(view: View, *, every: bool = False) -> None:
@@ -183,7 +186,11 @@ def _task(view: View, task: Task, layout: Layout) -> Iterator[str]:
 
 
 def _note(view: View, task: Task) -> str:
-    """The most important fact about its state."""
+    """The most important fact about its state, and the verdict of its review."""
+    return " · ".join(filter(None, (_standing(view, task), review_verdict(task))))
+
+
+def _standing(view: View, task: Task) -> str:
     state = view.states[task.number]
     if state is TaskState.RUNNING:
         holder = view.holders[task.number]
@@ -201,7 +208,7 @@ def _note(view: View, task: Task) -> str:
 
 
 def _waited(view: View, number: int) -> str:
-    """With the reason why it will never be completed, if there is one."""
+    """The tasks it waits for, with the reason if one of them can never be completed."""
     task = view.graph.tasks.get(number)
     status = task.status if task is not None else view.graph.archived.get(number)
     return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
@@ -223,7 +230,7 @@ def _foot(view: View, wide: int) -> Iterator[str]:
 
 
 def _several(text: str, wide: int, style: str) -> Iterator[str]:
-    """Wrapped, for text that must not be cut."""
+    """Wrap text that must not be cut."""
     yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +13,10 @@ import typer
 
 from remit.board.board import Board
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
+from remit.cli.arguments import budget as read_budget
+from remit.cli.completion import tasks
 from remit.cli.exits import Exit, exit_of_ending
-from remit.cli.live import LiveWait, wait_for_resumed
+from remit.cli.live import LiveView, LiveWait, wait_for_resumed
 from remit.cli.project import Project
 from remit.cli.render import count, duration, harmless, one_line, say, say_aside
 from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
@@ -22,9 +26,10 @@ from remit.core.result import Status, StopReason
 if TYPE_CHECKING:
     from remit.app import Remit
     from remit.board.outcome import Outcome
+    from remit.board.parallel import ParallelOptions
     from remit.board.review import ReviewRequest
 
-Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False)]
+Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False, autocompletion=tasks)]
 Focus = Annotated[
     list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.", show_default=False)
 ]
@@ -37,7 +42,7 @@ def _run(
     work: "Callable[[Remit, LiveWait], Awaitable[Outcome]]",
     finish: "Callable[[Outcome, LiveWait], Exit] | None" = None,
 ) -> Exit:
-    """Open the project, do the work while showing it, print its outcome. Ctrl-C cancels it."""
+    """Open the project, run the command with a live view, print its outcome. Ctrl-C cancels it."""
 
     async def run() -> Exit:
         shown = LiveWait(as_json=project.as_json)
@@ -45,7 +50,7 @@ def _run(
             with shown.listening():
                 outcome = await work(remit, shown)
             code = finish(outcome, shown) if finish else answer_outcome(project, outcome, was_interrupted=shown.was_interrupted)
-            # Settling a dead run may have resumed others: they are not cut off.
+            # Settling a dead run may have resumed other work: wait for it.
             owner = remit.owner.owner_id
             left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
             await wait_for_resumed(remit, left, as_json=project.as_json)
@@ -70,7 +75,7 @@ def _work_on(
     if dry_run:
         outcome = try_out(board, project.routed_settings, project.directory.find, command)
         return project.answer(outcome.to_dict(), lambda: _print_rehearsal(outcome))
-    must_exist(board, given)  # before the database is opened, and so created
+    must_exist(board, given)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: work_on(remit, board, command, waiting=shown))
 
 
@@ -119,48 +124,129 @@ def revise(
 # ---- implement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Implement:
+    """Arguments of `remit implement`."""
+
+    numbers: tuple[int, ...]
+    focus: str
+    force: bool
+    limit: float | None
+    is_accepting: bool
+    parallel: "ParallelOptions | None" = None
+
+
 def implement(
     project: Project,
     numbers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="N", help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.", show_default=False
+            metavar="N",
+            help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
+            show_default=False,
+            autocompletion=tasks,
         ),
     ] = None,
     timeout: Timeout = None,
     force: Annotated[bool, typer.Option("--force", help="Skip the checks of status and dependencies, with a warning.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="All tasks that can be implemented now, or after others of them.")] = False,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", metavar="COUNT", help="So many agents at once, each task in its own worktree.")
+    ] = None,
+    no_accept: Annotated[bool, typer.Option("--no-accept", help="Merge also without acceptance commands.")] = False,
+    timeout_all: Annotated[
+        str | None, typer.Option("--timeout-all", metavar="TIME", help="With --parallel: for all tasks together.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).", show_default=False),
+    ] = None,
     dry_run: DryRun = False,
 ) -> Exit:
-    """Implement a task: the phases of its plan in turn, each committed. Run again, it continues where it stopped."""
+    """Implement tasks: the phases of each plan in turn, each committed. Run again, it continues where it stopped."""
     from remit.board.command_lifecycle import must_exist
-    from remit.board.implement import dry_run_implement, implement_each, order_tasks, show_nothing
-    from remit.board.implement import implement as implement_task
+    from remit.board.task_order import dry_run_implement, order_tasks
 
-    words = list(numbers or ())
-    count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
-    given, focus = numbers_of(" ".join(words[:count] or words[:1]), IMPLEMENT_USAGE), " ".join(words[max(count, 1) :])
-    limit = seconds(timeout, "--timeout")
-    board, as_json = Board(project.root), project.as_json
+    board, limit = Board(project.root), seconds(timeout, "--timeout")
+    if (timeout_all or budget) and parallel is None:
+        raise Misused("--timeout-all and --budget belong to --parallel.", advice="Add --parallel 4.")
+    given, focus = _tasks(board, list(numbers or ()), is_ready=ready)
     if dry_run:
         outcome = dry_run_implement(project.routed_settings, board, project.directory.find, given, force=force, timeout=limit)
         return answer_outcome(project, outcome)
-    must_exist(board, *given)  # before the database is opened, and so created
-    is_one = len(given) == 1
-    if not is_one:
+    must_exist(board, *given)  # before the database is opened, which would create it
+    asked = _Implement(numbers=tuple(given), focus=focus, force=force, limit=limit, is_accepting=not no_accept)
+    if parallel is not None:
+        from remit.board.parallel import ParallelOptions
+
+        all_seconds, limits = seconds(timeout_all, "--timeout-all"), read_budget(budget or [])
+        options = ParallelOptions(
+            width=parallel, force=force, timeout=limit, timeout_all=all_seconds, budget=limits, focus=focus, is_accepting=not no_accept
+        )
+        return _implement_parallel(project, board, replace(asked, parallel=options))
+    if len(given) > 1:
         order_tasks(board, given, force)
+    return _implement_in_turn(project, board, asked)
+
+
+def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int], str]:
+    """The named or ready tasks, and the instructions."""
+    count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
+    if not is_ready:
+        return numbers_of(" ".join(words[:count] or words[:1]), IMPLEMENT_USAGE), " ".join(words[max(count, 1) :])
+    from remit.board.parallel import ready_tasks
+
+    if count:
+        raise Misused("--ready chooses the tasks: leave out their numbers.", advice="remit implement --ready --parallel 4")
+    found = ready_tasks(board)
+    if not found:
+        raise Misused("No task of the board can be implemented now.", advice="`remit board` shows what each of them waits for.")
+    return list(found), " ".join(words)
+
+
+def _implement_in_turn(project: Project, board: Board, asked: _Implement) -> Exit:
+    from remit.board.implement import implement as implement_task
+    from remit.board.implement import implement_each, show_nothing
+    from remit.board.task_landing import LandingOptions
+
+    is_one, as_json = len(asked.numbers) == 1, project.as_json
 
     async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
         show = show_nothing if as_json else lambda words: say_aside(harmless(words))
-        options: dict[str, Any] = {"focus": focus, "force": force, "timeout": limit, "waiting": shown, "show": show}
+        options: dict[str, Any] = {"focus": asked.focus, "force": asked.force, "timeout": asked.limit, "waiting": shown, "show": show}
+        options["landing"] = LandingOptions(is_accepting=asked.is_accepting)
         if is_one:
-            return await implement_task(remit, board, given[0], **options)
-        return await implement_each(remit, board, given, each=None if as_json else print_outcome, **options)
+            return await implement_task(remit, board, asked.numbers[0], **options)
+        return await implement_each(remit, board, asked.numbers, each=None if as_json else print_outcome, **options)
+
+    return _run(project, work, None if is_one or as_json else _finish_several)
+
+
+def _implement_parallel(project: Project, board: Board, asked: _Implement) -> Exit:
+    from remit.board.implement import show_nothing
+    from remit.board.parallel import implement_parallel
+
+    options, as_json, outcomes = asked.parallel, project.as_json, list["Outcome"]()
+    assert options is not None
+    is_drawn = sys.stderr.isatty()  # the live view shows what runs
+
+    async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
+        view = LiveView(shown, as_json=as_json)
+        more: dict[str, Any] = {"waiting": view, "is_stopped": lambda: view.is_stopped, "each": outcomes.append}
+        more["show"] = show_nothing if as_json or is_drawn else lambda words: say_aside(harmless(words))
+        return await view.watch(remit, implement_parallel(remit, board, asked.numbers, replace(options, **more)))
 
     def finish(outcome: "Outcome", shown: LiveWait) -> Exit:
-        say(outcome.summary)  # each of them has been printed
-        return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+        for one in outcomes:
+            print_outcome(one)
+        return _finish_several(outcome, shown)
 
-    return _run(project, work, None if is_one or as_json else finish)
+    return _run(project, work, None if as_json else finish)
+
+
+def _finish_several(outcome: "Outcome", shown: LiveWait) -> Exit:
+    say(outcome.summary)  # each outcome has been printed
+    return Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
 
 
 # ---- review
@@ -175,6 +261,10 @@ def review(
     focus: Focus = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
+    comment: Annotated[
+        list[str] | None,
+        typer.Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.", show_default=False),
+    ] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
@@ -182,6 +272,10 @@ def review(
     from remit.board.review import ReviewRequest
 
     number = _number(what)
+    if comment:
+        if number is None or tasks or base or focus or dry_run:
+            raise Misused("--comment belongs to a task, without other options.", advice='remit review 12 --comment "a.py:3 use a set"')
+        return _comment(project, number, comment, seconds(timeout, "--timeout"))
     asked = ReviewRequest(
         path=_from_root(project.root, what) if number is None else "",
         number=number,
@@ -191,6 +285,15 @@ def review(
         timeout=seconds(timeout, "--timeout"),
     )
     return _reviewed(project, asked, dry_run=dry_run)
+
+
+def _comment(project: Project, number: int, comments: list[str], limit: float | None) -> Exit:
+    from remit.board.command_lifecycle import must_exist
+    from remit.board.implement import comment_on_work
+
+    board = Board(project.root)
+    must_exist(board, number)
+    return _run(project, lambda remit, shown: comment_on_work(remit, board, number, comments, timeout=limit, waiting=shown))
 
 
 def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:
@@ -221,7 +324,7 @@ def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exi
     board = Board(project.root)
     if dry_run:
         return answer_outcome(project, dry_run_review(board, project.routed_settings, project.directory.find, asked))
-    check(board, project.settings, asked)  # before the database is opened, and so created
+    check(board, project.settings, asked)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: review_work(remit, board, asked, waiting=shown))
 
 

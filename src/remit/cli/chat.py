@@ -1,4 +1,4 @@
-"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe. Each answer is shown as `remit ask` shows it."""
+"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe. Answers are shown as in `remit ask`."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ async def _chat(project: Project, conversation: str | None, model: str | None) -
                         await report_dead_work(remit)
                     await Session(remit, talk).run()
         except (asyncio.CancelledError, OSError):
-            # The terminal was closed: everything has been stopped and recorded on the way here.
+            # The terminal was closed. By now everything is stopped and recorded.
             if not was_hung_up():
                 raise
             return Exit.INTERRUPTED
@@ -75,7 +75,7 @@ async def _chat(project: Project, conversation: str | None, model: str | None) -
 
 @contextlib.contextmanager
 def _hanging_up() -> "Iterator[Callable[[], bool]]":
-    """A closed terminal, or SIGTERM, ends the chat and its running work; whether that happened."""
+    """Stop the chat and its running work on SIGTERM or a closed terminal. Yields a function that tells whether that happened."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     heard: list[signal.Signals] = []
 
@@ -99,21 +99,21 @@ class Talk:
     """State of the chat."""
 
     conversation: str | None
-    """Its id; None: a new one begins with the next message."""
+    """Conversation id; None: the next message starts a new one."""
     model: str | None
-    """Of --model or /model; None: that of the settings."""
+    """The model from --model or /model; None: that of the settings."""
     as_json: bool = False
     title: str = ""
     spent: Spent = field(default_factory=Spent)
     message: str = ""
-    """The last one."""
+    """The last message."""
     answer: Answer | None = None
     reader: Reader | None = None
     session: "Session | None" = None
-    """The open one."""
+    """The open session."""
     is_over: bool = False
     exit: Exit = Exit.OK
-    """Of a chat through a pipe: that of the first message without a good answer."""
+    """Exit code of a chat through a pipe: that of the first message without a good answer."""
 
     def status(self) -> str:
         """The line below the prompt."""
@@ -129,12 +129,14 @@ class Session:
         self.kept = Conversations(remit.root)
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
-        """The project must be opened again."""
+        """Whether the project must be opened again."""
+        self._was_pressed = False
+        """Whether Ctrl-C was pressed since the last message was read."""
         self._loop = asyncio.get_running_loop()
         talk.session = self
 
     async def run(self) -> None:
-        """Until it is over, or the project must be opened again."""
+        """Run until the chat ends or the project must be opened again."""
         talk = self.talk
         self._rest()
         try:
@@ -143,8 +145,8 @@ class Session:
                 commands = {f"/{name}": command.meaning for name, command in COMMANDS.items()}
                 talk.reader = reader_for(PromptSetup(folder=self.remit.folder, commands=commands, status=talk.status))
             while not self.is_left and not talk.is_over:
+                self._was_pressed = False
                 message = await talk.reader.read()
-                self._rest()
                 if message is None:
                     talk.is_over = True
                 elif (command := command_in(message)) is not None:
@@ -161,7 +163,7 @@ class Session:
         talk.message = message
         try:
             stop = asyncio.Event()
-            if talk.reader is not None and talk.reader.take_interrupt():
+            if self._was_pressed or (talk.reader is not None and talk.reader.take_interrupt()):
                 stop.set()
             with self._interrupted_by(stop.set):
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
@@ -181,7 +183,7 @@ class Session:
             self._conclude(answer)
 
     def _note(self, ended: Exit) -> None:
-        """For scripts; at a terminal a person has seen it."""
+        """Record the exit code for scripts. At a terminal the person has seen the result."""
         if not self.is_terminal:
             self.talk.exit = self.talk.exit or ended
 
@@ -200,15 +202,18 @@ class Session:
     # ---- Ctrl-C
 
     def _rest(self) -> None:
-        """Nothing runs that could be stopped. Called again after the line editor had the signal."""
+        """Install the idle handler: nothing runs that could be stopped."""
         if self.is_terminal:
-            self._loop.add_signal_handler(signal.SIGINT, lambda: None)
+            self._loop.add_signal_handler(signal.SIGINT, self._press)
         else:
             self._loop.remove_signal_handler(signal.SIGINT)
 
+    def _press(self) -> None:
+        self._was_pressed = True
+
     @contextlib.contextmanager
     def _interrupted_by(self, act: Callable[[], object]) -> Iterator[None]:
-        """Every time: a second Ctrl-C stops the running work again, not the conversation."""
+        """Every Ctrl-C in this block calls `act`: a second one stops the running work again and does not end the chat."""
         self._loop.add_signal_handler(signal.SIGINT, act)
         try:
             yield
@@ -229,7 +234,7 @@ class Session:
             report(error, as_json=False)
 
     def begin(self, conversation: Conversation | None) -> None:
-        """Continue this one; None: a new one."""
+        """Continue this conversation; None starts a new one."""
         talk = self.talk
         talk.message, talk.answer, talk.spent = "", None, Spent()
         talk.conversation, talk.title = (conversation.conversation_id, conversation.title) if conversation is not None else (None, "")
@@ -248,9 +253,9 @@ class Session:
     def _greet(self) -> None:
         if self.is_terminal:
             line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
-            console().print(line.append(" · /help lists commands, Ctrl-D leaves", style="dim"))
+            console().print(line.append(" · /help lists commands, Ctrl-D exits", style="dim"))
             try:
-                self.remit.models.choice()  # before anything is typed, so that /model can name one
+                self.remit.models.choice()  # before the first message, so that /model can name one
             except Unavailable as error:
                 for words in (error.message, *advice_lines(error.advice)):
                     console().print(Text(words, style="yellow"))
@@ -267,7 +272,7 @@ class Command:
 
 
 def command_in(message: str) -> tuple[str, str] | None:
-    """The name and its argument; None for a message, which may begin with a path."""
+    """The command name and its argument; None for a message, which may begin with a path."""
     found = _COMMAND.fullmatch(message)
     return (found[1], (found[2] or "").strip()) if found else None
 
@@ -275,7 +280,7 @@ def command_in(message: str) -> tuple[str, str] | None:
 async def _help(session: Session, rest: str) -> None:
     for name, command in COMMANDS.items():
         say(f"  {f'/{name} {command.takes}':14}  {command.meaning}")
-    say("\n  Alt-Enter, or a backslash at the end, begins a new line. Ctrl-C stops what runs, or clears the line; Ctrl-D leaves.")
+    say("\n  Alt-Enter, or a backslash at the end, begins a new line. Ctrl-C stops what runs, or clears the line; Ctrl-D exits.")
 
 
 async def _new(session: Session, rest: str) -> None:
@@ -298,7 +303,7 @@ async def _model(session: Session, rest: str) -> None:
     if not rest:
         say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")
         return
-    Models(load_settings(session.remit.root, {"model": rest}, trust=session.remit.trust)).choice()  # raises where it cannot be asked
+    Models(load_settings(session.remit.root, {"model": rest}, trust=session.remit.trust)).choice()  # raises if the model is not usable
     session.talk.model = rest
     session.is_left = True
     say(f"From now on {rest}.")
@@ -324,12 +329,12 @@ async def _quit(session: Session, rest: str) -> None:
 
 COMMANDS: dict[str, Command] = {
     "help": Command("", "these commands", _help),
-    "new": Command("", "begin a new conversation", _new),
+    "new": Command("", "start a new conversation", _new),
     "list": Command("", "the latest conversations", _list),
     "resume": Command("[ID]", "continue another conversation; without an id the latest", _resume),
     "model": Command("[NAME]", "use another model in this chat; without a name: show it", _model),
     "tree": Command("", "delegations of the last message; remit show ID has the result of one", _tree),
     "retry": Command("", "ask the last message once more", _retry),
-    "quit": Command("", "leave; the conversation is kept", _quit),
+    "quit": Command("", "exit; the conversation is kept", _quit),
 }
 ALIASES = {"exit": "quit", "q": "quit", "h": "help", "?": "help"}

@@ -1,4 +1,4 @@
-"""Where messages are typed: a line editor (prompt_toolkit) at a terminal, else whole lines from a pipe."""
+"""Input of chat messages: a line editor (prompt_toolkit) at a terminal, else whole lines from a pipe."""
 
 import asyncio
 import contextlib
@@ -21,28 +21,28 @@ PROMPT = "› "
 MORE = "· "
 HISTORY = "chat_history"
 HISTORY_BYTES = 400_000
-"""A larger one loses its older half."""
+"""A larger history file loses its older half."""
 _READ_BYTES = 65_536
 
 
 class Reader(Protocol):
     async def read(self) -> str | None:
-        """The next message, never empty; None: there are no more."""
+        """The next message, never empty; None at the end of input."""
         ...
 
     def take_interrupt(self) -> bool:
-        """Whether Ctrl-C was typed right after the message, before it could become a signal."""
+        """Whether Ctrl-C was pressed right after the message, before it could raise a signal."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSetup:
-    """What the editor shows and completes."""
+    """Content of the prompt and its completions."""
 
     folder: Path
     """`.remit`"""
     commands: Mapping[str, str]
-    """`/help` and the like, with their meaning."""
+    """Commands such as `/help`, with their descriptions."""
     status: Callable[[], str]
 
 
@@ -56,7 +56,7 @@ def is_terminal() -> bool:
 
 
 class LineReader:
-    """A line is a message; a backslash at its end continues it in the next line."""
+    """Reads messages line by line. A backslash at the end of a line continues it on the next."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -89,7 +89,7 @@ class LineReader:
 
 
 async def _read_stdin() -> bytes:
-    """Without a thread, which could not be stopped, and without blocking the loop."""
+    """Read without a thread, which could not be stopped, and without blocking the loop."""
     descriptor = sys.stdin.fileno()
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     try:
@@ -113,8 +113,8 @@ class Editor:
     async def read(self) -> str | None:
         while True:
             try:
-                typed = await self._session.prompt_async()
-            except (EOFError, OSError):  # Ctrl-D, or the terminal has gone
+                typed = await self._session.prompt_async(handle_sigint=False)  # keys are read raw; a signal comes after the editor
+            except (EOFError, OSError):  # Ctrl-D, or the terminal was closed
                 return None
             if message := typed.strip():
                 return message
@@ -124,7 +124,8 @@ class Editor:
         from prompt_toolkit.keys import Keys
 
         editor_input = self._session.app.input
-        typed = get_typeahead(editor_input)
+        # Keys that came after the editor's last read and before the terminal was as before are still in the terminal's queue.
+        typed = [*get_typeahead(editor_input), *editor_input.read_keys()]
         others = [press for press in typed if press.key != Keys.ControlC]
         store_typeahead(editor_input, others)
         return len(others) < len(typed)
@@ -181,7 +182,7 @@ def _history(file: Path) -> Any:
     from remit.builtin.assistant.stream import replace_surrogates
 
     class Kept(FileHistory):
-        """Redacted like a record. A history that cannot be written (a full disk) is no error."""
+        """A history that is redacted like a record. A failed write (a full disk) is ignored."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):
@@ -191,7 +192,7 @@ def _history(file: Path) -> Any:
 
 
 def history_file(folder: Path) -> Path | None:
-    """Readable by the user only; None if it cannot be kept."""
+    """The history file, readable by the user only; None if it cannot be written."""
     path = folder / HISTORY
     try:
         os.close(open_regular(path, os.O_CREAT | os.O_WRONLY))

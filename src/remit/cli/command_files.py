@@ -27,14 +27,14 @@ SHOWN = 300
 
 
 def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callable[..., Exit]], Callable[..., None]]) -> None:
-    """Add the commands that files of the project define: the project of the working directory, or of `--root`."""
+    """Add the commands defined in project files, of the working directory or of `--root`."""
     from remit.board.command_files import places
 
     try:
         root = _root_in(words) or find_root(None)
         files = places(root)
         trust = _trust_of(root) if files and not (words and words[0] in files) else None
-    except (RemitError, OSError):  # help is shown everywhere
+    except (RemitError, OSError):  # help is available everywhere
         return
     for name in sorted(files.keys() - COMMANDS.keys()):
         called = words[:1] == [name]
@@ -47,7 +47,7 @@ def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callab
 
 
 def is_defined(words: Sequence[str]) -> bool:
-    """Whether a file of the project defines the command that these words call."""
+    """Whether a project file defines the command that these words call."""
     from remit.board.command_files import places
 
     try:
@@ -57,7 +57,7 @@ def is_defined(words: Sequence[str]) -> bool:
 
 
 def _described(file: Path, root: Path, trust: "ProjectTrust | None") -> str:
-    """For the help, without markup and control characters."""
+    """The description for the help, without markup and control characters."""
     from rich.markup import escape
 
     from remit.board.command_files import read
@@ -77,7 +77,7 @@ def _trust_of(root: Path) -> "ProjectTrust":
 
 
 def _root_in(args: Sequence[str]) -> Path | None:
-    """The folder that `--root` names, before options are parsed."""
+    """The folder given with `--root`; options are not parsed yet."""
     for place, word in enumerate(args):
         given = word.removeprefix("--root=") if word.startswith("--root=") else args[place + 1 : place + 2] if word == "--root" else None
         if given:
@@ -87,7 +87,7 @@ def _root_in(args: Sequence[str]) -> Path | None:
 
 
 def _command(name: str) -> Callable[..., Exit]:
-    """Options that it does not know are arguments: `remit fix --all` passes on `--all`."""
+    """The typer command. Unknown options become arguments: `remit fix --all` passes on `--all`."""
 
     def command(
         project: Project,

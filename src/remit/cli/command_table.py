@@ -14,15 +14,17 @@ class CommandEntry(NamedTuple):
 
 CHAT, DELEGATE, BOARD, LOOK, SETUP = "Talk", "Delegate", "Board", "Look", "Set up"
 ASKING = (CHAT, DELEGATE, BOARD)
-"""Their commands run agents: a person at the terminal is asked to approve the project first."""
+"""Groups whose commands run agents: a person at the terminal is asked to approve the project first."""
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
     "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
     "conversations": CommandEntry("conversations:conversations", CHAT, "List, show, export, rename or delete conversations."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
+    "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
     "tool": CommandEntry("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
     "cancel": CommandEntry("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
     "recover": CommandEntry("sessions:recover", DELEGATE, "Resume or settle the work of processes that died."),
+    "fetch": CommandEntry("operate:fetch", DELEGATE, "Fetch the files of a delegation that ran on another machine."),
     "workspaces": CommandEntry("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
     "validate": CommandEntry("tool:validate", DELEGATE, "Check a return against the return format."),
     "task": CommandEntry("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
@@ -39,6 +41,9 @@ COMMANDS = {
     "show": CommandEntry("sessions:show", LOOK, "Show one delegation, or the last: its tree, steps and return."),
     "follow": CommandEntry("sessions:follow", LOOK, "Follow a delegation until its return."),
     "history": CommandEntry("sessions:history", LOOK, "List delegations, newest first."),
+    "cache": CommandEntry("cache:cache", LOOK, "List the results that may be used again, or clear them."),
+    "routes": CommandEntry("routes:routes", LOOK, "List groups of agents, or explain whom one would choose."),
+    "limits": CommandEntry("limits:limits", LOOK, "Show the time limits of agents, and what was learned from their runs."),
     "ledger": CommandEntry("metrics:ledger", LOOK, "List recorded errors."),
     "metrics": CommandEntry("metrics:metrics", LOOK, "Print figures of a period."),
     "audit": CommandEntry("policy:audit", LOOK, "Print or verify the log of policy decisions."),
@@ -54,13 +59,21 @@ COMMANDS = {
     "models": CommandEntry("models:models", SETUP, "List the language models, or test them."),
     "policy": CommandEntry("policy:policy", SETUP, "Show, check, explain or create the rules of the project."),
     "token": CommandEntry("token:token", SETUP, "Create, list or revoke tokens for callers of the server."),
+    "backup": CommandEntry("operate:backup", SETUP, "Write record, settings and board to one file."),
+    "restore": CommandEntry("operate:restore", SETUP, "Bring back a backup."),
+    "prune": CommandEntry("operate:prune", SETUP, "Forget old finished delegations and free their files."),
+    "store": CommandEntry("operate:store", SETUP, "Show where delegations are recorded; move the record to another store."),
     "mcp": CommandEntry("serve:mcp", SETUP, "Serve the delegate tool to a coding agent over stdin and stdout."),
     "serve": CommandEntry("serve:serve", SETUP, "Serve the agents over HTTP, gRPC, A2A and MCP."),
+    "worker": CommandEntry("workers:worker", SETUP, "Take work for the agents of this project from Temporal."),
+    "workers": CommandEntry("workers:workers", LOOK, "List the processes that take work for this project."),
 }
 SUBCOMMANDS = {
     "agents new": "agents:new",
     "audit verify": "policy:verify",
     "board import": "board:import_",
+    "cache list": "cache:cache",
+    "cache clear": "cache:clear",
     "conversations list": "conversations:conversations",
     "conversations show": "conversations:show",
     "conversations export": "conversations:show",
@@ -72,6 +85,7 @@ SUBCOMMANDS = {
     "policy check": "policy:check",
     "policy explain": "policy:explain",
     "policy init": "policy:init",
+    "store copy": "operate:copy",
     "token new": "token:new",
     "token list": "token:token",
     "token revoke": "token:revoke",
@@ -79,4 +93,4 @@ SUBCOMMANDS = {
     "tool call": "tool:call",
 }
 ALIASES = {"help": "--help", "version": "--version", "list": "agents", "log": "history"}
-"""Words that people type for a command or an option; not listed in the help. A command file of the project with such a name comes first."""
+"""Words that people type for a command or an option; not listed in the help. A command file of the same name takes precedence."""

@@ -58,7 +58,7 @@ def delete(project: Project, conversations: Annotated[list[str], typer.Argument(
 
 
 def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
-    """Newest first; an unreadable one with its fault."""
+    """Print conversations, newest first; an unreadable one with its fault."""
     from rich.text import Text
 
     shown = table("", "conversation", "title", "messages", "tokens", "last", shrinking=("title",))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli import arguments
+from remit.cli import arguments, completion
 from remit.cli.arguments import Timeout, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import await_return, best_show, gone_among, report_dead_work, wait_for_resumed
@@ -22,7 +22,6 @@ from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
 from remit.core.states import priority_of
-from remit.server.discovery import announced
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
@@ -32,20 +31,31 @@ if TYPE_CHECKING:
     from remit.core.context import RecordedHandle
 
 
+AgentName = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT",
+        help="Its name, or a target and its operation: see `remit agents`.",
+        show_default=False,
+        autocompletion=completion.agents,
+    ),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="OPERATION|NAME=VALUE",
+        help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
+        "A text alone is the task.",
+        autocompletion=completion.parameters,
+        show_default=False,
+    ),
+]
+
+
 def delegate(
     project: Project,
-    agent: Annotated[
-        str, typer.Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", show_default=False)
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="OPERATION|NAME=VALUE",
-            help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
-            "A text alone is the task.",
-            show_default=False,
-        ),
-    ] = None,
+    agent: AgentName,
+    parameters: Parameters = None,
     timeout: Timeout = None,
     priority: Annotated[str, typer.Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.", show_default=False)] = None,
@@ -59,6 +69,10 @@ def delegate(
     idle: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Stop it after this long without an event.", show_default=False)
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(metavar="off|refresh|1h", help="Use no earlier result, replace it, or use one this old.", show_default=False),
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option(metavar="SESSION", help="Resume from the checkpoint and the finished children of this one.", show_default=False),
@@ -67,7 +81,7 @@ def delegate(
     """Hand work to an agent and wait for its return, which arrives by the deadline whatever the agent does."""
     given = parameters or []
     has_bare = any(map(is_bare, given))
-    for pair in given if not has_bare else ():  # one by one: only the agent's schema says whether a name may be repeated
+    for pair in given if not has_bare else ():  # one by one: only the agent's schema tells whether a name may be repeated
         pairs([pair])  # faults are found before anything is opened or recorded
     if key is not None and not key.strip():
         raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
@@ -78,30 +92,31 @@ def delegate(
         "accept": tuple(accept or ()),
         "budget": arguments.budget(budget or []),
         "idle": arguments.seconds(idle, "--idle"),
+        "cache": cache,
     }
     if has_bare:
         _check_bare(agent, given, project)
     if resume is not None:
-        options["resume"] = _stopped_session(project, resume)
-    return asyncio.run(_delegate(project, agent, given, options))
+        options["resume"] = stopped_session(project, resume)
+    return asyncio.run(start_and_show(project, agent, given, options))
 
 
 def _check_bare(agent: str, given: list[str], project: Project) -> None:
-    """A text alone is the task of an agent that takes one; any other agent refuses it before anything is opened."""
-    if CALLER in os.environ:  # only the owner of an agent's tree knows its agents
+    """A bare text is the task of an agent that takes one. Any other agent refuses it before anything is opened."""
+    if CALLER in os.environ:  # only the owner of a tree knows its agents
         return
     agent, given = resolve_target(agent, given, project.directory)
     known = project.directory.find(agent)
     if known is None:
         if is_served(project.root):
-            return  # its server may know
+            return  # the server may know it
         _refuse_unloaded(project, agent, project.directory)
         _refuse_unknown(agent, project.directory)
     pairs(given, known.spec.parameters_schema if known else None)
 
 
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
-    """Followed by a bare word it may be a mistyped target: that says more than that the word is not a pair."""
+    """An unknown agent before a bare word may be a mistyped target: that error is more useful than an invalid pair."""
     from remit.runtime.accept import disabled_agent_hint
 
     names = directory.names()
@@ -113,16 +128,15 @@ def _refuse_unknown(agent: str, directory: "Directory") -> None:
 
 
 def _refuse_unloaded(project: Project, agent: str, directory: "Directory") -> None:
-    """Declared, but faulty: that says more than that there is no such agent."""
+    """For a declared but faulty agent, report its fault instead of "no such agent"."""
     if fault := project.why_not_loaded(agent, directory):
         raise Refused(fault, code="INVALID_TARGET", advice="Fix that file; `remit agents` lists what is loaded.")
 
 
 def resolve_target(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
-    """`worker read_file path=…` is `worker.read_file path=…`: the first bare word after a target.
+    """`worker read_file path=…` becomes `worker.read_file path=…`: the first bare word after a target is its operation.
 
-    After a target that is an agent itself (`researcher` is a role too) a single word is still an operation; several are its task.
-    """
+    After a target that is also an agent (`researcher` is a role too) a single word is still an operation; several words are its task."""
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in BUILTIN_TARGETS):
         return agent, given
@@ -131,7 +145,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)
     if target not in catalogue.targets():
-        return agent, given  # an unknown agent is refused, and recorded, like everything that is refused
+        return agent, given  # an unknown agent is refused and recorded like any other refusal
     takes_word = operation is None and bool(given) and is_bare(given[0])
     try:
         spec = catalogue.find(target, given[0] if takes_word else operation)
@@ -140,7 +154,7 @@ def resolve_target(agent: str, given: list[str], directory: "Directory") -> tupl
     return spec.name, given[1:] if takes_word else given
 
 
-def _stopped_session(project: Project, name: str) -> str:
+def stopped_session(project: Project, name: str) -> str:
     with project.store() as store:
         record = find_session(store, name)
         if gone_among([record], store, project.root):
@@ -150,7 +164,7 @@ def _stopped_session(project: Project, name: str) -> str:
     return record.session_id
 
 
-async def _delegate(project: Project, agent: str, given: list[str], options: dict[str, Any]) -> Exit:
+async def start_and_show(project: Project, agent: str, given: list[str], options: dict[str, Any]) -> Exit:
     async with project.open() as remit:
         resumed = await report_dead_work(remit, options["key"])
         agent, given = resolve_target(agent, given, remit.directory)
@@ -164,27 +178,32 @@ async def _delegate(project: Project, agent: str, given: list[str], options: dic
             _print_faulty_rules(remit)
             parameters = pairs(given, known.spec.parameters_schema if known else None)
             handle = await remit.start(agent, parameters=parameters, **options)
-        outcome = await await_return(remit, handle, best_show(as_json=project.as_json))
-        if project.as_json:
-            say_json(outcome.result.to_dict())
-        else:
-            print_return(outcome.result, remit.root)
-        if outcome.was_interrupted:
-            return Exit.INTERRUPTED
-        await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=project.as_json)
-        return exit_of_return(outcome.result)
+        return await show_return(project, remit, handle, resumed)
+
+
+async def show_return(project: Project, remit: "Remit", handle: "PendingReturn", resumed: list[str]) -> Exit:
+    """Wait for the return and print it; then for what was resumed when the project was opened."""
+    outcome = await await_return(remit, handle, best_show(as_json=project.as_json))
+    if project.as_json:
+        say_json(outcome.result.to_dict())
+    else:
+        print_return(outcome.result, remit.root)
+    if outcome.was_interrupted:
+        return Exit.INTERRUPTED
+    await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=project.as_json)
+    return exit_of_return(outcome.result)
 
 
 def _print_problems(remit: "Remit", agent: str) -> None:
-    """Files that were not loaded, where they may be why the agent is missing or is another one."""
+    """Print files that were not loaded and duplicate names, if they may explain why the agent is missing or different."""
     is_known = remit.directory.find(agent) is not None
     for problem in remit.directory.problems:
-        if not is_known or f"Two agents are named {agent!r}" in problem:
+        if not is_known or "Two agents are named" not in problem or f"named {agent!r}" in problem:
             say_aside(f"! {problem}")
 
 
 def _print_faulty_rules(remit: "Remit") -> None:
-    """A rule with a misspelt name matches nothing and looks as if it did: warn before something runs."""
+    """Warn before a run about rules with misspelt names: they match nothing."""
     from remit.policy.rules import default_text, project_file
 
     rules = project_file(remit.folder, remit.trust).read()
@@ -203,11 +222,11 @@ def _print_faulty_rules(remit: "Remit") -> None:
 KIND = "registered"
 SOURCE = "the server of this project"
 LATE_SECONDS = 5.0
-"""A return is waited for until this long after its deadline."""
+"""Seconds to wait for a return after its deadline."""
 
 
 async def _start_on_server(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "PendingReturn | None":
-    """Only the server can run an agent that registered with it. None: it has no agent of this name."""
+    """Start an agent that registered with the server; only the server can run it. None if the server has no agent of this name."""
     if CALLER in os.environ or not is_served(remit.root):
         return None
     by_name = {one.name: one for one in await served_agents(remit.root)}
@@ -224,12 +243,14 @@ async def _start_on_server(remit: "Remit", agent: str, given: list[str], options
 
 
 def is_served(folder: Path) -> bool:
-    """Whether a server of this project runs: costs a look at a file."""
+    """Whether a server of this project runs. Reads one file."""
+    from remit.server.discovery import announced
+
     return announced(folder / ".remit" / "run") is not None
 
 
 async def served_agents(folder: Path) -> list[AgentSpec]:
-    """Every agent of the running server; empty where no server answers."""
+    """Every agent of the running server; empty if no server answers."""
     try:
         from remit.agents.proto.values import dict_of
 
@@ -251,12 +272,12 @@ async def served_agents(folder: Path) -> list[AgentSpec]:
 
 
 def only_served(folder: Path, known: Collection[str]) -> list[AgentSpec]:
-    """Those of them that the project itself does not have."""
+    """The server's agents that the project itself does not have."""
     return [spec for spec in asyncio.run(served_agents(folder)) if spec.name not in known] if is_served(folder) else []
 
 
 async def start_on_server(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "RecordedHandle":
-    """Raises the refusal of the server."""
+    """Start the agent on the server. Raises the server's refusal."""
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
     from remit.core.context import RecordedHandle

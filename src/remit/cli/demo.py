@@ -1,7 +1,6 @@
 """`remit demo`: a tree of agents counts the files of this folder; three of them misbehave. Needs no key and no server.
 
-It runs on the embedded engine like any other delegation. What it claims is judged by what the store recorded.
-"""
+It runs on the embedded engine like any other delegation. Its claims are checked against the record in the store."""
 
 import asyncio
 import json
@@ -33,7 +32,7 @@ REPORT = ".remit/demo/report.md"
 HALF_FILE = "findings.md"
 STUCK_SECONDS = 3.0
 GRACE_SECONDS = 1.0
-"""A return arrives by the deadline plus at most this."""
+"""Longest delay of a return after its deadline."""
 MOST_FILES, MOST_GROUPS, MOST_BYTES = 3_000, 8, 2_000_000
 NEXT = {
     "show last": "the tree with its times, evidence and return",
@@ -68,11 +67,11 @@ async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
     returns = (await ctx.gather(*bad, *good))[len(bad) :]
     figures = {name: done.data for name, done in zip(largest, returns, strict=True) if done.ok}
     rows = [f"| {name.replace('|', ' ')} | {one['files']:,} | {one['lines']:,} | {size(one['bytes'])} |" for name, one in figures.items()]
-    head = f"# What is in {base.name or base}\n\n| folder | files | lines | size |\n|---|--:|--:|--:|\n"
+    head = f"# Contents of {base.name or base}\n\n| folder | files | lines | size |\n|---|--:|--:|--:|\n"
     file = ctx.root / REPORT
     file.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(file, (head + "\n".join(rows) + "\n").encode())
-    ctx.artifact(REPORT, "report", f"What is in {base.name or base}.")
+    ctx.artifact(REPORT, "report", f"Contents of {base.name or base}.")
     files, lines = (sum(one[key] for one in figures.values()) for key in ("files", "lines"))
     summary = f"Measured {count(files, 'file')} with {count(lines, 'line')}. The report is written."
     return {"status": "completed", "summary": summary, "data": {"files": len(paths), "measured": files, "lines": lines, "report": REPORT}}
@@ -88,7 +87,7 @@ async def inspect(ctx: Context, folder: str, files: list[str]) -> dict[str, Any]
 def measure(ctx: BlockingContext, folder: str, files: list[str]) -> dict[str, Any]:
     lines = total = 0
     for place, name in enumerate(files):
-        if ctx.hand_in:  # the soft deadline: hand in what there is
+        if ctx.hand_in:  # the soft deadline: return the result so far
             files = files[:place]
             break
         file = Path(folder, name)

@@ -1,4 +1,4 @@
-"""`remit doctor`: what this machine and project offer, what is missing, and what to do about it. Changes nothing."""
+"""`remit doctor`: report the features of this machine and project, missing parts, and how to install them. Changes nothing."""
 
 import asyncio
 import importlib.metadata
@@ -20,9 +20,10 @@ import typer
 from remit.cli.exits import Exit
 from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
-from remit.cli.render import harmless, painted
+from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
+from remit.system.artifact_files import read_bounded
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ EXTRAS = {
     ),
     "serve": ("cryptography", "`remit serve` with every API"),
 }
-"""The modules of each extra, the main one first, and its use. Extras without modules are programs, and are searched for as such."""
+"""The modules of each extra, the main one first, and its use. Extras without modules are programs, looked up on PATH."""
 _DISTRIBUTIONS = {
     "acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim", "grpc": "grpcio", "a2a": "a2a-sdk",
     "opentelemetry.sdk": "opentelemetry-sdk",
@@ -60,8 +61,10 @@ _PROGRAMS = (
 VERSION_SECONDS = 5.0
 TRIAL_SECONDS = 5.0
 LARGE_BYTES = 2_000_000_000
-"""A larger local model is not loaded only to test it."""
+"""A larger local model is not loaded just to test it."""
 _MANY_FILES = 1024
+LARGE_LOG_BYTES = 256_000_000
+"""The write-ahead log is checkpointed every second. If it grows beyond this, checkpoints do not succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ def _print(findings: Sequence[Finding]) -> None:
 
 
 def look(project: Project, *, is_online: bool = False) -> list[Finding]:
-    """No host is contacted unless `is_online`: a cloned project names hosts, and the variables whose content they would be sent."""
+    """Collect the findings. Contacts no host unless `is_online`: a cloned project names hosts, and the variables that would be sent to
+    them."""
     parts = {
         "machine": _machine(),
         "sandbox": _sandbox(),
@@ -173,7 +177,8 @@ def _sandbox() -> Iterator[Finding]:
 
 def _programs() -> Iterator[Finding]:
     for name, program, use, advice in _PROGRAMS:
-        path = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))  # packages install programs there
+        # packages install programs in that folder
+        path = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
         yield _missing(name, f"not found; for {use}", advice) if path is None else Finding(name, f"{_version(path)} at {path}")
 
 
@@ -223,7 +228,27 @@ def _coding_agents() -> Iterator[Finding]:
         yield _worse(one.known.name, f"{where}: {fault}", "Start it once by hand.") if fault else Finding(one.known.name, where)
     if not found:
         names = ", ".join(one.program for one in missing)
-        yield _missing("none", f"looked for {names}", "None is needed; `remit agents --detect` says how to install one.")
+        yield _missing("none", f"looked for {names}", "Optional; `remit agents --detect` prints how to install one.")
+
+
+def _engine(project: Project) -> Iterator[Finding]:
+    """The configuration of a worker engine. Its server is not contacted: a cloned project could name any host."""
+    chosen = project.settings.engine
+    if chosen.kind == "embedded":
+        return
+    if chosen.project is None:
+        yield _missing("engine", "temporal, without the name of the project", 'Set [engine] project = "NAME" in remit.toml.')
+        return
+    address = chosen.temporal.address or os.environ.get("TEMPORAL_ADDRESS") or "localhost:7233, unless a profile says otherwise"
+    yield Finding("engine", f"temporal, project {chosen.project}, server {address}", "`remit workers` lists the workers.")
+    if not chosen.ships_files:
+        yield Finding("files", "in this directory, which all workers must share")
+    elif chosen.temporal.blobs is None:
+        yield _missing("files", "shipped, without an object store", 'Set [engine.temporal] blobs = "s3://BUCKET/PREFIX" in remit.toml.')
+    elif importlib.util.find_spec("obstore") is None:
+        yield _missing("files", f"shipped through {chosen.temporal.blobs}, without the package obstore", "pip install 'remit[blobs]'")
+    else:
+        yield Finding("files", f"shipped through {chosen.temporal.blobs}/{chosen.project}")
 
 
 def _project(project: Project) -> Iterator[Finding]:
@@ -238,8 +263,11 @@ def _project(project: Project) -> Iterator[Finding]:
     rules = project.folder / FILE
     found = f"{rules if rules.exists() else 'the default rules'}, mode {mode}"
     yield (Finding("policy", found) if mode == "strict" else _worse("policy", found, 'Enforce it: policy_mode = "strict" in remit.toml.'))
+    yield from _engine(project)
+    yield from _agent_files(project)
     yield from _roles(project)
     yield from _commands(project)
+    yield from _editable_install(project)
     yield _server(project)
     yield _database(project)
     free = shutil.disk_usage(project.root).free
@@ -250,20 +278,44 @@ def _project(project: Project) -> Iterator[Finding]:
         yield _worse("writable", f"{project.root} is not writable", "chown or chmod it.")
 
 
+def _editable_install(project: Project) -> Iterator[Finding]:
+    """Warn if the environment imports the project from its folder: tests in a worktree would test the project, not the worktree."""
+    root = project.root.resolve()
+    places = dict.fromkeys([project.root / ".venv", project.root / "venv", Path(os.environ.get("VIRTUAL_ENV", "") or root / ".venv")])
+    for folder in places:
+        for path in sorted(folder.glob("lib/python*/site-packages/*.pth")):
+            text = (read_bounded(path, 1 << 16) or b"").decode(errors="replace")
+            lines = [line for line in text.splitlines() if line and not line.startswith(("import ", "#"))]
+            if any(Path(line).is_absolute() and Path(line).resolve().is_relative_to(root) for line in lines):
+                advice = 'Give each worktree its own environment: [workspace] setup = ["uv sync"]; or run tests with PYTHONPATH=src.'
+                yield _worse("worktrees", f"{folder.name} imports the project from {root}; tests in a worktree would test that", advice)
+                return
+
+
 def _database(project: Project) -> Finding:
-    """Opened and read, as every other command does."""
+    """The state of the database, opened read-only as other commands do."""
     try:
         with project.history() as store:
             if store is None:
                 return Finding("database", "none yet: the first delegation creates it")
             store.live()
             store.history(HistoryQuery(limit=1))
+            known = store.count()
     except RemitError as error:
         return _worse("database", error.message, error.advice)
+    if project.settings.store.url is not None:
+        return Finding("database", f"{project.settings.store.url}, {count(known, 'delegation')}")
     path = project.folder / "remit.db"
     if project.trust.foreign_database is not None:
         return _worse("database", f"{path} was not made here: it is only read", "remit trust --adopt")
-    return Finding("database", f"{path}, {path.stat().st_size / 1e6:.1f} MB")
+    log = path.with_name("remit.db-wal")
+    log_bytes = log.stat().st_size if log.exists() else 0
+    found = f"{path}, {path.stat().st_size / 1e6:.1f} MB, log {log_bytes / 1e6:.1f} MB, {count(known, 'delegation')}"
+    days = project.settings.history_days
+    found += f", kept {days:g} days" if days is not None else ", kept for ever"
+    if log_bytes > LARGE_LOG_BYTES:
+        return _worse("database", found, "A process keeps the database open without working: `remit status`, then restart it.")
+    return Finding("database", found)
 
 
 def _server(project: Project) -> Finding:
@@ -271,12 +323,12 @@ def _server(project: Project) -> Finding:
 
     server = announced(project.folder / "run")
     if server is None:
-        return Finding("server", "none is running: `remit serve` starts one, and none is needed")
+        return Finding("server", "not running; optional: `remit serve` starts one")
     return Finding("server", f"{', '.join(filter(None, (server.grpc, server.http)))}, by process {server.pid}")
 
 
 def _commands(project: Project) -> Iterator[Finding]:
-    """Command files, and files that were not accepted as one."""
+    """Command files, and faulty ones."""
     from remit.board.command_files import every
     from remit.cli.command_table import COMMANDS
 
@@ -287,12 +339,23 @@ def _commands(project: Project) -> Iterator[Finding]:
         yield Finding("commands", ", ".join(one.name for one in found)[:200])
 
 
+def _agent_files(project: Project) -> Iterator[Finding]:
+    """Faulty agent declarations."""
+    for problem in project.directory.problems:
+        if not _is_about_roles(problem):
+            yield _worse("agents", problem, "`remit agents` lists those that were loaded.")
+
+
+def _is_about_roles(problem: str) -> bool:
+    return "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")
+
+
 def _roles(project: Project) -> Iterator[Finding]:
-    """Bindings that lead nowhere, and roles without an agent."""
+    """Bindings to missing agents, and roles without an agent."""
     from remit.agents.role_bindings import role_infos
 
     directory = project.directory
-    faults = [problem for problem in directory.problems if "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")]
+    faults = list(filter(_is_about_roles, directory.problems))
     for fault in faults:
         yield _worse("roles", fault, "`remit roles` shows which agent carries out each role.")
     if faults:
@@ -312,7 +375,7 @@ def model_findings(project: Project, seconds: float = TRIAL_SECONDS, *, is_onlin
         keys = ", ".join(variable for variable, _ in keys_present())
         yield Finding(
             "no model",
-            "no language model is configured, and none is needed" + (f"; there is a key in {keys}" if keys else ""),
+            "no language model is configured; optional" + (f"; there is a key in {keys}" if keys else ""),
             'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
         )
         return

@@ -1,4 +1,4 @@
-"""Events as text, the last words of each delegation as they are read from the store, and what a tree has spent."""
+"""Events as text, the latest text of each delegation as read from the store, and the spending of a tree."""
 
 import time
 from collections import deque
@@ -20,26 +20,26 @@ REMEMBERED = 50
 """Lines of one delegation that are searched for repetitions."""
 TROUBLE = ("failed", "denied")
 LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written, which costs one pragma."""
+"""Interval of checks for writes by other processes; each costs one pragma."""
 UNKNOWN = "money unknown"
 
 
 class EventText:
-    """Renders events one after another, nothing twice: coding agents report a tool call both as progress and as a chunk for programs."""
+    """Renders events in order and skips repetitions: coding agents report a tool call both as progress and as a chunk for programs."""
 
     def __init__(self) -> None:
         self._progress: dict[str, deque[str]] = {}
         self._chunks: dict[str, deque[str]] = {}
 
     def render(self, event: Event) -> str:
-        """Empty when there is nothing new."""
+        """The text of an event; empty if it is not new."""
         text = event_text(event)
         chunks = self._chunks.setdefault(event.session_id, deque(maxlen=REMEMBERED))
         progress = self._progress.setdefault(event.session_id, deque(maxlen=REMEMBERED))
         if event.kind is EventKind.PROGRESS:
             progress.append(text)
             if text in chunks:
-                chunks.remove(text)  # the same call may be made again
+                chunks.remove(text)  # the same call may be repeated
                 return ""
         elif event.kind is EventKind.DATA and (call := _call_of(event.body.get("chunk"))) is not None:
             subject, status = call
@@ -51,7 +51,7 @@ class EventText:
 
 
 def event_text(event: Event) -> str:
-    """An event in words; empty when it has none."""
+    """The text of an event; empty if it has none."""
     body = event.body
     match event.kind:
         case EventKind.STEP:
@@ -75,7 +75,7 @@ def event_text(event: Event) -> str:
 
 
 def _chunk(chunk: Any) -> str:
-    """A chunk may be anything; those of coding agents have shapes of their own (`agents.transcript`)."""
+    """The text of a chunk, which may be any value. Coding agents have their own shapes (`agents.transcript`)."""
     if isinstance(chunk, str):
         return chunk
     if not isinstance(chunk, Mapping | list | tuple):
@@ -105,7 +105,7 @@ def _plan(steps: list[Mapping[str, Any]]) -> str:
 
 
 def _call_of(chunk: Any) -> tuple[str, str] | None:
-    """How progress names the same call, and its status; None for any other chunk."""
+    """The name of the call as progress shows it, and its status; None for any other chunk."""
     match chunk:
         case {"tool": {"status": str(status)} as tool}:
             return _subject(tool), status
@@ -117,7 +117,7 @@ def _call_of(chunk: Any) -> tuple[str, str] | None:
 
 
 def gist_of(result: Return) -> str:
-    """A return on one line: its first error, else its summary, else the value that a function returned."""
+    """A return on one line: its first error, else its summary, else the function's value."""
     if result.errors:
         return result.errors[0].message
     if result.data is not None and result.summary == f"{result.metadata.agent_type} finished.":
@@ -126,7 +126,7 @@ def gist_of(result: Return) -> str:
 
 
 def parameters_hint(parameters: Mapping[str, Any]) -> str:
-    """Its first short parameter, which distinguishes it from its siblings."""
+    """The first short parameter, which distinguishes a delegation from its siblings."""
     for value in parameters.values():
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
             return one_line(value, 28)
@@ -135,7 +135,7 @@ def parameters_hint(parameters: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """The last thing a delegation said."""
+    """The latest text of a delegation."""
 
     text: str
     fraction: float | None = None
@@ -149,7 +149,7 @@ class Watch:
         self.words: dict[str, Word] = {}
         self.tokens: dict[str, int] = {}
         self.costs: dict[str, float] = {}
-        """What each has spent so far, as it said itself."""
+        """Spending so far, by session, as reported by each delegation."""
 
     def look(self, records: Iterable[Record]) -> list[Event]:
         """New events of these delegations, by time."""
@@ -183,13 +183,13 @@ class Spent:
     tokens: int = 0
     cost: float = 0.0
     has_unknown: bool = False
-    """A model of unknown price was used."""
+    """Whether a model of unknown price was used."""
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
 
     def words(self) -> str:
-        """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty when it is nothing."""
+        """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty if nothing was spent."""
         if not self.tokens and not self.cost:
             return ""
         amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else UNKNOWN
@@ -197,7 +197,7 @@ class Spent:
 
 
 class SpendMeter:
-    """What a model call outside a delegation draws on: a deadline, and the sums it spent."""
+    """Deadline and spending of a model call outside a delegation."""
 
     def __init__(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
@@ -218,7 +218,7 @@ class SpendMeter:
 
 
 def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
-    """By a tree. Tokens without a cost are of a free model, or of one whose price is unknown."""
+    """The spending of a tree. Tokens without a cost belong to a free model or one of unknown price."""
     tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
     is_open = any(record.tokens and not record.cost for record in records)
     return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))

@@ -41,7 +41,7 @@ _CODES: dict[str, Exit] = {
     State.REFUSED: Exit.REFUSED,
     StopReason.UNAVAILABLE: Exit.UNAVAILABLE,
 }
-"""By state, status and stop reason, which share their names."""
+"""By state, status and stop reason, which use the same names."""
 
 
 def exit_of_return(result: Return) -> Exit:
@@ -51,16 +51,16 @@ def exit_of_return(result: Return) -> Exit:
 def exit_of_ending(status: Status, reason: StopReason) -> Exit:
     if status is not Status.BLOCKED and reason in (StopReason.REFUSED, StopReason.CANCELLED, StopReason.UNAVAILABLE):
         return _CODES[reason]
-    return _CODES[status]  # blocked also for a missing tool: trying again does not install it
+    return _CODES[status]  # also blocked for a missing tool: a retry does not install it
 
 
 def exit_of_state(state: State) -> Exit:
-    """Of a settled delegation whose return was not read."""
+    """The exit code of a settled delegation whose return was not read."""
     return _CODES.get(state, Exit.OK)
 
 
 def exit_of_error(error: RemitError) -> Exit:
-    """By the branch of the error tree, that is, by who must act."""
+    """The exit code of an error, by its branch of the error tree."""
     for branch, code in ((Refused, Exit.REFUSED), (Misused, Exit.USAGE), (Unavailable, Exit.UNAVAILABLE)):
         if isinstance(error, branch):
             return code

@@ -1,7 +1,6 @@
-"""`remit init`: find coding agents and keys of language models, and write remit.toml; `remit agents --detect --write` adds only agents.
+"""`remit init`: find coding agents and keys of language models, and write remit.toml. `remit agents --detect --write` adds agents only.
 
-The change is shown as a diff, and made with the person's consent. Nothing that the file has is changed, and no host is contacted.
-"""
+The change is shown as a diff and made after confirmation. Existing lines are not changed, and no host is contacted."""
 
 import asyncio
 import os
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "remit.toml"
 STARTERS = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "google": "gemini-2.5-pro"}
-"""The model that is written for a provider's key, by provider; the first whose key is set."""
+"""Default model per provider; the first provider whose key is set is used."""
 TITLE = "# Settings of remit for this project. `remit config --all` lists all of them.\n"
 EXAMPLES = """
 # A language model, with its key in the environment (ANTHROPIC_API_KEY):
@@ -55,20 +54,20 @@ def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
-    """What remit.toml lacks."""
+    """Agents and model to add to remit.toml."""
 
     agents: Mapping[str, Sequence[str]]
-    """Their lines, by name."""
+    """Lines of each agent, by name."""
     model: str = ""
     notes: tuple[str, ...] = ()
 
     def applied_to(self, text: str) -> str:
-        """The text with the additions; the rest of it stays as it is. Raises `ValueError` where that cannot be done."""
+        """The text with the additions; existing lines are unchanged. Raises `ValueError` if they cannot be added."""
         if not text and not self.agents and not self.model:
             return TITLE + EXAMPLES
         made = text.replace("\r\n", "\n") or f"{TITLE}\n"
         if self.model:
-            head = re.match(r"(?:#.*\n)+\n", made)  # comments about the file; a key of the document comes before its tables
+            head = re.match(r"(?:#.*\n)+\n", made)  # comments of the file header; top-level keys come before tables
             place = head.end() if head else 0
             made = f'{made[:place]}model = "{self.model}"\n\n{made[place:]}'
         for lines in self.agents.values():
@@ -86,7 +85,7 @@ class Additions:
 
 
 def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: bool, with_model: bool) -> Exit:
-    """Show what remit.toml lacks, ask, write it and approve it."""
+    """Show the additions to remit.toml, ask, write and approve them."""
     additions = plan(project, found, with_model=with_model)
     file = inside(project.root / FILE, project.root)
     before = bytes_of(file)
@@ -104,7 +103,7 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
     if changes:
         try:
             code = consent(yes=yes, can_ask=not project.as_json and sys.stdin.isatty())
-        except typer.Abort:  # Ctrl-C or the end of the input instead of an answer
+        except typer.Abort:  # Ctrl-C or end of input instead of an answer
             say_aside("\nNothing was changed.")
             return Exit.INTERRUPTED
     if code is Exit.CANCELLED:
@@ -125,8 +124,8 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
 
 
 def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool) -> Additions:
-    """Of what was found: what no file of the project declares yet, approved or not."""
-    settings = project.settings  # raises where the file is not valid TOML
+    """The additions: findings that no project file declares yet, approved or not."""
+    settings = project.settings  # raises if the file is not valid TOML
     written = tomllib.loads((bytes_of(project.root / FILE) or b"").decode())
     known = {*project.directory.names(), *written.get("agents", {})}
     startable = sorted((one for one in found if not one.fault and one.known.name not in known), key=lambda one: not one.login)
@@ -136,7 +135,7 @@ def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool
     if without := [one.known.name for one in startable if not one.login]:
         notes.append(f"No login was found for {', '.join(without)}: log in once there, or set the key.")
     if startable and not has_mcp():
-        notes.append(NO_MCP)
+        notes.append(f"{NO_MCP}; then add delegates = true to each.")
     return Additions(agents=agent_lines(project, startable), model=model, notes=tuple(notes))
 
 
@@ -144,11 +143,11 @@ def agent_lines(project: Project, found: "Sequence[DetectedAgent]") -> dict[str,
     from remit.agents.coding.detect import lines_for
 
     is_git = any((folder / ".git").exists() for folder in (project.root, *project.root.parents))
-    return {one.known.name: lines_for(one, is_git=is_git) for one in found}
+    return {one.known.name: lines_for(one, is_git=is_git, can_delegate=has_mcp()) for one in found}
 
 
 def _model() -> tuple[str, list[str]]:
-    """The model for a key of the environment, and what to say about it."""
+    """The model for a key in the environment, and messages about it."""
     from remit.cli.models import keys_present
     from remit.models.providers import PROVIDERS
 
@@ -160,7 +159,7 @@ def _model() -> tuple[str, list[str]]:
 
 
 def _make(change: FileChange) -> bool:
-    """Whether all of the file is approved now: it is not where it had lines that no person has approved."""
+    """Write the file. Returns whether all of it is approved now; False if it had unapproved lines."""
     from remit.system.trust import approve_written, load_trust
 
     change.make()

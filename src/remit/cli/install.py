@@ -1,9 +1,8 @@
-"""`remit install`: write remit's MCP entry into the project's configuration of a coding agent; `--undo` removes it.
+"""`remit install`: write remit's MCP entry into the project configuration of a coding agent; `--undo` removes it.
 
-The change is shown as a diff before it is made. The file as it was is kept beside it, so that `--undo` can restore it byte by byte.
-TOML is edited with tomlkit, JSON with the standard library. A file with comments that JSON would lose is not written: its entry is
-printed for the user to paste. No vendor's `mcp add` is called: none of them can express the whole entry for one project.
-"""
+The change is shown as a diff first. A backup of the file is kept beside it, so that `--undo` restores it byte by byte. TOML is edited with
+tomlkit, JSON with the standard library. A JSON file with comments is not written, because they would be lost: the entry is printed for the
+user to paste. The vendors' `mcp add` commands are not used: none can express the whole entry for one project."""
 
 import contextlib
 import difflib
@@ -35,7 +34,7 @@ PASSED = (
     "REMIT_CALLER", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR",
     "CODEX_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL",
 )  # fmt: skip
-"""Variables that codex must pass on: the caller of a delegation, and what the agents behind remit need."""
+"""Variables that codex must pass on: the caller of a delegation, and the keys that agents need."""
 APPROVAL = "default_tools_approval_mode"
 CODEX_START_SECONDS = 60
 CODEX_TOOL_SECONDS = 3600
@@ -47,14 +46,14 @@ Entry = dict[str, Any]
 
 
 class Does(StrEnum):
-    """What is done to a file."""
+    """Kind of change to a file."""
 
     NOTHING = "nothing"
     MAKE = "make"
     ADD = "add"
     CHANGE = "change"
     REMOVE = "remove"
-    """The rest of the file was changed since, and stays."""
+    """The rest of the file was changed since and is kept."""
     RESTORE = "restore"
     DELETE = "delete"
     PASTE = "paste"
@@ -72,11 +71,11 @@ DONE = {
 
 
 class Unfit(Exception):
-    """The text does not parse, or the change cannot be made in it; says why."""
+    """The text does not parse or cannot be changed; the message gives the reason."""
 
 
 class HasComments(Unfit):
-    """JSON with comments or trailing commas: it can be read, and not be written without losing them."""
+    """JSON with comments or trailing commas, which writing would lose."""
 
 
 # ---- the two formats
@@ -95,7 +94,7 @@ def _pairs(found: list[tuple[str, Any]]) -> Entry:
 
 
 def read_json(text: str, *, strict: bool = False) -> Entry:
-    """`strict`: raises `HasComments` where it is more than JSON."""
+    """Parse JSON. `strict`: raise `HasComments` for comments or trailing commas."""
     try:
         document = json.loads(text or "{}", object_pairs_hook=_pairs)
     except ValueError:
@@ -112,7 +111,7 @@ def read_json(text: str, *, strict: bool = False) -> Entry:
 
 
 def write_json(document: Entry, text: str) -> str:
-    """Indented as `text`."""
+    """Format the document with the indentation of `text`."""
     indent = re.search(r"\n([ \t]+)", text)
     return json.dumps(document, indent=indent[1] if indent else 2, ensure_ascii=False) + ("\n" if not text or text.endswith("\n") else "")
 
@@ -121,12 +120,12 @@ def write_json(document: Entry, text: str) -> str:
 class Tool:
     name: str
     files: tuple[str, ...]
-    """Those it reads; the first that exists is changed, else the first is made."""
+    """Files that the tool reads. The first existing one is changed, else the first is created."""
     path: tuple[str, str]
     entry: Callable[[tuple[str, ...]], Entry]
-    """The entry, given the command that starts remit."""
+    """Builds the entry from the command that starts remit."""
     then: str
-    """What is left for the user to do."""
+    """Next steps for the user."""
     schema: str = ""
 
     def file_in(self, root: Path) -> Path:
@@ -147,7 +146,7 @@ class Tool:
         return self.read(text).get(self.path[0], {}).get(self.path[1])
 
     def write(self, text: str, entry: Entry | None) -> str:
-        """With the entry; None removes it, and the table above it when that is empty then."""
+        """Add the entry. None removes it, and its table if that becomes empty."""
         before = self.read(text)
         document: Any = tomlkit.parse(text) if self.is_toml else read_json(text.strip(), strict=True)
         servers, name = self.path
@@ -212,12 +211,12 @@ TOOLS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A file of the project as it is and as it would be: shown as a diff, then made."""
+    """A change of a project file: shown as a diff, then written."""
 
     root: Path
     file: Path
     before: bytes | None
-    """None: there is no such file."""
+    """None: the file does not exist."""
     after: bytes | None
 
     @property
@@ -235,7 +234,7 @@ class FileChange:
         print(harmless(self.diff()), flush=True)  # lines of a diff must not be wrapped
 
     def make(self) -> None:
-        """Write it, if the file is still as it was when the change was planned."""
+        """Write the file, if it has not changed since the change was planned."""
         if bytes_of(self.file) != self.before:
             raise Unavailable(f"{self.file} was changed meanwhile; nothing was written.", advice="Look at it and try again.")
         try:
@@ -250,13 +249,13 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(FileChange):
-    """Of a tool's configuration. The original is kept beside it; an older backup stays."""
+    """A change of a tool's configuration. The original is kept beside it; an older backup is not overwritten."""
 
     tool: Tool
     does: Does = Does.NOTHING
     notes: tuple[str, ...] = ()
     paste: str = ""
-    """For the user to paste, or to remove."""
+    """Text for the user to paste or to remove."""
 
     @property
     def backup(self) -> Path:
@@ -266,9 +265,9 @@ class Change(FileChange):
         if self.does in (Does.ADD, Does.CHANGE) and not self.backup.exists():
             shutil.copy2(self.file, self.backup)
         if self.after is None:
-            Path(os.path.realpath(self.file)).unlink()  # the file that a link leads to; the link was there before
+            Path(os.path.realpath(self.file)).unlink()  # the target of the link; the link itself stays
             if self.file.parent != self.root:
-                with contextlib.suppress(OSError):  # something else is in the folder
+                with contextlib.suppress(OSError):  # the folder has other content
                     self.file.parent.rmdir()
         else:
             FileChange._replace(self)
@@ -301,7 +300,7 @@ def plan_install(tool: Tool, root: Path, command: tuple[str, ...], *, approve: b
 
 
 def plan_undo(tool: Tool, root: Path) -> Change:
-    """The change that restores the file; changes that others made since are kept."""
+    """The change that restores the file and keeps later edits by others."""
     file = tool.file_in(root)
     before = bytes_of(file)
     change = Change(tool=tool, root=root, file=file, before=before, after=before)
@@ -339,7 +338,7 @@ def _text_of(data: bytes) -> str:
 
 def bytes_of(file: Path) -> bytes | None:
     try:
-        if not stat.S_ISREG(file.stat().st_mode):  # reading a pipe would wait for ever
+        if not stat.S_ISREG(file.stat().st_mode):  # reading a pipe would block for ever
             raise Misused(f"{file} is not a file.", advice="Put a file in its place and try again; nothing was changed.")
         return file.read_bytes()
     except FileNotFoundError:
@@ -375,7 +374,7 @@ def install(
         if not project.as_json:
             _show(change, notes, undo=undo)
         code = _consent(change, yes=yes, can_ask=can_ask)
-    except typer.Abort:  # Ctrl-C or the end of the input instead of an answer
+    except typer.Abort:  # Ctrl-C or end of input instead of an answer
         say_aside("\nNothing was changed.")
         return Exit.INTERRUPTED
     is_made = code is Exit.OK and change.does is not Does.NOTHING
@@ -394,7 +393,7 @@ def _consent(change: Change, *, yes: bool, can_ask: bool) -> Exit:
 
 
 def consent(*, yes: bool, can_ask: bool) -> Exit:
-    """To the change that was shown; anything but `Exit.OK` means that it must not be made."""
+    """Ask for consent to the shown change. Anything but `Exit.OK` means: do not write it."""
     if yes:
         return Exit.OK
     if not can_ask:
@@ -417,7 +416,7 @@ def _show(change: Change, notes: list[str], *, undo: bool) -> None:
 
 
 def command_here() -> tuple[str, ...]:
-    """How a tool starts this very remit: by its name where a shell finds this one by it, else by its path."""
+    """The command that starts this remit: its name if the shell finds this one by it, else its path."""
     found = shutil.which("remit")
     if found is not None and os.path.realpath(found) == os.path.realpath(Path(sys.executable).parent / "remit"):
         return ("remit",)

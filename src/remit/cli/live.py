@@ -1,7 +1,6 @@
-"""Showing a delegation while it runs: a live tree on a terminal (`tree`), plain lines elsewhere, nothing with `--json`.
+"""Progress of a running delegation: a live tree on a terminal (`tree`), plain lines elsewhere, nothing with `--json`.
 
-Progress goes to stderr. Ctrl-C cancels the delegation and waits for its return; a second one ends the program.
-"""
+Progress goes to stderr. Ctrl-C cancels the delegation and waits for its return; a second one ends the program."""
 
 import asyncio
 import contextlib
@@ -32,13 +31,13 @@ GONE = "its process is gone: remit recover"
 STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 REFRESH_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
-"""A child that has run this long gets a line."""
+"""A child that runs longer than this gets a line."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
 class PendingReturn(Protocol):
-    """What is asked of a delegation that is waited for: a `Handle` is one."""
+    """A delegation to wait for; `Handle` implements it."""
 
     @property
     def session_id(self) -> str: ...
@@ -73,8 +72,8 @@ class Silence:
 
 
 class Lines(Silence):
-    """A line for each event, for start and end, and for children that take long or fail. A quick child that completes gets no line:
-    there may be dozens."""
+    """Prints a line for each event, start and end, and for children that are slow or fail. Quick successful children get no line: there may
+    be dozens."""
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -88,11 +87,11 @@ class Lines(Silence):
         heard = [(event, self._text.render(event)) for event in events if event.kind is not EventKind.STEP]
         lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
         for at, _, agent, session_id, text in sorted(lines):
-            self._last = max(self._last, at - self._began)  # a child's start is printed late, when it is worth a line
+            self._last = max(self._last, at - self._began)  # the start of a child is printed only once it has run for a while
             say_aside(f"{self._last:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
-        """Start and end, each once; of lines with the same time the start comes first, the end last."""
+        """Start and end, each once. Among lines of the same time the start comes first and the end last."""
         known = self._told.setdefault(record.session_id, set())
         is_child = record.parent_id is not None
         if record.started_at is not None and "start" not in known and not (is_child and self._is_quick(record)):
@@ -124,7 +123,7 @@ class Outcome:
 async def await_return(
     remit: "Remit", handle: PendingReturn, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
 ) -> Outcome:
-    """Wait for the return of a delegation and show its progress. The first of these signals cancels it, or `stop`."""
+    """Wait for the return of a delegation and show its progress. The first of `signals`, or `stop`, cancels it."""
     result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
     return Outcome(result, was_interrupted)
 
@@ -138,7 +137,7 @@ async def _watched(
     signals: Sequence[signal.Signals] = INTERRUPTS,
     stop: asyncio.Event | None = None,
 ) -> tuple[T, bool]:
-    """Wait for `result` and show the delegations; whether it was interrupted. `note` is printed then."""
+    """Wait for `result` and show the delegations. Also returns whether it was interrupted; `note` is printed then."""
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
@@ -151,7 +150,7 @@ async def _watched(
                 if note:
                     say_aside(note)
                 cancelling = asyncio.gather(*(remit.cancel(one, "interrupted at the terminal") for one in sessions()))
-                # A second Ctrl-C ends the loop before this is awaited: asyncio would print a traceback of it.
+                # A second Ctrl-C ends the loop before this is awaited; asyncio would print its traceback.
                 cancelling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await _refresh(remit, sessions(), watch, show)
         if cancelling is not None:
@@ -167,7 +166,7 @@ async def _refresh(remit: "Remit", sessions: Sequence[str], watch: Watch, show: 
                 records += below(remit.store.tree(record.root_id), session_id)
         return records, watch.look(records)
 
-    with contextlib.suppress(RemitError):  # the picture may miss an update; the return does not come this way
+    with contextlib.suppress(RemitError):  # the view may miss an update; the return does not depend on it
         records, events = await asyncio.to_thread(look)
         show.show(records, watch, events)
 
@@ -192,7 +191,7 @@ def on_interrupt(act: Callable[[], None], signals: Sequence[signal.Signals] = IN
 
 
 async def wait_for_resumed(remit: "Remit", resumed: Sequence[str], *, as_json: bool) -> list[Return]:
-    """Resumed work runs in this process: wait until it has ended, or Ctrl-C has stopped it."""
+    """Wait until resumed work in this process has ended or Ctrl-C has stopped it."""
     if not resumed:
         return []
     note = "Interrupted: resumed work is stopped, and its results so far are kept. Ctrl-C again exits at once."
@@ -217,13 +216,18 @@ async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | Non
 class LiveWait:
     """Waits for a delegation of the board, shows it, and cancels it on Ctrl-C; passed as `waiting`.
 
-    Within `listening` a Ctrl-C before the delegation has started is remembered: it is cancelled as soon as it starts, and recorded.
+    Within `listening`, a Ctrl-C before the delegation starts is remembered: the delegation is cancelled as soon as it starts, and recorded.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._asked = asyncio.Event()
         self._was_cut_short = False
+
+    @property
+    def asked(self) -> asyncio.Event:
+        """Set by Ctrl-C."""
+        return self._asked
 
     @property
     def was_interrupted(self) -> bool:
@@ -248,6 +252,33 @@ class LiveWait:
         await remit.cancel(session_id, "interrupted at the terminal")
 
 
+class LiveView:
+    """Shows several delegations of the board in one view; passed as `waiting`. Ctrl-C cancels all of them."""
+
+    def __init__(self, shown: LiveWait, *, as_json: bool) -> None:
+        self._shown = shown
+        self._as_json = as_json
+        self._sessions: dict[str, None] = {}
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._shown.was_interrupted
+
+    async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
+        self._sessions[handle.session_id] = None
+        if self.is_stopped:
+            await remit.cancel(handle.session_id, "interrupted at the terminal")
+        try:
+            return await handle.result()
+        finally:
+            del self._sessions[handle.session_id]
+
+    async def watch(self, remit: "Remit", work: Awaitable[T]) -> T:
+        """Wait for `work`, which starts and ends delegations."""
+        result, _ = await _watched(remit, lambda: list(self._sessions), work, best_show(as_json=self._as_json), stop=self._shown.asked)
+        return result
+
+
 def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
     """Session ids whose process is gone."""
     if all(record.state.is_settled for record in records):
@@ -257,7 +288,7 @@ def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
 
 
 async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
-    """Print once that work of dead processes is waiting; it is resumed only if `key` asks for it: its sessions."""
+    """Report once that work of dead processes is waiting. Resumes it only if it has this `key`; returns the resumed sessions."""
     store = remit.store
     live = await asyncio.to_thread(store.live)
     gone = await asyncio.to_thread(gone_among, live, store, remit.root)

@@ -1,7 +1,6 @@
-"""`remit`, the console script. Each command is a function of a module beside this one, imported only when it is called.
+"""The console script `remit`. Each command is a function of a sibling module, imported only when it is called.
 
-`COMMANDS` lists every command with its help line, so that `remit --help` and completion import none of them.
-"""
+`COMMANDS` lists every command with its help line, so that `remit --help` and completion import none of them."""
 
 import contextlib
 import functools
@@ -15,7 +14,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any
 
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else pydantic reads the entry points of every installed package
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # otherwise pydantic reads the entry points of every installed package
 
 import typer
 
@@ -84,7 +83,7 @@ def print_version() -> None:
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments: the command they name; or, for help and for an unknown name, the list of all."""
+    """The command line for these arguments: the named command, or the list of all for help and unknown names."""
     name = arguments[0] if arguments else ""
     if "_REMIT_COMPLETE" in os.environ:
         words = " ".join(os.environ.get(one, "") for one in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")).split()
@@ -99,8 +98,8 @@ def app_for(arguments: Sequence[str]) -> typer.Typer:
 
 
 def answering(command: Callable[..., Exit], *, asks: bool = False) -> Callable[..., None]:
-    """A command as typer calls it: with `--root`, `--json` and `--trust`, of which the command gets a `Project`. An error of ours becomes
-    one line; REMIT_DEBUG=1 shows the traceback. `asks`: it runs agents, so a person at the terminal is asked to approve the project."""
+    """Adapt a command to typer: adds `--root`, `--json` and `--trust` and passes the command a `Project`. A remit error becomes one line;
+    REMIT_DEBUG=1 shows the traceback. `asks`: the command runs agents, so a person at the terminal is asked to approve the project."""
 
     def called(*, root: Path | None, as_json: bool, trust: bool, **given: Any) -> None:
         if as_json:
@@ -148,7 +147,7 @@ def _exit_code(arguments: Sequence[str]) -> int:
         return Exit.UNAVAILABLE
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a character that the terminal lacks becomes a question mark
+            stream.reconfigure(errors="replace")  # characters that the terminal lacks become question marks
     try:
         with _trace():
             return _run(arguments)
@@ -164,7 +163,7 @@ def _run(arguments: Sequence[str]) -> int:
     app = app_for(arguments)
     try:
         code = app(list(arguments), prog_name="remit", standalone_mode="--json" not in arguments)
-    except typer.TyperException as error:  # with --json a wrong command line is answered in JSON too
+    except typer.TyperException as error:  # with --json a usage error is answered in JSON too
         claim_stdout()
         return report(Misused(error.format_message(), advice="See `remit --help`."), as_json=True)
     except SystemExit as ended:
@@ -174,7 +173,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _unwritten(error: OSError) -> Exit:
-    """Stdout (a full disk, a pipe that was closed) or a file failed: one line, and nothing more is written at exit."""
+    """Report that stdout (a full disk, a closed pipe) or a file failed: one line, and no output at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
@@ -184,10 +183,10 @@ def _unwritten(error: OSError) -> Exit:
 
 @contextlib.contextmanager
 def _trace() -> Iterator[None]:
-    """Continue the caller's trace, when its environment names one."""
+    """Continue the caller's trace if the environment names one."""
     if os.environ.get("TRACEPARENT"):
         from remit.core.delegation import ORIGIN
-        from remit.core.tracing import origin_in
+        from remit.core.ids import origin_in
 
         ORIGIN.set(origin_in(os.environ))
     yield

@@ -26,8 +26,10 @@ from remit.cli.render import (
     when,
 )  # fmt: skip
 from remit.core.metrics import (
+    AVAILABILITY,
     ERRORS_BY_OPERATION,
     ERRORS_BY_TARGET,
+    FAILED_STARTS,
     LATENCY_P99,
     SUCCESS_RATE,
     TIMEOUT_RATE,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 2.0
 FULL = 20
-"""Targets and operations listed, those with most errors first."""
+"""Number of targets and operations listed, those with most errors first."""
 
 
 def metrics(
@@ -76,7 +78,7 @@ def _read(store: Store | None, since: str | None) -> Metrics:
 
 
 def _watched(store: Store, since: str | None) -> Exit:
-    """Drawn over itself on a terminal; elsewhere one after the other."""
+    """Redraw on a terminal; elsewhere print one after the other."""
     try:
         while True:
             found = _read(store, since)
@@ -98,8 +100,25 @@ def _print_metrics(found: Metrics) -> None:
         if shares:
             say()
             _print_shares(metric, shares)
+    _print_counts(found)
     alerts = found.alerts()
     say(f"\n! {count(len(alerts), 'alert')}." if alerts else "\nNo alert.")
+
+
+def _print_counts(found: Metrics) -> None:
+    """Failed starts with the availability of each agent, and tokens by operation, if there are any."""
+    if found.failed_starts:
+        say()
+        shown = table(FAILED_STARTS.name, "times", AVAILABILITY.name)
+        for name, times in sorted(found.failed_starts.items(), key=lambda item: (-item[1], item[0]))[:FULL]:
+            shown.add_row(harmless(name), f"{times:,}", _share(found.availability[name]))
+        console().print(shown)
+    if found.tokens_by_operation:
+        say()
+        shown = table("delegation.tokens.by_operation", "tokens")
+        for name, tokens in sorted(found.tokens_by_operation.items(), key=lambda item: (-item[1], item[0]))[:FULL]:
+            shown.add_row(harmless(name), f"{tokens:,}")
+        console().print(shown)
 
 
 def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
@@ -186,7 +205,7 @@ def _print_error(entry: "Entry") -> None:
 
 
 def _seen(iso_time: str) -> str:
-    """In local time; an invalid time as the file has it."""
+    """Local time; an invalid time is printed unchanged."""
     try:
         return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
     except (ValueError, OverflowError):

@@ -69,7 +69,7 @@ def _print(found: "list[ConfiguredModel]") -> None:
     if len(order) > 1:
         say(f"Used in this order, the next when one fails: {', '.join(order)}.")
     elif not order:
-        say('None of them is used unless an agent names it: write model = "NAME" in remit.toml.')
+        say('No default model is set, so only agents that name a model use one. Set it: model = "NAME" in remit.toml.')
 
 
 def _key(one: "ConfiguredModel") -> str:
@@ -125,7 +125,7 @@ class ConfiguredModel:
 
     name: str
     place: int | None
-    """Its place in the setting `model`, from 1; None: it is only declared."""
+    """Position in the setting `model`, from 1; None: declared but not in it."""
     source: str
     """Where it is configured."""
     meant: ModelRef | None = None
@@ -158,13 +158,13 @@ class ConfiguredModel:
 
 
 def listed(settings: Settings, root: Path) -> list[ConfiguredModel]:
-    """Those of the setting `model`, in its order, then those that are declared beside them."""
+    """The models of the setting `model`, in order, then other declared models."""
     places = {name: number for number, name in enumerate(settings.model, 1)}
     return [_listed(settings, root, name, places.get(name)) for name in dict.fromkeys((*settings.model, *settings.models))]
 
 
 def keys_present() -> Iterator[tuple[str, list[str]]]:
-    """Variables of the environment that hold a provider's key, by name, and the providers that read them."""
+    """Environment variables that contain a provider's key, and the providers that read them."""
     readers: dict[str, list[str]] = {}
     for provider, known in PROVIDERS.items():
         for variable in known.keys:
@@ -204,7 +204,7 @@ def _or_none(settings: Settings, name: str) -> ModelRef | None:
 
 @lru_cache(maxsize=256)
 def _known_context(provider: str, model: str) -> int | None:
-    """Of the same table as the prices."""
+    """Context size from the price table."""
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
@@ -217,7 +217,7 @@ def _known_context(provider: str, model: str) -> int | None:
 
 QUESTION = "Answer with one word: yes."
 MAX_TOKENS = 16
-"""As few as every provider allows to be asked for."""
+"""The smallest limit that every provider accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Trial:
     output_tokens: int = 0
     cost: float | None = None
     fault: str = ""
-    """Why it did not answer; empty: it did."""
+    """Why it did not answer; empty if it did."""
     advice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class Trial:
 
 
 def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
-    """Each by itself, without failing over; in their order."""
+    """Try each model separately, without failover; results in order."""
     return asyncio.run(_try_all(settings, root, names, seconds)) if names else []
 
 
@@ -254,7 +254,7 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
 
 
 def _import_for(settings: Settings, names: Sequence[str]) -> None:
-    """The clients of their providers: importing one takes a second, which must not count as the model's time."""
+    """Import the provider clients first: an import takes a second, which must not count as the model's time."""
     for name in names:
         with suppress(RemitError, ImportError, ValueError):
             provider = resolve_model(settings, name).provider
@@ -288,5 +288,5 @@ async def _try(models: Any, name: str, seconds: float) -> Trial:
 
 
 def _alone(message: str, name: str) -> str:
-    """Without the name of the model, which is shown beside it."""
+    """The message without the model's name, which is shown beside it."""
     return message.removeprefix("The model did not answer. ").removeprefix(f"{name}: ")

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _STRICTNESS = ("allow", "ask", "deny")
 _ALIKE = 2
-"""How many decisions alike are shown of one delegation: a search asks for each file it opens."""
+"""Similar decisions shown per delegation: a search asks for each file it opens."""
 PAGE = 500
 SHOWN_FINDINGS = 20
 COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
 
 
 def _rules(project: Project, *, in_force: bool = True) -> "Rules":
-    """The rules in force, or those of the project's file, approved or not; raises what is wrong with them."""
+    """The rules in force, or those of the project's file, approved or not. Raises their faults."""
     from remit.policy.rules import project_file
 
     return _usable(project_file(project.folder, project.trust if in_force else None).read())
@@ -126,7 +126,7 @@ def explain(
 
 
 def _would(project: Project, action: str, words: list[str], caller: str, depth: int) -> Exit:
-    """The decision of the rules alone; nothing is logged."""
+    """Print the decision of the rules; nothing is logged."""
     from remit.policy.engine import PolicyEvaluator, explain_decision
 
     rules = _rules(project)
@@ -154,7 +154,7 @@ def _would(project: Project, action: str, words: list[str], caller: str, depth: 
 
 
 def _note_unknown(project: Project, action: str) -> None:
-    """An answer about a misspelt name would mislead."""
+    """Warn about an unknown name: the answer would be misleading."""
     from remit.policy.rule_check import known_actions
     from remit.policy.rules import action_id
 
@@ -167,11 +167,11 @@ def _note_unknown(project: Project, action: str) -> None:
 
 
 def _asked(project: Project, action: str, words: list[str], caller: str, depth: int) -> list[PolicyRequest]:
-    """Each resource that is named, and the one a link leads to, as the runtime would ask."""
+    """One request for each named resource and each link target, as the runtime would ask."""
     from remit.policy.engine import kind_of_principal
     from remit.policy.rules import CALLER
+    from remit.runtime.deps import sends_data
     from remit.runtime.policy_facts import as_declared, facts_of, real_path_facts, reported_facts
-    from remit.runtime.tree_facts import sends_data
 
     known = project.directory.find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
@@ -279,7 +279,7 @@ def verdict_of(entry: dict[str, Any]) -> str:
 
 
 def who_of(entry: dict[str, Any]) -> str:
-    """Who asked, and on behalf of which caller of the server."""
+    """The caller, and the API principal on whose behalf it acted."""
     who = str(entry.get("caller") or entry.get("principal") or "")
     return f"{who} for {entry['on_behalf']}" if "on_behalf" in entry else who
 
@@ -327,10 +327,10 @@ def verify(
     with project.history() as store:
         checked = check_log(project.folder, head)
         missing, older = _unlogged(store, checked)
-    findings = [*map(str, checked.findings), *(f"{session} is on record, and no line of the log is about it" for session in missing)]
+    findings = [*map(str, checked.findings), *(f"{session} is on record but not in the log" for session in missing)]
     if older:
         begins = "there is no log" if not checked.lines else "the log begins later"
-        findings.append(f"{count(older, 'delegation')} on record, and {begins}: it was removed, or they ran before there was one")
+        findings.append(f"{count(older, 'delegation')} on record, but {begins}: it was removed, or they ran before it existed")
     document = {"valid": not findings, "findings": findings, "lines": checked.lines, "torn": checked.torn, "head": checked.head}
     lines = findings[:SHOWN_FINDINGS]
     lines += [f"… and {len(findings) - SHOWN_FINDINGS} more."] if len(findings) > SHOWN_FINDINGS else []
@@ -345,7 +345,7 @@ def verify(
 
 
 def _unlogged(store: "Store | None", checked: "AuditReport") -> tuple[list[str], int]:
-    """Delegations that ran since the log begins and are not in it; and how many are older than it."""
+    """Delegations that ran since the log begins and are missing in it, and the number of those older than the log."""
     if store is None:
         return [], 0
     since = datetime.fromisoformat(checked.first_at).timestamp() if checked.first_at else float("inf")
@@ -361,7 +361,7 @@ def _unlogged(store: "Store | None", checked: "AuditReport") -> tuple[list[str],
 
 
 def _is_denied(record: "Record") -> bool:
-    """Refused by the policy, and not before it was asked."""
+    """Whether the policy refused it, rather than an earlier check."""
     return record.result is not None and any(error.code == "POLICY_DENIED" for error in record.result.errors)
 
 

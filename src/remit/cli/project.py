@@ -1,7 +1,6 @@
-"""The project that a command works on: where it is, its settings, agents and history, and how the command answers.
+"""The project that a command works on: its root, settings, agents and history, and the output of the command.
 
-Reading a project changes nothing: no folder is made, nothing is recovered. Commands that run or stop something use `Project.open`.
-"""
+Reading a project changes nothing: no folder is created, nothing is recovered. Commands that run or stop work use `Project.open`."""
 
 import importlib.util
 import os
@@ -27,17 +26,17 @@ if TYPE_CHECKING:
     from remit.system.trust import ProjectTrust
 
 SEARCHED = 5_000
-"""Ends of session ids are looked up among this many newest delegations; older ones need the whole id."""
+"""Number of newest delegations searched for the end of a session id; older ones need the whole id."""
 NOTHING_YET = "Nothing has been delegated here yet. Start with `remit demo`, or `remit delegate AGENT name=value`."
 INSTALL_MCP = "pip install 'remit[mcp]'"
 NO_MCP = f"The package mcp is not installed. Coding agents need it to delegate: {INSTALL_MCP}"
 
 
 class Project:
-    """`root` None: found from the working directory."""
+    """A project. `root` None: searched from the working directory."""
 
     def __init__(self, root: Path | None = None, *, as_json: bool = False, trust: bool = False, asks: bool = False) -> None:
-        """`trust`: all of its files are approved for this command; `asks`: otherwise a person at the terminal is asked for approval."""
+        """`trust`: approve all files for this command. `asks`: otherwise ask a person at the terminal for approval."""
         self.root = find_root(root)
         self.is_named = root is not None
         self.as_json = as_json
@@ -46,7 +45,7 @@ class Project:
 
     @cached_property
     def folder(self) -> Path:
-        """`.remit`, which need not exist."""
+        """The folder `.remit`, which may not exist."""
         from remit.system.trust import check_place
 
         check_place(self.root, self.is_trusted or None)
@@ -61,11 +60,11 @@ class Project:
 
     @cached_property
     def trust(self) -> "ProjectTrust":
-        """What is approved of the project. What is not is said once, in one line on stderr, or asked for."""
+        """The approvals of the project. Unapproved parts are reported once, in one line on stderr, or asked for."""
         from remit.system.trust import load_trust
 
         trust = load_trust(self.root, self.is_trusted or None)
-        if trust.is_complete or CALLER in os.environ:  # of an agent's process: the owner of its tree decides
+        if trust.is_complete or CALLER in os.environ:  # in an agent's process the owner of its tree decides
             return trust
         if self._asks:
             from remit.cli.trust import ask_for_approval
@@ -83,21 +82,32 @@ class Project:
 
     @cached_property
     def directory(self) -> "Directory":
-        """The agents of the project, declared only: nothing is started to run them."""
-        from remit.agents.directory import Directory
+        """The declared agents of the project; none is started."""
+        from remit.agents.directory import Directory, describe_servers
         from remit.agents.python_files import describe_project
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
+        from remit.builtin.flows import load_flows
 
         directory = Directory(lambda agent: agent)
         described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
         directory.load_files(described)
+        if self.settings.has_mcp_servers:
+            describe_servers(self.root, self.settings, self.trust)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
         directory.list_unapproved(described, self.trust)
+        load_flows(directory, self.root, self.settings.limits_for, self.trust)
         offer_built_in(directory, self.settings, self._models)
         offer_assistant(directory, self.settings, self._models, None)
         return directory
+
+    def describe_servers(self, trust: "ProjectTrust") -> dict[str, str]:
+        """Start approved MCP servers with unknown tools, so that a person can approve the tools. Returns the failures by server name."""
+        from remit.agents.directory import describe_servers
+        from remit.system.settings_files import load_settings
+
+        return describe_servers(self.root, load_settings(self.root, trust=trust), trust, asked=True)
 
     def _models(self) -> "Models":
         from remit.models.client import Models
@@ -106,14 +116,23 @@ class Project:
 
     @property
     def routed_settings(self) -> "Settings":
-        """The settings, with routing rules for agents that name the commands they accept."""
+        """The settings, with routing rules for agents that declare the commands they accept."""
         from remit.agents.routing import with_agents
 
         return replace(self.settings, routing=with_agents(self.settings.routing, self.directory.routed_specs()))
 
     @contextmanager
     def history(self) -> Iterator["Store | None"]:
-        """The recorded delegations, read only; None when nothing was ever delegated."""
+        """The recorded delegations, read only; None if nothing was ever delegated."""
+        if self._shares_record:
+            from remit.stores import open_postgres
+
+            shared = open_postgres(self.settings)
+            try:
+                yield shared
+            finally:
+                shared.close()
+            return
         path = self.folder / "remit.db"
         if not path.exists():
             yield None
@@ -127,21 +146,33 @@ class Project:
         finally:
             store.close()
 
+    @property
+    def has_record(self) -> bool:
+        return self._shares_record or (self.folder / "remit.db").exists()
+
+    @property
+    def _shares_record(self) -> bool:
+        """Whether the record is in PostgreSQL. Unreadable settings do not prevent reading a record in a file."""
+        try:
+            return self.settings.store.url is not None
+        except Misused:
+            return False
+
     @contextmanager
     def store(self) -> Iterator["Store"]:
-        """The same for a command that names a delegation; raises where there are none."""
+        """Like `history`, but raises if nothing was delegated."""
         with self.history() as store:
             yield need_store(store)
 
     def open(self, **options: Any) -> "Remit":
-        """The project opened to run something. The person at the terminal answers what the policy asks."""
+        """Open the project to run something. The person at the terminal answers approval requests of the policy."""
         from remit.app import Remit
         from remit.cli.approval import person_here
 
         return Remit.open(self.root, **{"recover": False, "approver": person_here(), "trust": self.trust, **options})
 
     def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
-        """The document with `--json`, else the text. A document that is expensive to make is passed as a function."""
+        """Print the document with `--json`, else the text. Pass an expensive document as a function."""
         if self.as_json:
             say_json(document() if callable(document) else document)
         elif callable(text):
@@ -151,11 +182,11 @@ class Project:
         return code
 
     def inside(self, place: str) -> str:
-        """A file of the project by its path from the root."""
+        """The path of a project file relative to the root."""
         return place.removeprefix(f"{self.root}/")
 
     def why_not_loaded(self, name: str, directory: "Directory | None" = None) -> str:
-        """What is wrong with an agent that is declared but faulty; empty when it is not declared."""
+        """The fault of an agent that is declared but not loaded; empty if it is not declared."""
         directory = directory or self.directory
         if directory.find(name) is not None:
             return ""
@@ -168,8 +199,8 @@ class Project:
 
 
 def find_root(given: Path | None) -> Path:
-    """The folder asked for; in an agent's process the root of its tree; else the nearest folder upwards that looks like a project, else
-    the working directory."""
+    """The given folder; in an agent's process the root of its tree; else the nearest parent that looks like a project, else the working
+    directory."""
     if given is not None:
         if not given.is_dir():
             raise Misused(f"There is no folder {given}.", advice="--root takes the folder of a project.")
@@ -184,13 +215,13 @@ def find_root(given: Path | None) -> Path:
 
 
 def _is_project(folder: Path) -> bool:
-    """An empty `.git` does not count: sandboxes leave such folders behind, in /tmp for example."""
+    """Whether it looks like a project. An empty `.git` does not count: sandboxes leave such folders behind, e.g. in /tmp."""
     git = folder / ".git"
     return (folder / ".remit").exists() or (folder / "remit.toml").exists() or git.is_file() or (git / "HEAD").exists()
 
 
 def _root_of_tree() -> Path | None:
-    """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there."""
+    """The root of the delegation tree that this process belongs to, for agents in a worktree or a copy."""
     try:
         address = Path(decode(os.environ[CALLER]).address)
     except (KeyError, Refused):
@@ -201,12 +232,12 @@ def _root_of_tree() -> Path | None:
 
 def need_store(store: "Store | None") -> "Store":
     if store is None:
-        raise Misused("There is no such delegation: nothing has been delegated here yet.", advice="Start with `remit demo`.")
+        raise Misused("The delegation does not exist: nothing has been delegated here yet.", advice="Start with `remit demo`.")
     return store
 
 
 def find_session(store: "Store", name: str) -> "Record":
-    """By its id, by the beginning or end of it, or by `last`: the root of the newest delegation."""
+    """Find a session by its id, by the beginning or end of it, or by `last`: the root of the newest delegation."""
     if (record := store.get(name)) is not None:
         return record
     if name == "last" and (newest := store.history(_query("", 1))):
@@ -218,11 +249,11 @@ def find_session(store: "Store", name: str) -> "Record":
         raise Misused(f"There is no delegation {name}.", code="INVALID_TARGET", advice="`remit history` lists them; `last` is the newest.")
     shown = ", ".join(f"{one.session_id} ({one.agent})" for one in named[:5])
     more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-    raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more of it.")
+    raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more characters of the id.")
 
 
 def _query(name: str, limit: int = SEARCHED) -> "HistoryQuery":
-    """An id begins with the second in which the delegation was created, so a beginning limits the search in time."""
+    """A query for candidates. An id begins with its creation time in seconds, so a prefix limits the search in time."""
     from remit.core.record import HistoryQuery
 
     digits = name.removeprefix("sess_").partition("_")[0]

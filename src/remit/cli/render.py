@@ -1,7 +1,6 @@
-"""Text for people: where output goes (stdout, stderr, JSON), values in words, coloured lines fitted to a terminal, tables.
+"""Output for people: streams (stdout, stderr, JSON), values as text, coloured lines that fit a terminal, tables.
 
-rich is imported only where a table or a live view is drawn.
-"""
+rich is imported only to draw a table or a live view."""
 
 import io
 import os
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PIPE_COLUMNS = 10_000
-"""Width of tables that a program reads: nothing is cut."""
+"""Width of tables written to a pipe: nothing is cut."""
 CELL_CHARACTERS = 2_000
-"""Longer cells are cut even there: agents may say anything."""
+"""Longer cells are cut even there: agent output is unbounded."""
 ROOMY_COLUMNS = 100
-"""From this width on session ids are shown whole; else by their end, which is enough to name them."""
+"""From this width session ids are shown whole; else only their end, which identifies them."""
 NARROWEST, WIDEST = 40, 200
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 _JOINERS = "\u200c\u200d"
-"""Within words of some scripts, and within emoji."""
+"""Joiners inside words of some scripts and inside emoji."""
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _PLAIN = re.compile(r"[\x20-\x7e\n]*")
 _CONTROLS = re.compile(r"[\x7f-\x9f]")
-"""What JSON leaves as it is and a terminal obeys."""
+"""Control characters that JSON does not escape and a terminal obeys."""
 _RESUME = re.compile(r"\bresume=(sess_\w+|SESSION)")
 MARKS: dict[State, tuple[str, str]] = {
     State.QUEUED: ("○", "dim"),
@@ -51,14 +50,14 @@ MARKS: dict[State, tuple[str, str]] = {
     State.CANCELLED: ("⊘", "magenta"),
     State.REFUSED: ("⊘", "red"),
 }
-"""A mark and a style for each state: the same wherever a state is shown."""
+"""The mark and style of each state, used everywhere."""
 
 
 # ---- streams
 
 
 def report(error: RemitError, *, as_json: bool) -> Exit:
-    """Print what went wrong and what to do; the exit code that goes with it."""
+    """Print an error with its advice and return the exit code."""
     if as_json:
         say_json({"error": {"code": error.code, "message": error.message, "advice": error.advice}})
     else:
@@ -68,11 +67,10 @@ def report(error: RemitError, *, as_json: bool) -> Exit:
 
 
 class _Stdout:
-    """Under `--json` stdout carries the document and nothing else.
+    """With `--json`, stdout carries only the document.
 
-    Other output of this process (agents, C code below them, processes they start) goes to stderr until the end: a thread that was
-    abandoned may print at any time.
-    """
+    Other output of this process (agents, their C code, their child processes) goes to stderr until the end: an abandoned thread may print
+    at any time."""
 
     def __init__(self) -> None:
         self._kept: int | None = None
@@ -83,13 +81,13 @@ class _Stdout:
             return self._kept
         try:
             number, other = sys.stdout.fileno(), sys.stderr.fileno()
-        except (AttributeError, OSError, ValueError):  # not a file: nothing else can write there either
+        except (AttributeError, OSError, ValueError):  # not a file: nothing else can write to it either
             return -1
         sys.stdout.flush()
         self._kept = os.dup(number)
         os.dup2(other, number)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(line_buffering=True)  # like stderr: a printed line is not lost with the process
+            sys.stdout.reconfigure(line_buffering=True)  # like stderr: a printed line is not lost if the process dies
         return self._kept
 
     def write(self, text: str) -> None:
@@ -105,17 +103,17 @@ _stdout = _Stdout()
 
 
 def claim_stdout() -> int:
-    """Keep stdout for one JSON document or a protocol: its descriptor. Everything else that is printed goes to stderr from now on."""
+    """Reserve stdout for one JSON document or a protocol and return its descriptor. All other output goes to stderr from now on."""
     return _stdout.claim()
 
 
 def say_json(document: Any) -> None:
-    """The one JSON document of a command."""
+    """Print the one JSON document of a command."""
     _stdout.write(_CONTROLS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json_text(document, indent=2)))
 
 
 def say_json_line(line: str) -> None:
-    """A piece of a document that is written as it grows."""
+    """Print a piece of a document that is written incrementally."""
     _stdout.write(line)
 
 
@@ -126,17 +124,17 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def say(text: str = "") -> None:
-    """A line of the answer, harmless for a terminal: wrapped there, left in one piece where a program reads it."""
+    """Print a line of the answer without control characters: wrapped on a terminal, unwrapped in a pipe."""
     print(fitting(harmless(text)), flush=True)
 
 
 def say_aside(text: str) -> None:
-    """To stderr: not part of the answer."""
+    """Print a note to stderr."""
     print(fitting(harmless(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
-    """A line behind a label. On a terminal it is wrapped below itself; where a program reads, it stays one line."""
+    """Print text after a label. On a terminal it is wrapped with an indent; in a pipe it stays one line."""
     stream = stream or sys.stdout
     first, *more = fitting(harmless(words), stream, less=width(label)).split("\n")
     print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
@@ -145,7 +143,7 @@ def put(words: str, label: str = "", *, style: str = "", label_style: str = "", 
 
 
 def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
-    """Wrapped to the width of the terminal that shows it (stdout, if no other is named), less some columns."""
+    """The text wrapped to the terminal width (stdout by default) minus `less` columns."""
     stream = stream if stream is not None else sys.stdout
     if stream is None or not stream.isatty():
         return text
@@ -157,7 +155,7 @@ def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
 
 
 def painted(text: str, style: str, stream: Any = None) -> str:
-    """In colour on a terminal that wants colours; elsewhere as it is."""
+    """The text in colour on a terminal that supports colours; unchanged elsewhere."""
     stream = stream if stream is not None else sys.stdout
     if not style or not text or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
@@ -165,7 +163,7 @@ def painted(text: str, style: str, stream: Any = None) -> str:
 
 
 def columns() -> int:
-    """Of the terminal, within reason; 120 where a program reads."""
+    """Width of the terminal, within limits; 120 in a pipe."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
         return 120
     return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((80, 24)).columns))
@@ -177,7 +175,7 @@ def console() -> "Console":
 
 
 def error_console() -> "Console":
-    """rich's console for progress and asides."""
+    """rich's console for progress and notes."""
     return _console(sys.stderr)
 
 
@@ -187,7 +185,7 @@ def _harmless_console() -> "type[Console]":
     from rich.segment import Segment
 
     class HarmlessConsole(Console):
-        """Text of others is harmless, wherever it comes from; control sequences are those of rich."""
+        """Removes control characters from all text; only rich emits control sequences."""
 
         def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
             for one in super().render(renderable, options):
@@ -198,13 +196,13 @@ def _harmless_console() -> "type[Console]":
 
 def _console(stream: Any) -> "Console":
     columns = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
-    # No markup and no highlighting: most of the text comes from others.
+    # No markup and no highlighting: most text comes from agents.
     return _harmless_console()(file=stream, markup=False, highlight=False, emoji=False, width=columns)
 
 
 def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[str] = ()) -> "Table":
-    """Without frames, so that lines can be read, copied and searched. On a narrow terminal `folding` columns take more lines and
-    `shrinking` columns are cut visibly; the others stay whole."""
+    """A table without borders, so that lines can be copied and searched. On a narrow terminal `folding` columns wrap and `shrinking`
+    columns are cut; the others stay whole."""
     from rich import box
     from rich.table import Table
 
@@ -216,7 +214,7 @@ def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[
 
 
 def cut(text: str, style: str = "") -> "Text":
-    """A cell of a shrinking column: one line, shortened only by a terminal."""
+    """A cell of a shrinking column: one line, cut only on a terminal."""
     from rich.text import Text
 
     return Text(one_line(text, CELL_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")
@@ -226,14 +224,14 @@ def cut(text: str, style: str = "") -> "Text":
 
 
 def width(text: str) -> int:
-    """How many cells it takes: two for wide characters, none for those that sit upon others."""
+    """Width in cells: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
 
 
 def cut_cells(text: str, cells: int) -> str:
-    """On one line, harmless for a terminal, and no wider than this; what is cut off shows."""
+    """One line without control characters, at most this wide; an ellipsis marks a cut."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 8 * max(cells, 8)]).split())
     if width(line) <= cells:
         return line
@@ -250,19 +248,19 @@ def padded(text: str, cells: int) -> str:
 
 
 def at_the_prompt(advice: str) -> str:
-    """Advice that is worded for a program, as it is followed at the command line."""
+    """Rewrite advice for programs into advice for the command line."""
     return _RESUME.sub(r"--resume \1", advice)
 
 
 def one_line(text: object, limit: int = 100) -> str:
-    """An agent's words on one line, harmless for a terminal: no control characters, shortened visibly."""
+    """Text on one line without control characters, cut with an ellipsis."""
     words = " ".join(str(text)[: 20 * limit].split())
     shown = "".join(c if c.isprintable() else "�" for c in words)
     return shorten(shown, limit)
 
 
 def advice_lines(advice: str) -> list[str]:
-    """Advice on one line; but where it holds lines to copy (indented, as in a document) each stays one, and empty ones stay."""
+    """Advice on one line. If it contains lines to copy (indented), each stays a line, and empty lines stay."""
     said = at_the_prompt(advice)
     lines = said.splitlines()[:60]
     if not any(line.startswith("    ") for line in lines):
@@ -271,7 +269,7 @@ def advice_lines(advice: str) -> list[str]:
 
 
 def harmless(text: str) -> str:
-    """Text of others without anything a terminal would obey (escape sequences, bells) and without what hides or reverses text."""
+    """Text without terminal control (escape sequences, bells) and without characters that hide or reverse text."""
     return text if _PLAIN.fullmatch(text) else "".join(map(_sign, text))
 
 
@@ -287,7 +285,7 @@ def _sign(sign: str) -> str:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Lines that are too long broken between words, the rest of them indented like their beginning."""
+    """Break long lines between words, keeping their indent."""
     lines = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
@@ -320,7 +318,7 @@ def size(count: float) -> str:
 
 
 def money(amount: float) -> str:
-    """`12.50`, `0.0312`, `0.0006`: to the cent, and a small amount to where it begins to be something."""
+    """`12.50`, `0.0312`, `0.0006`: to the cent; small amounts to their first significant digits."""
     if amount >= 1 or amount <= 0:
         return f"{amount:.2f}"
     text = f"{amount:.4f}" if amount >= 0.00005 else f"{float(f'{amount:.1g}'):.15f}"
@@ -329,7 +327,7 @@ def money(amount: float) -> str:
 
 
 def spent(tokens: int, cost: float) -> str:
-    """`1,234 tokens, 0.0006`; empty when it is nothing."""
+    """`1,234 tokens, 0.0006`; empty if both are zero."""
     return ", ".join([*([count(tokens, "token")] if tokens else []), *([money(cost)] if cost else [])])
 
 
@@ -339,7 +337,7 @@ def moment(wall_seconds: float) -> str:
 
 
 def when(wall_seconds: float, now: float) -> str:
-    """The time of today, the day of this year, or the date."""
+    """The time if today, the day if this year, else the date."""
     then, today = time.localtime(wall_seconds), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M:%S", then)
@@ -347,7 +345,7 @@ def when(wall_seconds: float, now: float) -> str:
 
 
 def short(session_id: str) -> str:
-    """The end of a session id: enough to name it at a prompt."""
+    """The end of a session id, which identifies it at a prompt."""
     return session_id.rpartition("_")[2]
 
 
@@ -361,7 +359,7 @@ def count(number: int, noun: str) -> str:
 
 
 def print_markdown(text: str) -> None:
-    """Drawn for a terminal. Links show where they lead."""
+    """Render Markdown for a terminal. Links show their targets."""
     from rich.markdown import Markdown
 
     console().print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

@@ -1,7 +1,6 @@
-"""Results as a person reads them: title, summary, report or data, artifacts, errors, next step. And the JSON documents of `--json`.
+"""Results for people: title, summary, report or data, artifacts, errors, next step; and the JSON documents of `--json`.
 
-Nothing is printed twice: neither what the summary says already, nor the data of a report that is shown. Imports nothing heavy.
-"""
+Nothing is printed twice: neither text of the summary, nor the data of a report that is shown. Imports nothing heavy."""
 
 import os
 import sys
@@ -46,17 +45,17 @@ DATA_CHARACTERS = 4_000
 REPORT_LINES = 30
 REPORT_BYTES = 256 * 1024
 MORE = "<!-- more -->"
-"""Where a report says that its beginning ends."""
+"""Marks the end of a report's excerpt."""
 LONG = 500
 FROM_TODO = "From TODO.md: "
-"""`board.user_edits.FROM`, which is not imported here: most commands take nothing over."""
+"""`board.user_edits.FROM`, repeated here to avoid the import."""
 
 
 # ---- a return of an agent
 
 
 def print_return(result: Return, root: Path, stream: TextIO | None = None) -> None:
-    """`root`: the project's folder, where its artifacts are."""
+    """Print a return. `root`: the project folder, which contains its artifacts."""
     from remit.core.result import state_of
     from remit.runtime.reply import A_PERSON_IS_NEEDED
 
@@ -71,7 +70,7 @@ def print_return(result: Return, root: Path, stream: TextIO | None = None) -> No
         _print_data(result, stream)
     for artifact in result.artifacts:
         put(_artifact_words(artifact), "  artifact  ", label_style="green", stream=stream)
-    # The reader is the person who is needed: say only what to do.
+    # The reader is the person who must act: print only what to do.
     step = result.next_steps.removeprefix(A_PERSON_IS_NEEDED).lstrip() or result.next_steps
     for error in result.errors:
         _print_error(error, result.summary, step, stream)
@@ -88,7 +87,7 @@ def _artifact_words(artifact: Artifact) -> str:
 
 
 def _print_error(error: ErrorInfo, summary: str, next_step: str, stream: TextIO | None = None) -> None:
-    """Its message only when the summary does not say it, its advice only when it is not the next step."""
+    """Print the message unless the summary contains it, and the advice unless it is the next step."""
     words, advice = one_line(error.message, LONG), error.recommendation
     advice = "" if advice.rstrip(".") in next_step else advice
     label = f"  {error.code}  "
@@ -104,14 +103,14 @@ def _print_error(error: ErrorInfo, summary: str, next_step: str, stream: TextIO 
 
 
 def _put_lines(advice: str, label: str, style: str, stream: TextIO | None = None) -> None:
-    """Lines to copy (of a settings file, say) stay lines."""
+    """Print advice. Lines to copy (e.g. of a settings file) stay lines."""
     for line in advice_lines(advice):
         put(line, label, style=style, label_style=style, stream=stream)
         label = ""
 
 
 def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
-    """The beginning of the report, where there is one: it says in words what the data contains."""
+    """Print the beginning of the report, if there is one: it describes the data in words."""
     found = beginning_of(result.artifacts, root)
     if found is None or not found.text:
         return False
@@ -127,7 +126,7 @@ def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
 
 
 def _print_data(result: Return, stream: TextIO | None) -> None:
-    """The structured result, unless the summary says it already; shortened visibly."""
+    """Print the structured result, unless the summary contains it; cut with a notice."""
     data = result.data
     if data is None or data == result.summary:
         return
@@ -145,11 +144,11 @@ def _print_data(result: Return, stream: TextIO | None) -> None:
 class Beginning:
     text: str
     left: int
-    """Lines of the report that are not shown."""
+    """Number of report lines that are not shown."""
 
 
 def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
-    """Of the first Markdown report among these; None where none can be read."""
+    """The beginning of the first readable Markdown report; None without one."""
     for artifact in artifacts:
         if artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown")) and (text := _report(root, artifact.path)):
             return beginning(harmless(text))
@@ -157,19 +156,19 @@ def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
 
 
 def _report(root: Path, path: str) -> str:
-    """Only a file of the project, and not much of it; no pipe keeps us waiting."""
+    """Read a limited part of a project file. Never blocks on a pipe."""
     try:
         file = (root / path).resolve()
         if not file.is_relative_to(root.resolve()) or not file.is_file():
             return ""
         with os.fdopen(open_regular(file), "rb") as opened:
             return opened.read(REPORT_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except (OSError, ValueError):  # ValueError: an invalid file name
         return ""
 
 
 def beginning(text: str, most: int = REPORT_LINES) -> Beginning:
-    """Up to the mark that says so, else the paragraphs that fit; without the title, which the summary repeats."""
+    """The text up to the mark, else the paragraphs that fit; without the title, which the summary repeats."""
     lines = [line.rstrip() for line in text.splitlines()]
     while lines and (not lines[0] or lines[0].startswith("# ")):
         lines.pop(0)
@@ -206,7 +205,7 @@ def print_outcome(outcome: "Outcome") -> None:
 
 
 def print_warnings(outcome: "Outcome") -> None:
-    """Edits of TODO.md that were taken over are no warning."""
+    """Print warnings. Applied edits of TODO.md are not warnings."""
     for warning in outcome.warnings:
         words = one_line(at_the_prompt(warning), LONG)
         if words.startswith(FROM_TODO):
@@ -220,12 +219,12 @@ def say_labelled(label: str, style: str, words: str) -> None:
 
 
 def is_rehearsal(outcome: "Outcome") -> bool:
-    """Of `--dry-run`: nothing was done."""
+    """Whether it is a `--dry-run`: nothing was done."""
     return bool(outcome.data.get("dry_run"))
 
 
 def title(outcome: "Outcome") -> str:
-    """How it ended, of which command, for which task and in which session."""
+    """The status, command, task and session."""
     task = "" if outcome.task_number is None else f"  task {outcome.task_number}"
     if is_rehearsal(outcome):
         return f"{painted('○ rehearsal', 'dim')}  {outcome.command}{task}: nothing was changed"
@@ -268,7 +267,7 @@ def _lines(data: Any, depth: int) -> Iterator[str]:
 
 
 def _fields(data: Mapping[str, Any], depth: int) -> Iterator[str]:
-    """What is short first; then each long one below its name."""
+    """Short fields first, then each long one below its name."""
     long = {name: value for name, value in data.items() if not _fits_a_line(value)}
     width = max((len(str(name)) for name in data if name not in long), default=0)
     for name, value in data.items():
@@ -289,7 +288,7 @@ def _items(data: Sequence[Any], depth: int) -> Iterator[str]:
 
 
 def _is_table(data: Sequence[Any]) -> bool:
-    """Several things with the same short fields."""
+    """Whether it is a list of objects with the same short fields."""
     first = data[0]
     if len(data) < 2 or not isinstance(first, Mapping) or not 1 < len(first) <= 8:
         return False
@@ -323,7 +322,7 @@ def _fits_a_line(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """On one line: a text as it is, a list of short things with commas between."""
+    """One line: text unchanged, short lists separated by commas."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, list | tuple) and value and all(map(_is_cell, value)):
@@ -332,7 +331,7 @@ def _short(value: Any) -> str:
 
 
 def listing(data: Any) -> list[str]:
-    """Lines of a listing, matches, a text or program output; empty for other data. The summary is not repeated."""
+    """Lines of a listing, matches, text or program output; empty for other data. Does not repeat the summary."""
     if not isinstance(data, Mapping):
         return []
     if _are(entries := data.get("entries"), {"path": str, "type": str}):
@@ -364,7 +363,7 @@ def _is_of_a_source(data: Mapping[str, Any]) -> bool:
 
 
 def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """As a file listing has it: size, time, name; a folder ends with a slash, a link with an at sign."""
+    """Lines like a file listing: size, time, name; a folder ends with a slash, a link with an at sign."""
     for entry in entries:
         is_file = entry["type"] == "file"
         workspace = size(entry["sizeBytes"]) if is_file and isinstance(entry.get("sizeBytes"), int) else ""
@@ -373,7 +372,7 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _matches(matches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """As grep has it; lines around a match with a dash, and a rule between what does not touch."""
+    """Lines like grep: context lines with a dash, and a separator between blocks."""
     has_context = any(match.get("before") or match.get("after") for match in matches)
     last: tuple[str, int] | None = None
     for match in matches:
@@ -398,7 +397,7 @@ def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _flat(text: Any) -> str:
-    """On one line, its own blanks kept."""
+    """On one line, keeping its own spaces."""
     words = str(text).replace("\n", "↵").expandtabs(4).rstrip()
     return shorten(words, LISTED_CHARACTERS)
 
@@ -408,7 +407,7 @@ def _flat(text: Any) -> str:
 
 def record_document(record: "Record") -> dict[str, Any]:
     names = ("session_id", "root_id", "parent_id", "agent", "command", "depth", "caller", "key", "created_at", "started_at", "settled_at")
-    return _fields_of(record, *names, "attempt", "tokens", "cost", "owner") | {
+    return _fields_of(record, *names, "attempt", "tokens", "cost", "owner", "cached_from", "limits_reason") | {
         "status": str(record.state),
         "path": list(record.path),
         "came": record.caller_info.to_dict() if record.caller_info else None,
@@ -426,7 +425,7 @@ def record_document(record: "Record") -> dict[str, Any]:
 
 
 def _fields_of(value: object, *names: str) -> dict[str, Any]:
-    """As JSON has them: enumerations as text, tuples as lists."""
+    """Fields as JSON values: enumerations as text, tuples as lists."""
     found = {name: getattr(value, name) for name in names}
     return {name: list(one) if isinstance(one, tuple) else str(one) if isinstance(one, StrEnum) else one for name, one in found.items()}
 
@@ -436,7 +435,7 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def definition_document(definition: "Definition | None") -> dict[str, Any]:
-    """The declaration of an agent that is not a Python function; of its environment only the names."""
+    """The declaration of an agent that is not a Python function; only the names of its environment variables."""
     if definition is None:
         return {}
     names = ("command", "prompt", "folder", "pass_environment", "model", "models", "tools", "requests", "temperature", "notes", "allow")
@@ -449,7 +448,7 @@ def agent_document(spec: "AgentSpec", timeout_seconds: float, maximum_seconds: f
     from remit.core.agents import is_built_in
 
     names = ("name", "description", "kind", "isolation", "answers", "workspace", "merge", "resumable", "requires_artifacts", "retries")
-    return _fields_of(spec, *names, "slots", "languages", "operations", "output_schema", "source") | {
+    return _fields_of(spec, *names, "slots", "languages", "operations", "requires", "output_schema", "source") | {
         "timeout": timeout_seconds,
         "maximum": maximum_seconds,
         "idle": spec.idle_seconds,

@@ -1,4 +1,4 @@
-"""`remit roles`: the roles of the board, who carries each out here and why; their files, to be read and replaced."""
+"""`remit roles`: the roles of the board, which agent carries each out and why; print or replace their files."""
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 WIDE = 120
-"""Columns from which on a table has workspace for what each role is for."""
+"""Terminal width from which the table includes the purpose of each role."""
 HOW = """\
 Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), "model" (the project's), or "built-in"
 Read one       remit roles planner
@@ -67,7 +67,7 @@ def _show(role: "RoleInfo", project: Project) -> Exit:
 
 
 def _write(role: "RoleInfo", project: Project) -> Exit:
-    """The file as it comes with remit; a file of the project is never overwritten."""
+    """Copy the file that comes with remit; a file of the project is never overwritten."""
     from remit.agents.roles import file_of
 
     if role.is_own:

@@ -21,7 +21,9 @@ def serve(
     project: Project,
     door: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False),
+        typer.Option(
+            "--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False
+        ),
     ] = None,
     http: Annotated[
         str | None,
@@ -44,6 +46,9 @@ def serve(
         str | None,
         typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False),
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="KIND", help="What runs delegations: embedded or temporal.", show_default=False)
+    ] = None,
 ) -> Exit:
     """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
@@ -64,14 +69,15 @@ def serve(
     }
     said = {name: value for name, value in asked.items() if value is not None}
     try:
-        asyncio.run(run_server(project.root, {"serve": said} if said else {}, ServeMessages(project), project.trust))
+        settings = {**({"serve": said} if said else {}), **({} if engine is None else {"engine": {"kind": engine}})}
+        asyncio.run(run_server(project.root, settings, ServeMessages(project), project.trust))
     except Unavailable as error:
         raise _with_other_server(error, project) from None
     return Exit.OK
 
 
 def _with_other_server(error: Unavailable, project: Project) -> Unavailable:
-    """An address in use is mostly that of another server of the same project."""
+    """An address in use usually belongs to another server of the same project: name it."""
     from remit.server.discovery import announced
 
     other = announced(project.folder / "run")
@@ -84,12 +90,12 @@ def _with_other_server(error: Unavailable, project: Project) -> Unavailable:
 
 
 def _whole(path: str | None) -> str | None:
-    """A path of the command line is relative to the working directory, one of the settings to the project."""
+    """Resolve a path: of the command line against the working directory, of the settings against the project."""
     return None if path is None else str(Path(path).expanduser().absolute())
 
 
 class ServeMessages:
-    """With `--json` one document per event, else lines on stderr."""
+    """Prints one JSON document per event with `--json`, else lines on stderr."""
 
     def __init__(self, project: Project) -> None:
         self._as_json = project.as_json
@@ -103,7 +109,7 @@ class ServeMessages:
         self._say("serving", opened.to_dict(), "\n".join(lines))
 
     def reloaded(self, problems: list[str]) -> None:
-        text = "\n  ".join(["Policy and certificates were read again. Agents stay as they were at the start.", *problems])
+        text = "\n  ".join(["Policy and certificates were reloaded. Agents were not: restart to reload them.", *problems])
         self._say("reloaded", {"problems": problems}, text)
 
     def stopping(self, running: int, seconds: float) -> None:
@@ -154,7 +160,7 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
             "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
             advice="Let a client start it, or serve HTTP: remit mcp --http",
         ) from None
-    front = split()  # before anything is opened or started; the process the client knows only waits from here on
+    front = split()  # before anything is opened or started; the process that the client started only waits from here on
 
     from remit.server.mcp.server import Streams, serve_stdio
 
@@ -164,7 +170,7 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
 
 
 def claim_stdin() -> int:
-    """The client's descriptor, hidden from agents: their stdin is empty."""
+    """The client's stdin, hidden from agents: their stdin is empty."""
     incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

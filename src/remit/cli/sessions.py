@@ -1,6 +1,8 @@
 """Commands about recorded delegations: `status`, `show`, `history`, `follow`, `cancel`, `recover`."""
 
 import asyncio
+import contextlib
+import re
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +22,7 @@ from remit.cli.render import (
     count,
     cut,
     duration,
+    harmless,
     json_text,
     moment,
     money,
@@ -35,7 +38,7 @@ from remit.cli.render import (
 )  # fmt: skip
 from remit.cli.results import event_document, print_return, record_document
 from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
@@ -49,13 +52,13 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN = 10
 REDRAW_SECONDS = 0.5
-"""Ages are redrawn this often when nothing else changes."""
+"""Interval in which ages are redrawn."""
 NAMED = 4
-"""Delegations named in one note."""
+"""Number of delegations named in one note."""
 PAGE = 500
 SEARCHED_FOR_ROOTS = 100_000
 OWNER_SECONDS = 0.5
-"""How often `follow` checks that the process of the delegation is alive."""
+"""Interval in which `follow` checks that the process of the delegation is alive."""
 
 
 # ---- show
@@ -66,8 +69,18 @@ def show(
     session: Session = "last",
     events: Annotated[bool, typer.Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
     steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
 ) -> Exit:
-    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events."""
+    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events.
+
+    The number of a task shows the task: its delegations, and how its work landed.
+    """
+    if re.fullmatch(r"#?\d{1,5}", session):
+        from remit.board.board import Board
+        from remit.cli.task import show_task
+
+        with contextlib.suppress(Misused):
+            return show_task(project, Board(project.root), session)
     with project.store() as store:
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
@@ -80,12 +93,13 @@ def show(
                 "delegation": record_document(record) | {"stuck": GONE if record.session_id in gone else None},
                 "events": [event_document(event) for event in said],
                 "tree": [record_document(one) for one in records],
+                "tracebacks": _tracebacks(records),
                 "spent": {"tokens": spent.tokens, "cost": None if spent.has_unknown else spent.cost},
             }
         )
         return Exit.OK
     say(f"{record.session_id}  {record.agent}  {record.state}")
-    for name, words in (*_facts(record), *_costs(record, records, project)):
+    for name, words in (*_facts(record), *_landing(project, record), *_costs(record, records, project)):
         if words:
             put(words, f"  {name:<9} ")
     say()
@@ -98,14 +112,30 @@ def show(
         say(f"It was {record.state}, but {GONE}")
     else:
         say(f"Still {record.state}. Follow it: remit follow {record.session_id}")
+    if trace:
+        _print_tracebacks(records)
     _print_events(said, every_event=events)
     if steps or record.command is not None:
         _print_steps(record)
     return Exit.OK
 
 
+def _tracebacks(records: list[Record]) -> dict[str, str]:
+    return {one.session_id: one.result.traceback for one in records if one.result is not None and one.result.traceback}
+
+
+def _print_tracebacks(records: list[Record]) -> None:
+    found, agents = _tracebacks(records), {one.session_id: one.agent for one in records}
+    say("No exception was recorded." if not found else "")
+    for session_id, text in found.items():
+        say(f"{agents[session_id]} {session_id}")
+        for line in text.rstrip().splitlines():
+            print(f"  {harmless(line)}")  # never wrapped, so that it can be copied and clicked
+        say()
+
+
 def _costs(record: Record, records: list[Record], project: Project) -> Iterator[tuple[str, str]]:
-    """Its own, and with everything below it where that is more."""
+    """Its own spending, and that of its subtree if it is more."""
     yield "spent", _spent([record], project).words()
     if any(one.tokens or one.cost for one in records if one.session_id != record.session_id):
         yield "in all", f"{_spent(records, project).words()}, with all delegations below"
@@ -118,7 +148,7 @@ def _spent(records: list[Record], project: Project) -> Spent:
 
     try:
         settings = project.settings
-    except Misused:  # spending is shown also where the settings are broken
+    except Misused:  # spending is shown even if the settings are invalid
         settings = Settings()
     return spent_by(records, settings)
 
@@ -143,10 +173,28 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
             yield "context", context_words(context)
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
     yield "key", record.key or ""
+    yield "limits", record.limits_reason or ""
+    yield "cached", f"the result of {record.cached_from}" if record.cached_from else ""
     yield "accept", "; ".join(record.accept)
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
+
+
+def _landing(project: Project, record: Record) -> Iterator[tuple[str, str]]:
+    """What became of the work of its task."""
+    number = record.task.task_number if record.task is not None else None
+    if number is not None and (told := _task_landing(project, number)):
+        yield "landing", f"{told[-1]} (remit task {number})"
+
+
+def _task_landing(project: Project, number: int) -> tuple[str, ...]:
+    from remit.board.board import Board
+
+    with contextlib.suppress(RemitError, OSError):
+        task = Board(project.root).look().state.find(number)
+        return task.landing if task is not None else ()
+    return ()
 
 
 def _print_steps(record: Record) -> None:
@@ -183,7 +231,7 @@ class Line:
     tokens: int
     cost: float
     stuck: str
-    """Why it looks stuck; empty when it does not."""
+    """Why it looks stuck; empty if it does not."""
 
     def to_dict(self) -> dict[str, Any]:
         return record_document(self.record) | {
@@ -193,7 +241,7 @@ class Line:
 
 
 class LiveDelegations:
-    """Queued and running delegations of every process, with the last words of each."""
+    """Queued and running delegations of every process, with the latest text of each."""
 
     def __init__(self, store: Store, project: Project) -> None:
         self._store = store
@@ -253,7 +301,7 @@ def status(
 
 
 def _watch(store: Store, delegations: LiveDelegations) -> None:
-    """Redrawn when any process has written, and every half second; the last picture stays."""
+    """Redraw on every write by any process, and every half second; the last picture stays."""
     from rich.live import Live
 
     stamp: int | None = None
@@ -267,11 +315,11 @@ def _watch(store: Store, delegations: LiveDelegations) -> None:
                     live.update(_picture(delegations.lines(time.time()), console().height - 5), refresh=True)
                 time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
-        return  # the usual way to leave it
+        return  # the usual way to exit
 
 
 def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
-    """The table, notes about stuck ones, and the total. `rows`: the height of a picture that is redrawn."""
+    """The table, notes about stuck delegations, and the total. `rows`: the height of a redrawn picture."""
     from rich.console import Group
     from rich.text import Text
 
@@ -289,7 +337,7 @@ def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
 
 
 def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
-    """A narrow terminal gets short ids and fewer columns; an empty column is left out."""
+    """The table. A narrow terminal gets short ids and fewer columns; empty columns are omitted."""
     from rich.text import Text
 
     now = time.time()
@@ -352,14 +400,24 @@ def history(
             records = _found(store, query, states) if every or is_filtered else _roots(store, query)
             gone = gone_among(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
+    landing = _task_landing(project, task) if task is not None else ()
+
+    def tell() -> None:
+        _print_history(records, gone, now, limit)
+        for line in landing:
+            put(line, "landing  ")
+
     return project.answer(
-        lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
-        (lambda: _print_history(records, gone, now, limit)) if records else empty,
+        lambda: {
+            "delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records],
+            **({"landing": list(landing)} if landing else {}),
+        },
+        tell if records else empty,
     )
 
 
 def _states(status: str | None) -> tuple[State | None, ...]:
-    """A deadline and a cancel give a partial return, so that `partial` includes them; each has its own state as well."""
+    """The states of a status. `partial` includes timeouts and cancellations, which return partial results but have their own states."""
     try:
         state = None if status is None else State(status)
     except ValueError:
@@ -420,19 +478,19 @@ def follow(
 
 
 def _events(store: Store, project: Project, asked: Record, *, only: bool) -> Iterator[tuple[Event, str]]:
-    """Events with their agent, past ones first; ends when the delegation is settled, or its process is gone."""
+    """Events with their agent, past ones first, until the delegation is settled or its process is gone."""
     watch = Watch(store)
     stamp: int | None = None
     checked_at = 0.0
     while True:
-        # The process is checked before the record is read: a return written just before its end is still seen.
+        # Check the process before reading the record: a return written just before its end is still seen.
         known = store.get(asked.session_id) if time.monotonic() > checked_at + OWNER_SECONDS else None
         is_gone = known is not None and bool(gone_among([known], store, project.root))
         if known is not None:
             checked_at = time.monotonic()
         if (seen := store.change_stamp()) != stamp or is_gone:
             stamp = seen
-            # The records before the events: a delegation that is settled by then emits no more events.
+            # Read the records before the events: a delegation that is settled by then emits no more.
             records = [r for r in below(store.tree(asked.root_id), asked.session_id) if not only or r.session_id == asked.session_id]
             agents = {record.session_id: record.agent for record in records}
             yield from ((event, agents[event.session_id]) for event in watch.look(records))
@@ -465,7 +523,7 @@ def _exit(record: Record) -> Exit:
 
 
 def _follow_as_json(store: Store, asked: Record, events: Iterator[tuple[Event, str]]) -> Exit:
-    """One document, written as it grows: one event per line, so that a reader need not wait for the end."""
+    """Write one document incrementally, one event per line, so that a reader can start before the end."""
     say_json_line(f'{{"session_id": {json_text(asked.session_id)}, "events": [')
     comma, interrupted = "", False
     try:
@@ -519,7 +577,7 @@ def _cancelled(project: Project, nodes: list[dict[str, str]], session_id: str) -
 
 def recover(project: Project) -> Exit:
     """Resume or settle the work of processes that died, and wait for resumed work. Ctrl-C stops it."""
-    if not (project.folder / "remit.db").exists():
+    if not project.has_record:
         return project.answer({"dead_processes": [], "settled": [], "resumed": [], "killed_processes": 0}, NOTHING_YET)
     return asyncio.run(_recover(project))
 

@@ -1,4 +1,4 @@
-"""`remit` alone: what it is, the commands to begin with in this folder, and where help is."""
+"""`remit` without arguments: a short description, useful commands for this folder, and where to find help."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 COMMANDS_SHOWN = 6
 TASK_KINDS = ("claude", "codex", "opencode", "acp", "model")
-"""Kinds of agents that take a task in words."""
+"""Kinds of agents that take a task as text."""
 
 
 def print_start() -> None:
@@ -23,7 +23,7 @@ def print_start() -> None:
         root = find_root(None)
         say(f"In {root}:\n")
         commands = list(_commands(root))[:COMMANDS_SHOWN]
-    except RemitError as error:  # settings that are not valid, for example
+    except RemitError as error:  # invalid settings, for example
         say(f"! {error}\n")
     width = max(len(command) for command, _ in commands)
     for command, meaning in commands:
@@ -32,7 +32,7 @@ def print_start() -> None:
 
 
 def _commands(root: Path) -> Iterator[tuple[str, str]]:
-    """Those that help most in this state of the project first."""
+    """Useful commands, those for the present state of the project first."""
     from remit.system.settings_files import load_settings
     from remit.system.trust import load_trust
 

@@ -1,4 +1,4 @@
-"""`remit task` and `remit todo`: record tasks, show one in full, and everything else done to tasks without an agent."""
+"""`remit task` and `remit todo`: record and show tasks, and other operations on tasks that need no agent."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ import typer
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.task import PhaseStatus, Task
+from remit.board.task import LANDING, PhaseStatus, Task
 from remit.board.view import TaskState, View, next_command, view_of
 from remit.board.write_set import read_or_none
 from remit.cli.arguments import number_of, numbers_of
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from remit.core.record import Record
 
 
+INTERNAL = (LANDING, "phases", "run")
+"""Keys of a task in state.json that are shown otherwise, or are the board's own."""
+MEANT_FOR_BOARD = ("list", "ls", "show", "status")
+"""Words that people type to list tasks."""
 TASK_USAGE = 'remit task "TEXT"'
 _ONE = "Other things to do to tasks"
 _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 
 def _numbered(metavar: str, words: str) -> Any:
-    """An option that names tasks."""
+    """An option whose value names tasks."""
     return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False)
 
 
@@ -81,12 +85,24 @@ def task(
 
         return review_one(project, which, dry_run=dry_run)
     done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
+    if done is None and language:
+        _check_language(project, language)
     outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
     return answer_outcome(project, outcome)
 
 
+def _check_language(project: Project, language: str) -> None:
+    """Check the language as the board commands do: it must be in the settings or declared by an agent."""
+    from remit.core.routing import check_language
+
+    settings = project.settings
+    if language not in settings.languages:
+        agents = (one for spec in project.directory.specs() for one in spec.languages)
+        check_language(language, (*settings.languages, *agents), settings.routing)
+
+
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
-    """What a flag asks for; None: record a task."""
+    """Run the operation of a flag; None: record a task."""
     if what == "--sync":
         from remit.board.task_commands import sync
 
@@ -113,6 +129,11 @@ def _recorded(
     effort, language, depends = more
     if not words and not title.strip():
         raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
+    if words in MEANT_FOR_BOARD and not title:
+        raise Misused(
+            f"`remit task TEXT` would record a task named {words!r}.",
+            advice=f"`remit board` lists the tasks. To record it all the same: remit task {words} --title {words}",
+        )
     wanted = NewTask(
         text=words or title,
         title=title,
@@ -126,10 +147,9 @@ def _recorded(
 
 
 def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
-    """The one flag, its value, and the text. Flags exclude one another, and only `--divide` takes a text.
+    """The one flag, its value, and the text. Flags are mutually exclusive, and only `--divide` takes a text.
 
-    The shell splits `--abandon 337, 343-345` in two words: a text of numbers only is the rest of the list.
-    """
+    The shell splits `--abandon 337, 343-345` into two words: a text of numbers continues the list."""
     if len(asked) > 1:
         raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
     what, which = next(iter(asked.items()), ("", ""))
@@ -141,7 +161,7 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
 
 
 def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
-    """Options of recording exclude the flags, and `--reason` needs `--abandon`."""
+    """Options for recording exclude the flags, and `--reason` requires `--abandon`."""
     if reason and what != "--abandon":
         raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
     idle = [name for name, value in given.items() if value]
@@ -160,7 +180,7 @@ def _priority(text: str) -> "Priority":
 
 DELEGATIONS_SHOWN = 5
 NAMED = 12
-"""Other tasks, in one line."""
+"""Number of other tasks named in one line."""
 DESCRIPTION_LINES = 60
 FACT_CELLS = 2000
 SHOW_USAGE = "remit board N"
@@ -175,7 +195,7 @@ _PHASE_MARKS = {
 
 
 def show_task(project: Project, board: Board, text: str) -> Exit:
-    """The page of one task, also of an archived one. Raises `Misused`: "Task N not found"."""
+    """Print one task, archived ones included. Raises `Misused`: "Task N not found"."""
     number = number_of(text, SHOW_USAGE)
     view = view_of(board, archived_tasks(board), with_archive=True)
     task = next((one for one in view.tasks if one.number == number), None)
@@ -253,11 +273,11 @@ def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
     ):  # fmt: skip
         if value:
             yield label, value
-    for command in task.accept:
-        yield "accept", command
+    for label, lines in (("accept", task.accept), ("landing", task.landing)):
+        yield from ((label, line) for line in lines)
     for key, value in task.extra.items():
         words = ", ".join(str(one) for one in value) if isinstance(value, list) else str(value)
-        if words not in task.source:
+        if key not in INTERNAL and words not in task.source:
             yield key.replace("_", " "), words
 
 
@@ -288,7 +308,7 @@ def _files(root: Path, task: Task) -> Iterator[str]:
 
 
 def _plan(root: Path, task: Task) -> "Plan | None":
-    """Only a file of the project: state.json may name anything."""
+    """The plan, if it is a file of the project: state.json may name any path."""
     from remit.board.plans import read_plan
 
     try:
@@ -300,7 +320,7 @@ def _plan(root: Path, task: Task) -> "Plan | None":
 
 
 def _delegations(project: Project, task: Task) -> "list[Record]":
-    """Its newest ones."""
+    """The newest delegations of a task."""
     from remit.core.record import HistoryQuery
 
     with project.history() as store:
@@ -338,7 +358,7 @@ def todo(
 
 
 def _asked(tasks: "Sequence[Task]") -> bool:
-    """The person at the terminal; without a terminal it is refused."""
+    """Ask the person at the terminal; refuse without one."""
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         raise Refused(
             f"{len(tasks)} tasks would be archived, and there is no terminal to ask at.",

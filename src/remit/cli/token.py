@@ -175,12 +175,13 @@ def _state(token: "Token") -> str:
 
 
 def _scope(token: "Token") -> str:
-    """Its permissions in a few words."""
+    """The permissions as short text."""
     from remit.server.tokens import Permission
 
     grants = token.grants
     said = [f"certificate {token.certificate}"] if token.certificate is not None else []
-    asks = grants.agents is not None or grants.permissions & {Permission.DELEGATE, Permission.SERVE}  # other permissions concern no agent
+    # other permissions do not concern agents
+    asks = grants.agents is not None or grants.permissions & {Permission.DELEGATE, Permission.SERVE}
     whom = f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}" if asks else ""
     said.append("/".join(sorted(grants.permissions)) + whom)
     for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):

@@ -1,4 +1,4 @@
-"""`remit tool` and `remit validate`: the delegate tool from the command line, and checking a return or a parameter document."""
+"""`remit tool` and `remit validate`: call the delegate tool from the command line, and check a return or a parameter document."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ LARGEST_BYTES = 64 * 1024 * 1024
 
 def tool(project: Project) -> Exit:
     """The delegate tool for programs: `remit tool schema` prints its JSON schema, `remit tool call` calls it."""
-    raise Misused("`remit tool` needs to know what to do.", advice="Use `remit tool schema` or `remit tool call JSON`.")
+    raise Misused("`remit tool` needs a subcommand.", advice="Use `remit tool schema` or `remit tool call JSON`.")
 
 
 def schema(
@@ -82,7 +82,7 @@ async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
 
 
 async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
-    """The chunks; the first Ctrl-C cancels the delegation, whose last chunk then comes soon."""
+    """The chunks. The first Ctrl-C cancels the delegation, whose last chunk then follows."""
     task_id: str | None = None
     cancelling: list[asyncio.Future[Any]] = []
 
@@ -102,7 +102,7 @@ async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupte
 
 
 def _exit(result: "DelegateResult") -> Exit:
-    """As `remit delegate` ends."""
+    """The exit code, as in `remit delegate`."""
     status, reason = result.metadata.status, result.metadata.stop_reason
     if status is None or reason is None:  # there is no return
         return Exit.UNAVAILABLE if result.error is not None and result.error.code == "AGENT_UNAVAILABLE" else Exit.FAILED
@@ -110,7 +110,7 @@ def _exit(result: "DelegateResult") -> Exit:
 
 
 def _document(text: str) -> Any:
-    """JSON of the command line, of a file, or of stdin."""
+    """Parse JSON from the command line, a file, or stdin."""
     try:
         if text == "-":
             text = sys.stdin.buffer.read(LARGEST_BYTES).decode()

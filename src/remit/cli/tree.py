@@ -1,7 +1,6 @@
-"""Delegations drawn as a tree with rich: a line for each, its state, what it says or how it ended, within the height it is given.
+"""Delegation trees drawn with rich: one line per delegation with its state and latest text or outcome, within a given height.
 
-`LiveTree` redraws it in place while something runs.
-"""
+`LiveTree` redraws the tree in place while it runs."""
 
 import time
 from collections import Counter
@@ -27,9 +26,9 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 GONE_MARK = Text("!", style="bold red")
 BAR_CELLS = 10
 MOVING_CHILDREN = 12
-"""Children of one caller that are shown while things move."""
+"""Children per caller shown in a live view."""
 MOVING_QUIET = 3
-"""The latest completed ones among them."""
+"""Latest completed children among them."""
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class Node:
 
     @property
     def is_quiet(self) -> bool:
-        """Completed, and so is everything below."""
+        """Whether it and everything below is completed."""
         return self.record.state is State.COMPLETED and all(child.is_quiet for child in self.children)
 
     def size(self) -> int:
@@ -48,21 +47,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How to draw."""
+    """Options of drawing."""
 
     now: float
     words: Mapping[str, Word] = field(default_factory=dict)
     rows: int | None = None
     """Height; None: unlimited."""
     is_moving: bool = False
-    """It is redrawn in place."""
+    """Whether it is redrawn in place."""
     ids: bool = True
     gone: Collection[str] = ()
     """Session ids whose process is gone."""
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
-    """The trees that these delegations form. One whose caller is not among them is a root."""
+    """The trees that these delegations form. A delegation whose caller is missing is a root."""
     nodes = {record.session_id: Node(record) for record in records}
     roots: list[Node] = []
     for node in nodes.values():
@@ -72,7 +71,7 @@ def forest(records: Sequence[Record]) -> list[Node]:
 
 
 def draw(node: Node, view: View) -> Tree:
-    """A tree for rich; if it is too high, completed subtrees are folded first."""
+    """The tree for rich. If it is too high, completed subtrees are folded first."""
     tree = Tree(_line(node, view, 0), guide_style="dim")
     _hang(tree, node, view, *_folding(node, view))
     return tree
@@ -95,7 +94,7 @@ def _hang(tree: Tree, node: Node, view: View, folds: bool, most: int | None) -> 
     if view.is_moving and most is not None:
         limit = min(most, MOVING_QUIET + sum(not child.is_quiet for child in children))
     if limit is not None and len(children) > limit + 1:
-        # Kept: running and failed ones, then the latest; each in its order.
+        # Keep running and failed ones, then the latest, in order.
         kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:limit]
         left_out = [child for place, child in enumerate(children) if place not in kept]
         children = [node.children[place] for place in sorted(kept)]
@@ -136,7 +135,7 @@ def _line(node: Node, view: View, folded: int) -> Text:
 
 
 def state_mark(state: State, spinning_at: float | None) -> Text:
-    """`spinning_at`: the time, for a picture that is redrawn."""
+    """The mark of a state. `spinning_at`: the time, in a live view."""
     mark, style = MARKS[state]
     if state is State.RUNNING and spinning_at is not None:
         mark = SPINNER[int(spinning_at * 10) % len(SPINNER)]
@@ -177,13 +176,13 @@ def _settled_part(record: Record, view: View) -> Text:
 
 
 def _level(artifacts: Sequence[Artifact]) -> str:
-    """The weakest evidence among them."""
+    """The weakest evidence level of the artifacts."""
     order = ("claimed", "checked", "verified")
     return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
 class LiveTree:
-    """The tree, redrawn in place; it gives way while the user is asked a question and disappears at the end."""
+    """The tree, redrawn in place; hidden during questions to the user and removed at the end."""
 
     def __init__(self) -> None:
         self.console = error_console()

@@ -1,10 +1,11 @@
-"""`remit trust`: show what files of the project would run, send or weaken, and approve it; and the question before a command needs it."""
+"""`remit trust`: show what project files would run, send or weaken, and approve it; also the approval question before other commands."""
 
 import contextlib
 import difflib
 import sys
 import termios
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,10 +40,11 @@ GROUPS = {
     "policy": "Policy",
     "model": "Models",
     "setting": "Settings",
+    "tools": "Tools of MCP servers",
     "database": "Database",
 }
 DIFF_LINES = 200
-"""Of one changed item: more is for an editor."""
+"""Diff lines shown per changed item."""
 
 
 def trust(
@@ -61,12 +63,18 @@ def trust(
         return project.answer({"root": str(project.root), "approved": False}, "Nothing of this project is approved any more.")
     if owner or adopt:
         return _accept(project, owner=owner, adopt=adopt)
-    found = load_trust(project.root, "")  # whatever REMIT_TRUST approves
+    found = load_trust(project.root, "")  # regardless of REMIT_TRUST
     if found.fault:
         say_aside(f"! {harmless(found.fault)}")
-    approves = bool(found.left_out) and not list_ and (yes or project.is_trusted or _is_confirmed(project, found))
+    is_sure = yes or project.is_trusted
+    approves = bool(found.left_out) and not list_ and (is_sure or _is_confirmed(project, found))
     if approves:
         approve(project.root, found.left_out)
+    if not list_ and (approves or found.is_complete):
+        tools = _offered_tools(project)
+        if not tools.is_complete and (is_sure or _is_confirmed(project, tools)):
+            approve(project.root, tools.left_out)
+            approves, found = True, replace(tools, left_out=(*found.left_out, *tools.left_out))
 
     def shown() -> None:
         if list_:
@@ -89,8 +97,16 @@ def trust(
     return project.answer(document, shown, Exit.OK if is_complete or list_ else Exit.REFUSED)
 
 
+def _offered_tools(project: "Project") -> "ProjectTrust":
+    """Start approved MCP servers with unknown tools and return the resulting approvals."""
+    found = load_trust(project.root, "")
+    for name, fault in project.describe_servers(found).items():
+        say_aside(harmless(f"! The tools of the MCP server {name} are not known: {fault.rstrip('.')}."))
+    return load_trust(project.root, "")
+
+
 def _accept(project: "Project", *, owner: bool, adopt: bool) -> Exit:
-    """What is said of the project as a whole, and not of its files: asked for by name, so not asked about again."""
+    """Accept properties of the whole project rather than of its files. The option names them, so there is no further question."""
     from remit.runtime.workspaces import adopt_workspaces
     from remit.server.tokens import Tokens
 
@@ -107,15 +123,15 @@ def _accept(project: "Project", *, owner: bool, adopt: bool) -> Exit:
 
 
 def _is_confirmed(project: "Project", found: "ProjectTrust") -> bool:
-    """Show what is not approved, and ask. Raises `Refused` where nobody can be asked."""
+    """Show unapproved items and ask. Raises `Refused` without a terminal."""
     _show(project, found, found.left_out)
     if person_here() is None or project.as_json:
         raise Refused("Nothing was approved: there is no terminal to ask at.", code=CODE, advice="Approve all of it: remit trust --yes")
-    return _answer("Approve all of this? [y/N] ") in ("y", "yes")
+    return answer_to("Approve all of this? [y/N] ") in ("y", "yes")
 
 
 def _show(project: "Project", found: "ProjectTrust", items: "Iterable[TrustItem]") -> None:
-    """Grouped by kind; of what changed since it was approved the difference. On stderr where stdout is for the document."""
+    """Print items by kind, with diffs of changed ones. Uses stderr if stdout carries the document."""
     put = say_aside if project.as_json else say
     put("Files of this project that can start programs, send data or weaken limits:")
     for kind, title in GROUPS.items():
@@ -131,7 +147,7 @@ def _show(project: "Project", found: "ProjectTrust", items: "Iterable[TrustItem]
 
 
 def _difference(found: "ProjectTrust", item: "TrustItem") -> Iterator[str]:
-    """Against what was approved; nothing where it is new, or approved as it is."""
+    """The diff against the approved content; empty if the item is new or unchanged."""
     before = (found.approved or {}).get(item.name)
     if before is None or before == item.digest:
         return
@@ -146,23 +162,28 @@ def _difference(found: "ProjectTrust", item: "TrustItem") -> Iterator[str]:
 
 
 def ask_for_approval(project: "Project", found: "ProjectTrust") -> "ProjectTrust":
-    """Ask the person at the terminal once, in one line; the answer no is remembered until something changes."""
+    """Ask the person at the terminal once, in one line. A no is remembered until something changes."""
     if found.is_declined or project.as_json or person_here() is None:
         return found
-    share = max(80, 700 // len(found.left_out))  # a long item hides none of the others
+    share = max(80, 700 // len(found.left_out))  # a long item must not hide the others
     effects = "; ".join(one_line(f"{item.name} {item.effect}", share) for item in found.left_out)
     question = one_line(f"This project needs approval of {summary_of(found.left_out)}: {effects}", 1000)
-    while (answer := _answer(f"{question}. Approve? [y]es, [d]etails, [N]o: ")) in ("d", "details"):
+    while (answer := answer_to(f"{question}. Approve? [y]es, [d]etails, [N]o: ")) in ("d", "details"):
         _show(project, found, found.left_out)
     if answer not in ("y", "yes"):
         decline(project.root, found.left_out)
         return found
     approve(project.root, found.left_out)
+    tools = _offered_tools(project)
+    if not tools.is_complete:
+        _show(project, tools, tools.left_out)
+        if answer_to("Approve these tools? [y/N] ") in ("y", "yes"):
+            approve(project.root, tools.left_out)
     return load_trust(project.root)
 
 
-def _answer(question: str) -> str:
-    with contextlib.suppress(termios.error):  # keys typed before the question, or pasted with a command, are no answer
+def answer_to(question: str) -> str:
+    with contextlib.suppress(termios.error):  # keys typed before the question, or pasted with a command, do not count
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
     sys.stderr.write(question)
     sys.stderr.flush()

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.cli import completion
 from remit.cli.exits import Exit
 from remit.cli.live import GONE, gone_among
 from remit.cli.project import Project, find_session, need_store
-from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, short, table
+from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, harmless, one_line, say, say_aside, short, table
+from remit.core.cache import CACHE_KEYS
 from remit.core.deadline import SYSTEM_CLOCK
 from remit.core.errors import Misused, RemitError
 from remit.core.policy import PolicyRequest
@@ -21,29 +23,35 @@ from remit.core.ports import Store
 from remit.core.record import Record
 
 if TYPE_CHECKING:
+    from remit.board.task import Task
     from remit.runtime.workspace_cleanup import WorkspaceStatus
     from remit.runtime.workspaces import MergeWrite, Workspace
 
 
 AT_ONCE = 4
-"""Workspaces inspected at the same time: each costs a few short runs of git."""
+"""Workspaces inspected at the same time: each costs a few short git commands."""
 FORGOTTEN = "forgotten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A workspace as it is listed."""
+    """A workspace in the list."""
 
     workspace: "Workspace"
     record: "Record | None"
-    """Of the delegation that worked there last; None when it is not in the history any more."""
+    """The delegation that used it last; None if it is no longer in the history."""
     runs: str = ""
     """Why its delegation has not ended."""
     seen: "WorkspaceStatus | None" = None
     """None while it is in use."""
+    task: "Task | None" = None
+    """The board task whose work it contains."""
 
     @property
     def state(self) -> str:
+        """The state of its work: of the board task, or of its delegation."""
+        if self.workspace.task:
+            return FORGOTTEN if self.task is None else str(self.task.status)
         return FORGOTTEN if self.record is None else str(self.record.state)
 
 
@@ -58,7 +66,10 @@ class Outcome:
 def workspaces(
     project: Project,
     sessions: Annotated[
-        list[str] | None, typer.Argument(metavar="SESSION", help="Only those of these delegations.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="SESSION|N", help="Only those of these delegations or tasks.", show_default=False, autocompletion=completion.sessions
+        ),
     ] = None,
     unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
@@ -66,18 +77,21 @@ def workspaces(
     protected: Annotated[
         bool, typer.Option("--protected", help="With --merge: also files that the policy does not allow the agent.")
     ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what was changed in them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
-    """List the worktrees and copies that agents worked in; remove or merge them."""
+    """List the worktrees and copies that agents worked in; show, remove or merge them."""
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
-        raise Misused("--merge needs to know which.", advice="Name the delegations: remit workspaces SESSION --merge")
+        raise Misused("--merge needs the delegations to merge.", advice="Name the delegations: remit workspaces SESSION --merge")
     if protected and not merge:
         raise Misused("--protected belongs to --merge.", advice="remit workspaces SESSION --merge --protected")
     if remove and not (sessions or unchanged):
-        raise Misused("--remove needs to know which.", advice="Name the delegations, or add --unchanged.")
+        raise Misused("--remove needs the delegations to remove.", advice="Name the delegations, or add --unchanged.")
     places = _places(project, sessions or [])
+    if diff:
+        return _print_diffs(project, places)
     if unchanged:
         places = [place for place in places if place.seen is not None and place.seen.is_unchanged]
     outcomes: list[Outcome] = []
@@ -107,15 +121,22 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         workspace for session_id in list_workspaces(project.root) if (workspace := load_workspace(project.root, session_id)) is not None
     ]
     found.sort(key=lambda workspace: workspace.made_at)
+    tasks = {workspace.session_id: _task_of(project, workspace.task) for workspace in found if workspace.task}
     with project.history() as store:
         if names:
             found = _named(store, found, names)
-        records = {} if store is None else {workspace.session_id: store.get(workspace.session_id) for workspace in found}
+        last = {name: task.session_id for name, task in tasks.items() if task is not None}
+        sessions = {workspace.session_id: last.get(workspace.session_id, workspace.session_id) for workspace in found}
+        records = {} if store is None else {name: store.get(session) for name, session in sessions.items() if session}
         known = [record for record in records.values() if record is not None]
         gone = set() if store is None else gone_among(known, store, project.root)
 
     def place(workspace: "Workspace") -> Place:
         record = records.get(workspace.session_id)
+        if workspace.task:
+            runs = _in_use(project, workspace.task)
+            seen = None if runs else workspace_status(workspace)
+            return Place(workspace=workspace, record=record, task=tasks[workspace.session_id], runs=runs, seen=seen)
         if record is not None and not record.state.is_settled:
             return Place(workspace=workspace, record=record, runs=GONE if workspace.session_id in gone else f"it is {record.state}")
         return Place(workspace=workspace, record=record, seen=workspace_status(workspace))
@@ -124,13 +145,35 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
         return list(pool.map(place, found))
 
 
+def _task_of(project: Project, number: int) -> "Task | None":
+    from remit.board.board import Board
+
+    return Board(project.root).look().state.find(number)
+
+
+def _in_use(project: Project, number: int) -> str:
+    """The process that works on its task; empty if none does."""
+    from remit.board.board import Board
+    from remit.board.claims import holder_of
+
+    holder = holder_of(Board(project.root), number)
+    return f"`remit {holder.command}` works on task {number} (process {holder.pid})" if holder is not None else ""
+
+
 def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]) -> "list[Workspace]":
-    """By the delegation that worked there last or the one it was made for, or the beginning or end of its id."""
+    """Find workspaces by the delegation that used them last or that they were created for, or by the beginning or end of its id."""
     chosen: dict[str, Workspace] = {}
     for name in names:
+        if name.isdigit():
+            of_task = [workspace for workspace in found if workspace.task == int(name)]
+            if not of_task:
+                advice = "`remit workspaces` lists all."
+                raise Misused(f"Task {name} has no worktree: it was merged, discarded or not begun.", code="INVALID_TARGET", advice=advice)
+            chosen[of_task[-1].session_id] = of_task[-1]
+            continue
         matching = [r for r in found if name and any(s.startswith(name) or s.endswith(name) for s in (r.session_id, r.maker))]
         if len(matching) != 1:
-            session_id = find_session(need_store(store), name).session_id  # raises if the name itself is wrong
+            session_id = find_session(need_store(store), name).session_id  # raises if the name itself is invalid
             matching = [workspace for workspace in found if session_id in (workspace.session_id, workspace.maker)]
             if not matching:
                 advice = "`remit workspaces` lists all."
@@ -143,7 +186,7 @@ def _named(store: "Store | None", found: "list[Workspace]", names: Sequence[str]
 
 
 def _permitted(places: Sequence[Place], project: Project) -> Exit:
-    """Whether work that exists nowhere else may be lost."""
+    """Ask whether work that exists nowhere else may be lost."""
     needed = [place for place in places if place.seen is not None and place.seen.is_needed]
     if not needed:
         return Exit.OK
@@ -175,15 +218,20 @@ def _removed(place: Place) -> Outcome:
     from remit.runtime.workspace_cleanup import discard_workspace, remove_unchanged
 
     workspace = place.workspace
-    if place.seen is None or not place.seen.is_unchanged:
+    if workspace.task or place.seen is None or not place.seen.is_unchanged:
         discard_workspace(workspace)
+        if workspace.task:
+            from remit.board.board import Board
+            from remit.board.task_landing import forget_work
+
+            forget_work(Board(workspace.root), workspace.task)
     elif not remove_unchanged(workspace.root, workspace.session_id):  # inspected again under its lock: newer changes were not confirmed
         return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
     return Outcome(place=place, did="removed")
 
 
 def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWrite]") -> Sequence[bool]:
-    """Which files the agent of a workspace may write, by the policy of the project."""
+    """Whether the policy lets the agent of the workspace write each of these files."""
     from remit.policy.engine import open_policy
 
     record, agent, mode = place.record, _agent(place), project.settings.policy_mode
@@ -198,20 +246,48 @@ def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWri
 
 
 def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
-    from remit.runtime.workspace_cleanup import discard_merged
-    from remit.runtime.workspaces import merge_by_hand
+    from remit.runtime.workspace_cleanup import discard_merged, merge_by_hand
 
     workspace = place.workspace
+    if workspace.task:
+        return _landed(place, project)
     permitted = (lambda writes: [True] * len(writes)) if with_protected else partial(_permitted_writes, project, place)
-    outcome = merge_by_hand(workspace, f"{workspace.session_id}: {_agent(place)}", permitted)
+    outcome = merge_by_hand(workspace, f"{_agent(place)}\n\nSession: {workspace.session_id}", permitted)
     if not outcome.is_done:
         files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
         return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
+    with project.store() as store:
+        store.drop_keys(CACHE_KEYS)  # cached results were made from the previous files
     if outcome.left_out:
         left = f"left out, because the policy does not allow {_agent(place)} to write them: {', '.join(outcome.left_out[:10])}"
         return Outcome(place=place, did="merged", why=f"into {outcome.into}; {left}. To merge them too: --merge --protected")
     left = discard_merged(workspace)
     return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {workspace.inside} stays: {left}" if left else ""))
+
+
+def _landed(place: Place, project: Project) -> Outcome:
+    """Merge the work of a task as its command would, and complete the task."""
+    import asyncio
+
+    from remit.board.board import Board
+    from remit.board.implement import merge_work
+
+    async def land() -> Outcome:
+        async with project.open() as remit:
+            outcome = await merge_work(remit, Board(project.root), place.workspace.task)
+        if outcome.status == "completed":
+            return Outcome(place=place, did="merged", why=f"into {place.workspace.onto}; {outcome.summary}")
+        return Outcome(place=place, did="kept", why=f"{outcome.summary} {outcome.next_steps}")
+
+    return asyncio.run(land())
+
+
+def _print_diffs(project: Project, places: Sequence[Place]) -> Exit:
+    from remit.runtime.workspace_cleanup import diff_text
+
+    texts = {place.workspace.session_id: diff_text(place.workspace).decode(errors="replace") for place in places}
+    documents = [{**_document(place, None), "diff": texts[place.workspace.session_id]} for place in places]
+    return project.answer({"workspaces": documents}, lambda: print(harmless("".join(texts.values())), end=""))
 
 
 # ---- in words
@@ -227,7 +303,7 @@ def _agent(place: Place) -> str:
 
 
 def _contents(place: Place) -> str:
-    """What is in it, in a few words."""
+    """A short description of its content."""
     seen = place.seen
     if seen is None:
         return "in use"
@@ -247,6 +323,7 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
     workspace, seen = place.workspace, place.seen
     document: dict[str, Any] = {
         "session_id": workspace.session_id,
+        "task": workspace.task or None,
         "agent": None if place.record is None else place.record.agent,
         "kind": str(workspace.kind),
         "folder": workspace.inside,
@@ -271,13 +348,17 @@ def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> N
         return
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
-    columns = ("session", "agent", "kind", "state", "age", "in it")
+    columns = ("task", "session", "agent", "kind", "verdict", "age", "in it")
     shown = table(*columns, *(("branch",) if is_roomy else ()), shrinking=("branch",))
     for place in places:
         workspace, record = place.workspace, place.record
         mark, style = ("?", "dim") if record is None else MARKS[record.state]
-        state = Text(f"{mark} {place.state}", style=style)
+        mark, style = ("", "") if workspace.task else (mark, style)
+        task = str(workspace.task) if workspace.task else "-"
+        state = Text(f"{mark} {place.state}".strip(), style=style)
         session = workspace.session_id if is_roomy else short(workspace.session_id)
         branch = (cut(workspace.branch or "-"),) if is_roomy else ()
-        shown.add_row(session, _agent(place), str(workspace.kind), state, duration(now - workspace.made_at), _contents(place), *branch)
+        shown.add_row(
+            task, session, _agent(place), str(workspace.kind), state, duration(now - workspace.made_at), _contents(place), *branch
+        )
     console().print(shown)

@@ -1,0 +1,336 @@
+"""Commands for operators: `backup`, `restore`, `prune`, `store copy`, `fetch`."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.arguments import DryRun, Session, parse_time
+from remit.cli.exits import Exit
+from remit.cli.project import Project, find_session
+from remit.cli.render import count, moment, say, say_aside
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.ports import Store
+from remit.core.states import State
+from remit.stores.rows import TABLES
+from remit.system.liveness import living_owners
+from remit.system.settings_files import load_settings
+
+if TYPE_CHECKING:
+    from remit.core.settings import Settings
+    from remit.stores.postgres import PostgresStore
+    from remit.stores.sqlite import SqliteStore
+
+    CopiedStore = PostgresStore | SqliteStore
+
+DATABASE = ".remit/remit.db"
+SAVED = (".remit", "specs", "remit.toml")
+_NOT_SAVED = (".remit/run", ".remit/work", DATABASE)
+"""Sockets and pipes; worktrees, whose work is on branches; the database, which SQLite itself copies."""
+_LOGS = (f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal")
+PAGE = 10_000
+COPIED_AT_ONCE = 1_000
+
+
+# ---- backup
+
+
+def backup(
+    project: Project,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Default: remit-PROJECT-TIME.zip in this folder.", show_default=False)
+    ] = None,
+) -> Exit:
+    """Write the record, settings and board of this project to one file, also while work runs.
+
+    Contains .remit (without sockets and worktrees), specs and remit.toml. Only its owner can read it: it contains output of agents."""
+    if (url := project.settings.store.url) is not None:
+        raise Misused(
+            f"The record is in PostgreSQL ({url}).", advice=f"Back it up there: pg_dump --schema={project.settings.store.schema} …"
+        )
+    if not (project.folder / "remit.db").exists():
+        raise Misused(f"There is nothing to back up: {project.root} has no record yet.", advice="Start with `remit demo`.")
+    target = (file or Path(f"remit-{project.root.name}-{time.strftime('%Y%m%d-%H%M%S')}.zip")).absolute()
+    if target.exists() or not target.parent.is_dir():
+        raise Misused(f"{target} exists." if target.exists() else f"There is no folder {target.parent}.", advice="Name another file.")
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with TemporaryDirectory(prefix="remit-backup-") as folder:
+            copy = Path(folder) / "remit.db"
+            _copy_database(project.folder / "remit.db", copy)
+            names = _write_archive(project.root, part, copy)
+        os.rename(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    size = target.stat().st_size
+    document = {"file": str(target), "files": names, "bytes": size}
+    return project.answer(
+        document, f"Wrote {target}: {count(names, 'file')}, {size / 1e6:.1f} MB.\nRestore it: remit restore {target.name}"
+    )
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy with SQLite's backup API: consistent while other processes write."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as from_,
+            contextlib.closing(sqlite3.connect(target)) as to,
+        ):
+            from_.backup(to, pages=PAGE)
+    except sqlite3.Error as error:
+        raise Unavailable(
+            f"Cannot copy {source}: {error}.", code="STORE_UNAVAILABLE", advice="`remit doctor` checks the database."
+        ) from error
+
+
+def _write_archive(root: Path, target: Path, database: Path) -> int:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        archive.write(database, DATABASE)
+        for path in _files(root):
+            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                archive.write(path, path.relative_to(root).as_posix())
+        return len(archive.namelist())
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Regular files only. Links are skipped: their targets are not part of the project."""
+    for name in SAVED:
+        if (root / name).is_file() and not (root / name).is_symlink():
+            yield root / name
+        for folder, folders, names in os.walk(root / name):
+            here = PurePosixPath(Path(folder).relative_to(root).as_posix())
+            folders[:] = sorted(one for one in folders if str(here / one) not in _NOT_SAVED)
+            for one in sorted(names):
+                path = Path(folder) / one
+                if str(here / one) not in (*_NOT_SAVED, *_LOGS) and path.is_file() and not path.is_symlink():
+                    yield path
+
+
+# ---- restore
+
+
+def restore(
+    project: Project,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `remit backup`.", show_default=False)],
+    force: Annotated[bool, typer.Option("--force", help="Also where this project has a record: it is set aside, not deleted.")] = False,
+) -> Exit:
+    """Bring back a backup. Nothing in it runs before `remit trust --adopt`."""
+    names = _archived(file)
+    present = [name for name in SAVED if (project.root / name).exists() and _would_replace(project.root / name, names)]
+    _must_be_idle(project)
+    if present and not force:
+        raise Refused(
+            f"{project.root} has {', '.join(present)} already.", code="INVALID_PARAMETERS",
+            advice="Restore into an empty folder (--root DIR), or set the present files aside: remit restore FILE --force",
+        )  # fmt: skip
+    aside = project.root / f"remit-before-restore-{time.strftime('%Y%m%d-%H%M%S')}"
+    with TemporaryDirectory(prefix=".remit-restore-", dir=project.root) as folder:
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder, names)
+        for path in Path(folder).rglob("*"):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        for name in present:
+            aside.mkdir(exist_ok=True, mode=0o700)
+            os.rename(project.root / name, aside / name)
+        for name in SAVED:
+            if (Path(folder) / name).exists():
+                os.rename(Path(folder) / name, project.root / name)
+    document = {"root": str(project.root), "files": len(names), "set_aside": str(aside) if present else None}
+
+    def said() -> None:
+        say(f"Restored {count(len(names), 'file')} to {project.root}.")
+        if present:
+            say(f"The files that were there are in {aside.name}/.")
+        say("Look at it:  remit history\nUse it:      remit trust --adopt   (then `remit recover` resumes or settles unfinished work)")
+
+    return project.answer(document, said)
+
+
+def _archived(file: Path) -> list[str]:
+    """The names in the archive. Raises `Misused` if it is not a backup, or would write outside the project."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names, bad = [one.filename for one in archive.infolist() if not one.is_dir()], archive.testzip()
+    except OSError as error:
+        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name a file that `remit backup` wrote.") from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise Misused(f"{file} is not a backup: {error}.", advice="Name a file that `remit backup` wrote.") from None
+    strange = [name for name in names if name.split("/")[0] not in SAVED or ".." in PurePosixPath(name).parts or "\\" in name]
+    if bad or strange or DATABASE not in names:
+        why = f"{bad} is damaged" if bad else f"it contains {strange[0]}" if strange else f"it lacks {DATABASE}"
+        raise Misused(f"{file} is not a whole backup: {why}.", advice="Name a file that `remit backup` wrote.")
+    return names
+
+
+def _would_replace(path: Path, names: list[str]) -> bool:
+    """Whether it has content. An empty folder, which `remit` may create, does not count."""
+    has_content = path.is_file() or any(one.is_file() and one.name != ".gitignore" for one in path.rglob("*"))
+    return has_content and any(name.split("/")[0] == path.name for name in names)
+
+
+def _must_be_idle(project: Project) -> None:
+    with project.history() as store:
+        if store is not None and living_owners(store, project.folder / "run"):
+            raise Refused(
+                "Another process works in this project.", code="STORE_UNAVAILABLE", advice="Stop it first: `remit status` shows what runs."
+            )
+
+
+# ---- prune
+
+
+def prune(
+    project: Project,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Such as 30d or 12w. Default: `history_days`.", show_default=False)
+    ] = None,
+    dry_run: DryRun = False,
+) -> Exit:
+    """Forget finished delegations that are older, with their scratch folders, and remove workspaces that are not needed any more.
+
+    Trees are forgotten whole. What they spent still counts against the budgets of principals; branches, merged work and the board stay."""
+    now = time.time()
+    days = project.settings.history_days
+    if older_than is None and days is None:
+        raise Misused("`history_days` is not set, so history is kept for ever.", advice="Name an age: remit prune --older-than 90d")
+    before = parse_time(older_than, "--older-than", now) if older_than is not None else now - (days or 0.0) * 86_400
+    assert before is not None
+    if before >= now:
+        raise Misused(f"--older-than {older_than} is not in the past.", advice="Write an age such as 30d.")
+    with project.history() as store:
+        settled = 0 if store is None else _settled_before(store, before)
+    if dry_run or (not settled and not project.settings.engine.ships_files):
+        words = f"{count(settled, 'delegation')} from before {moment(before)}"
+        return project.answer(
+            {"forgotten": 0, "would_forget": settled}, f"Would forget up to {words}." if settled else f"Nothing to forget: {words}."
+        )
+    return asyncio.run(_prune(project, (now - before) / 86_400))
+
+
+def _settled_before(store: Store, before: float) -> int:
+    """An upper bound: trees with a part that ended later or still runs are kept whole."""
+    return sum(number for (_, state), number in store.tally(until=before).states.items() if state not in (State.QUEUED, State.RUNNING))
+
+
+async def _prune(project: Project, days: float) -> Exit:
+    say_aside("Pruning …")
+    size = _bytes(project.folder)
+    async with project.open(settings={"history_days": days}) as remit:
+        known = remit.store.count()
+        await remit.engine.clean_up()
+        forgotten = known - remit.store.count()
+        freed = _prune_blobs(project, remit.store) if project.settings.engine.ships_files else 0
+    freed += max(0, size - _bytes(project.folder))
+    document = {"forgotten": forgotten, "freed_bytes": freed}
+    return project.answer(
+        document, f"Forgot {count(forgotten, 'delegation')}; freed {freed / 1e6:.1f} MB. The database uses its free pages again."
+    )
+
+
+def _prune_blobs(project: Project, store: Store) -> int:
+    """Remove files of forgotten delegations from the object store; how many bytes."""
+    from remit.stores.blobs import open_blobs
+
+    return open_blobs(project.settings).prune(store.heads).bytes
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+# ---- store copy
+
+
+def store(project: Project) -> Exit:
+    """Show where delegations are recorded. `remit store copy` moves the record to another store."""
+    with project.history() as found:
+        known = 0 if found is None else found.count()
+    url, place = project.settings.store.url, str(project.folder / "remit.db")
+    where = place if url is None else f"{url} (schema {project.settings.store.schema})"
+    return project.answer({"store": url or place, "delegations": known}, f"{where}: {count(known, 'delegation')}")
+
+
+def copy(
+    project: Project,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://HOST/DATABASE, or sqlite.")],
+    schema: Annotated[str, typer.Option("--schema", help="Of PostgreSQL.")] = "remit",
+) -> Exit:
+    """Copy the record of this project to another store. The source is not changed; existing rows of the target are kept.
+
+    Refused while a process works in the project: its later writes would be missing."""
+    _must_be_idle(project)
+    given = {} if to == "sqlite" else {"url": to, "schema": schema}
+    target_settings = load_settings(project.root, {"store": given} if given else {"store": {"url": "none"}}, trust=project.trust)
+    if target_settings.store == project.settings.store:
+        raise Misused("The record is there already.", advice="Name another store.")
+    source, target = _open_store(project, project.settings), _open_store(project, target_settings)
+    try:
+        copied = {table: _copy_table(source, target, table) for table in TABLES}
+    finally:
+        source.close()
+        target.close()
+    lines = f'write into remit.toml\n\n[store]\nurl = "{to}"\nschema = "{schema}"' if to != "sqlite" else "remove [store] from remit.toml."
+    return project.answer({"copied": copied}, f"Copied {count(copied['delegations'], 'delegation')}. To use it from now on, {lines}")
+
+
+def _open_store(project: Project, settings: "Settings") -> "CopiedStore":
+    if settings.store.url is not None:
+        from remit.stores import open_postgres
+
+        return open_postgres(settings)
+    from remit.stores.sqlite import open_bound
+
+    return open_bound(project.folder / "remit.db", durability=settings.durability, adopts=False)
+
+
+def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int:
+    copied, some = 0, list[tuple[Any, ...]]()
+    for row in source.rows(table):
+        some.append(row)
+        if len(some) == COPIED_AT_ONCE:
+            target.add_rows(table, some)
+            copied, some = copied + len(some), []
+    target.add_rows(table, some)
+    return copied + len(some)
+
+
+# ---- fetch
+
+
+def fetch(
+    project: Project,
+    session: Session,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Another folder, instead of the project.", show_default=False)
+    ] = None,
+) -> Exit:
+    """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.
+
+    Files of the project that are not the same, and protected files, are left as they are: fetch them with --to."""
+    from remit.runtime.shipment import FileFetcher
+    from remit.stores.blobs import open_blobs
+
+    with project.store() as store:
+        record = find_session(store, session)
+    fetcher = FileFetcher(open_blobs(project.settings), project.root, record.session_id)
+    report = fetcher.fetch(limit_bytes=None) if to is None else fetcher.fetch_to(to.absolute())
+    lines = [f"{path}" for path in report.written]
+    lines += [f"{path}: not fetched: {why}." for path, why in report.refused.items()]
+    if not lines:
+        some = f"{count(len(report.same), 'file')} {'is' if len(report.same) == 1 else 'are'} here already."
+        lines = [some if report.same else f"No files of {record.session_id} were uploaded."]
+    document = {"written": report.written, "same": report.same, "refused": report.refused}
+    return project.answer(document, "\n".join(lines), Exit.FAILED if report.refused else Exit.OK)

@@ -1,0 +1,136 @@
+"""Commands for operators: backup, restore, prune."""
+
+import asyncio
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from remit import Remit
+from remit.testing import JumpingClock
+from support import cli
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "shop"
+    root.mkdir()
+    (root / "remit.toml").write_text("history_days = 30\n")
+    assert cli.run("delegate", "worker.write_file", "path=a.txt", "content=hello", "--trust", cwd=root).code == 0
+    assert cli.run("task", "Read unknown ages", cwd=root).code == 0
+    return root
+
+
+def sessions(root: Path) -> list[str]:
+    return [one["session_id"] for one in cli.run_json("history", "--limit", "1000", cwd=root)["delegations"]]
+
+
+def test_a_backup_restores_record_settings_and_board_in_another_folder(project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.zip"
+    assert cli.run("backup", str(file), cwd=project).code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    other = tmp_path / "other"
+    other.mkdir()
+    done = cli.run("restore", str(file), "--root", str(other), cwd=other)
+    assert done.code == 0
+    assert "remit trust --adopt" in done.stdout
+    assert sessions(other) == sessions(project)
+    assert (other / "specs" / "TODO.md").read_text() == (project / "specs" / "TODO.md").read_text()
+    assert (other / "remit.toml").read_text() == "history_days = 30\n"
+    assert stat.S_IMODE((other / ".remit" / "remit.db").stat().st_mode) == 0o600
+
+
+def test_a_restored_record_is_only_read_until_a_person_adopts_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_TRUST", raising=False)
+    file, other = tmp_path / "copy.zip", tmp_path / "other"
+    other.mkdir()
+    cli.run("backup", str(file), cwd=project)
+    cli.run("restore", str(file), "--root", str(other), cwd=other)
+    refused = cli.run("delegate", "worker.list_files", cwd=other)
+    assert (refused.code, "remit trust --adopt" in refused.stderr) == (5, True)
+    assert cli.run("trust", "--adopt", cwd=other).code == 0
+    assert cli.run("delegate", "worker.list_files", cwd=other).code == 0
+    assert len(sessions(other)) == len(sessions(project)) + 1
+
+
+def test_restoring_over_a_record_is_refused_and_with_force_sets_it_aside(project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "copy.zip"
+    cli.run("backup", str(file), cwd=project)
+    before = (project / "specs" / "TODO.md").read_bytes()
+    refused = cli.run("restore", str(file), cwd=project)
+    assert (refused.code, "--force" in refused.stderr) == (5, True)
+    assert cli.run("restore", str(file), "--force", cwd=project).code == 0
+    (aside,) = project.glob("remit-before-restore-*")
+    assert (aside / "specs" / "TODO.md").read_bytes() == before
+    assert (aside / ".remit" / "remit.db").exists()
+
+
+def test_a_backup_taken_while_work_is_recorded_is_whole(project: Path, tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\nfrom remit import Remit, agent\n"
+        "@agent('noop')\nasync def noop() -> str:\n    return 'ok'\n"
+        "async def main():\n"
+        "    async with Remit.open(sys.argv[1], agents=[noop]) as remit:\n"
+        "        print('open', flush=True)\n"
+        "        for _ in range(300):\n            await remit.delegate('noop')\n"
+        "        await asyncio.to_thread(sys.stdin.read)\n"
+        "asyncio.run(main())\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-I", "-c", script, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdin is not None
+    writer.stdout.readline()
+    for number in range(3):
+        assert cli.run("backup", str(tmp_path / f"{number}.zip"), cwd=project).code == 0
+    refused = cli.run("restore", str(tmp_path / "0.zip"), "--force", cwd=project)
+    assert (refused.code, "Another process works in this project." in refused.stderr) == (5, True)
+    writer.stdin.close()
+    assert writer.wait(60) == 0
+    writer.stdout.close()
+    for number in range(3):
+        other = tmp_path / f"other{number}"
+        other.mkdir()
+        assert cli.run("restore", str(tmp_path / f"{number}.zip"), "--root", str(other), cwd=other).code == 0
+        assert set(sessions(project)) >= set(sessions(other))
+
+
+@pytest.mark.parametrize("name", ["../outside", "home/x", ".remit/../../x"])
+def test_an_archive_that_would_write_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    file, other = tmp_path / "bad.zip", tmp_path / "other"
+    other.mkdir()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(".remit/remit.db", b"")
+        archive.writestr(name, b"x")
+    done = cli.run("restore", str(file), "--root", str(other), cwd=other)
+    assert (done.code, "not a whole backup" in done.stderr) == (2, True)
+    assert not list(other.iterdir())
+
+
+def test_what_is_not_a_backup_is_named_with_what_to_do(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    for file in (tmp_path / "text", tmp_path / "missing"):
+        done = cli.run("restore", str(file), cwd=project)
+        assert (done.code, "Name a file that `remit backup` wrote." in done.stderr) == (2, True)
+    assert "There is nothing to back up" in cli.run("backup", cwd=tmp_path).stderr
+    assert "There is no folder" in cli.run("backup", str(tmp_path / "no" / "x.zip"), cwd=project).stderr
+
+
+async def test_prune_forgets_what_is_older_and_keeps_the_rest(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    clock.jump(-40 * 86_400)
+    async with Remit.open(tmp_path, clock=clock.as_clock()) as remit:
+        old = await remit.delegate("worker.list_files")
+    async with Remit.open(tmp_path) as remit:
+        new = await remit.delegate("worker.list_files")
+
+    def prune_by_hand() -> None:
+        assert cli.run_json("prune", "--older-than", "30d", "--dry-run", cwd=tmp_path)["would_forget"] == 1
+        assert cli.run_json("prune", "--older-than", "30d", cwd=tmp_path)["forgotten"] == 1
+        assert sessions(tmp_path) == [new.session_id]
+        assert "Nothing to forget" in cli.run("prune", cwd=tmp_path).stdout
+
+    assert old.session_id != new.session_id
+    await asyncio.to_thread(prune_by_hand)
